@@ -13,6 +13,7 @@ STUDIES ?= fsdp_scaling error_rates ddp token_skew
 
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
+S3_STAMP := .venv-s3/.stamp
 NATIVE := profkit/ingest/native/scan.library
 NODE_STAMP := report/node_modules/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
@@ -25,7 +26,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,10 @@ long: $(STAMP) ## some of the tests that take long, drawn anew each time: LONG_S
 	@seed=$${PROFKIT_LONG_SEED:-$$(date +%s)}; echo "PROFKIT_LONG_SEED=$$seed draws the same tests again"; \
 	  env -u PYTHONDONTWRITEBYTECODE PROFKIT_LONG_S=$(LONG_S) PROFKIT_LONG_SEED=$$seed $(VENV) -m pytest -n 2 -m long $(ARGS) $(TESTS)
 
+s3: $(S3_STAMP) ## traces in an S3 bucket, of a server on this machine (moto): requests, retries, 10,000 objects
+	@echo '==> s3: pytest in .venv-s3'
+	@.venv-s3/bin/python -m pytest $(ARGS) tests/ingest/test_object_store.py
+
 fuzz: $(STAMP) $(NATIVE) ## mutated traces, exports, tables, ranks: two minutes; ARGS='--minutes 10 --seed 7 --kinds kineto,nsys --jobs 2'
 	@echo '==> fuzz: finds go to out/fuzz'
 	@$(VENV) -m tests.fuzz $(ARGS)
@@ -129,8 +134,8 @@ bench-nsys: $(STAMP) ## an nsys export of 1 GB: reading beside a bare SELECT of 
 	@echo '==> bench-nsys: some five minutes'
 	@$(VENV) -m bench.nsys $(BENCH)
 
-bench-ranks: $(STAMP) ## 512 simulated ranks through workers and a cluster, killed and resumed; BENCH='--ranks 64'
-	@echo '==> bench-ranks: 512 ranks take some ten minutes on two cores'
+bench-ranks: $(STAMP) ## 4,096 simulated ranks of 2 MB and 512 of 20: parent's memory, a rank's time, faults; BENCH='--only cost'
+	@echo '==> bench-ranks: ten minutes on two cores'
 	@$(VENV) -m bench.ranks $(BENCH)
 
 accuracy: $(STAMP) ## how often profkit is right: cells with measured labels; ARGS=--quick in ten minutes, '--only cnn/' or '--limit-minutes 60'
@@ -192,7 +197,7 @@ release-check: $(STAMP) ## build wheel and sdist, install and try them on Python
 
 clean: ## remove .venv, caches and what demo and runs left
 	@echo '==> clean'
-	@rm -rf .venv report/node_modules out reports build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv .venv-s3 report/node_modules out reports build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
@@ -204,6 +209,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[capture,hta]' --group dev --group docs
 # An installed package is compiled; in place it is not where PYTHONDONTWRITEBYTECODE is set, and every start compiles anew.
 	@$(VENV) -m compileall -q profkit workloads
+	@touch $@
+
+$(S3_STAMP): pyproject.toml
+	@echo '==> set-up: .venv-s3 with s3fs and moto'
+	@$(PYTHON) -m venv .venv-s3
+	@.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check -e . --group s3
 	@touch $@
 
 # Where there is no compiler the tests of the scanner are skipped, and all others read as Python does.

@@ -2,8 +2,8 @@
 
 Simulated: steps of a DDP job with two all-reduces each. All ranks compute the same kernels; some wait longer for their
 batch, and all leave each all-reduce together when the last has come. Each rank has its own clock, its own start of each
-all-reduce and its own number; the kernels between are the same text on all ranks that wait as long for
-data, compressed once.
+all-reduce and its own number; the kernels between are the same text on all ranks of one kind that wait as long for
+data, compressed once. Ranks of different kinds have kernels of different length, so that no two reports are alike.
 """
 
 from __future__ import annotations
@@ -41,16 +41,27 @@ class Job:
     transfer_us: int = 400
     late_us: Mapping[int, int] = field(default_factory=dict)
     max_offset_ns: int = 5_000_000
+    n_kinds: int = 1
+    """Ranks `n` and `n + n_kinds` have kernels of the same length; kinds differ by a microsecond at most."""
 
     @cached_property
     def compute_us(self) -> int:
         """Kernels before each all-reduce, with what lies between them."""
         return self.n_kernels // N_BUCKETS * (_KERNEL_US + _BETWEEN_US)
 
+    def _body(self, rank: int) -> bytes:
+        """The compressed events of a rank without its collectives."""
+        key = self.late_us.get(rank, 0), rank % self.n_kinds
+        if key not in self._bodies:
+            late, kind = key
+            kernel_us = round(_KERNEL_US - kind / self.n_kinds, 3)
+            self._bodies[key] = _packed(_listed(_events(self, late, kernel_us)) + ",")
+        return self._bodies[key]
+
     @cached_property
-    def _bodies(self) -> dict[int, bytes]:
-        """The compressed events of a rank without its collectives, by how late it is."""
-        return {late: _packed(_listed(_events(self, late)) + ",") for late in {0, *self.late_us.values()}}
+    def _bodies(self) -> dict[tuple[int, int], bytes]:
+        """Those already made, by how late the rank is and its kind."""
+        return {}
 
     @cached_property
     def begins_us(self) -> list[int]:
@@ -82,7 +93,7 @@ class Job:
         jitter = generator.integers(0, self.jitter_us, (self.n_steps, N_BUCKETS))
         tail = _listed(_collectives(self, late, jitter)) + "]}"
         opening = json.dumps(head)[:-1] + ', "traceEvents": [\n'
-        path.write_bytes(_packed(opening) + self._bodies[late] + _packed(tail))
+        path.write_bytes(_packed(opening) + self._body(rank) + _packed(tail))
 
 
 def write_all(job: Job, folder: Path) -> list[Path]:
@@ -110,7 +121,7 @@ def _event(cat: str, name: str, begin_us: float, dur_us: float, **args: Any) -> 
     }  # fmt: skip
 
 
-def _events(job: Job, late_us: int) -> Iterator[dict[str, Any]]:
+def _events(job: Job, late_us: int, kernel_us: float) -> Iterator[dict[str, Any]]:
     correlation = 1_000_000
     for step, begin in enumerate(job.begins_us[:-1]):
         yield _event("user_annotation", f"ProfilerStep#{step}", begin, job.begins_us[step + 1] - begin)
@@ -120,10 +131,10 @@ def _events(job: Job, late_us: int) -> Iterator[dict[str, Any]]:
             first = ready - job.compute_us
             for number in range(job.n_kernels // N_BUCKETS):
                 correlation += 1
-                yield from _launched(number, first, correlation)
+                yield from _launched(number, first, correlation, kernel_us)
 
 
-def _launched(number: int, first_us: int, correlation: int) -> Iterator[dict[str, Any]]:
+def _launched(number: int, first_us: int, correlation: int, kernel_us: float) -> Iterator[dict[str, Any]]:
     name = ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn", "vectorized_elementwise_kernel")[number % 2]
     at, call = first_us + number * (_KERNEL_US + _BETWEEN_US), first_us + number * 15 - 8
     operator = ("aten::mm", "aten::add")[number % 2]
@@ -136,7 +147,7 @@ def _launched(number: int, first_us: int, correlation: int) -> Iterator[dict[str
         "kernel",
         name,
         at,
-        _KERNEL_US,
+        kernel_us,
         **{"External id": correlation, "device": 0, "context": 1, "stream": 7, "correlation": correlation, **shape},
         grid=[96, 4, 1],
         block=[256, 1, 1],
@@ -171,9 +182,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.simulated", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--kernels", type=int, default=2_400, help="of a step: 2,400 make 20 MB of text, 240 make 2 MB")
+    parser.add_argument("--kinds", type=int, default=1, help="how many lengths of kernels there are")
     parser.add_argument("--late", type=int, nargs=2, default=(3, 12_000), metavar=("RANK", "US"))
     options = parser.parse_args()
-    write_all(Job(n_ranks=options.ranks, late_us=dict([options.late])), options.folder)
+    job = Job(
+        n_ranks=options.ranks,
+        n_steps=options.steps,
+        n_kernels=options.kernels,
+        n_kinds=options.kinds,
+        late_us=dict([options.late]),
+    )
+    write_all(job, options.folder)
     return 0
 
 

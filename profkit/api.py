@@ -99,24 +99,30 @@ def triage_ranks(
     A source that cannot be analysed becomes a `Failure`; `tell` hears of each that ends, and may raise to end the run.
     Raises the last error if none can be analysed.
     """
+    from profkit.ranks.run.gathering import Gathering
     from profkit.ranks.run.jobs import Job
     from profkit.ranks.run.workers import finished, pool_of
 
     options = options or Options()
     is_slim = len(sources) > MAX_FULL
     jobs = [Job(source=source, options=options, keeping=keeping, is_slim=is_slim) for source in sources]
-    results: list[Finished] = []
+    place = {source: number for number, source in enumerate(sources)}
+    empty: list[Finished] = []
     with pool_of(n_workers, executor) as pool:
+        gathering = Gathering(pool)
         for result in finished(jobs, pool):
-            results.append(result)
+            gathering.add(place[result.source], result)
+            if result.is_empty:
+                empty.append(result)
             if tell is not None:
                 tell(result)
-    place = {source: number for number, source in enumerate(sources)}
-    results.sort(key=lambda result: place[result.source])  # as they were given, whichever ended first
-    outcomes = [outcome for result in results for outcome in result.outcomes]
+            del result  # what it holds is in the gathering, or merged already
+        gathering.end()
+    empty.sort(key=lambda result: place[result.source])  # as they were given, whichever ended first
+    outcomes = gathering.outcomes()
     if not outcomes:
-        raise error_of(results[-1])
-    return _together(outcomes, [result.failure for result in results if result.failure is not None], options)
+        raise error_of(empty[-1])
+    return _together(outcomes, [result.failure for result in empty if result.failure is not None], options)
 
 
 def error_of(result: Finished) -> ProfkitError:

@@ -107,6 +107,39 @@ def test_a_server_that_gives_next_to_nothing_is_left(brief, temporary, answer):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_server_that_is_busy_is_asked_again(monkeypatch, status):
+    asked = []
+
+    def busy_twice(handler, over):
+        asked.append(handler.command)
+        if len(asked) <= 2:
+            begin(handler, status=status)
+        else:
+            begin(handler)
+            handler.wfile.write(TRACE)
+
+    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0))
+    with served(busy_twice) as url:
+        (trace,) = read_traces(url)
+        assert len(trace.steps) == 1
+    assert asked == ["GET"] * 3
+
+
+@pytest.mark.parametrize("status", [401, 403, 501])
+def test_a_server_that_refuses_is_asked_once(monkeypatch, status):
+    asked = []
+
+    def refusing(handler, over):
+        asked.append(handler.command)
+        begin(handler, status=status)
+
+    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0))
+    with served(refusing) as url:
+        assert str(status) in refusal(url).message
+    assert asked == ["GET"]
+
+
 def test_a_server_that_is_slow_and_gets_on_is_waited_for(brief):
     def slow(handler, over):
         begin(handler, Content_Length=str(len(TRACE) + 8000))

@@ -8,6 +8,7 @@ A URL is fetched as it was given, and shown, in errors too, without the secrets 
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -64,21 +65,28 @@ def listed(url: str, suffixes: tuple[str, ...]) -> list[str]:
     On the web, what ends in one of the suffixes is a file: to ask would be to fetch it, in search of links. Raises
     TraceNotFoundError, and MissingCapabilityError where fsspec or the package of the protocol is missing.
     """
-    return _answered(url, lambda: _listed(url, suffixes))
+    return _answered(url, lambda: _tried(lambda: _listed(url, suffixes)))
 
 
 def _listed(url: str, suffixes: tuple[str, ...]) -> list[str]:
     with _told(url):
         system, path = _opened(url)
         if any(char in path for char in "*?["):
-            found = [name for name in system.glob(path) if system.isfile(name)]
-        elif _is_web(url) and urlsplit(url).path.endswith(suffixes):
+            found = _matching(system, path, is_web=_is_web(url))
+        elif _is_web(url) and (urlsplit(url).path.endswith(suffixes) or not system.isdir(path)):
             return [url]
-        elif system.isdir(path):
+        else:  # of an object alone it finds that; to ask a store first would list a folder of thousands twice
             found = system.find(path)
-        else:
-            return [url]
+            if not found or found == [path]:
+                return [url]
         return [str(system.unstrip_protocol(name)) for name in sorted(found)]
+
+
+def _matching(system: Any, pattern: str, *, is_web: bool) -> list[str]:
+    """The objects that a pattern names. A store tells with the names which are folders; the web, when it is asked."""
+    if is_web:
+        return [name for name in system.glob(pattern) if system.isfile(name)]
+    return [name for name, told in system.glob(pattern, detail=True).items() if told["type"] == "file"]
 
 
 _MARKS: Final = ("ETag", "Content-MD5", "Digest", "Last-Modified")
@@ -89,15 +97,17 @@ def identity(url: str) -> bytes | None:
 
     None where a web server says nothing that changes with it: fsspec takes what lies behind an address for unchanging.
     """
-    return _answered(url, lambda: _identity(url))
+    return _answered(url, lambda: _tried(lambda: _identity(url)))
 
 
 def _identity(url: str) -> bytes | None:
     with _told(url):
         system, path = _opened(url)
-        if "http" not in system.protocol:
-            return str(system.ukey(path)).encode()
         info = system.info(path)
+        tag = info.get("ETag") or info.get("etag")
+        if "http" not in system.protocol:
+            # not fsspec's key, in S3 one of a listing and another of the object itself, though these say the same
+            return repr((path, info.get("size"), str(tag).strip('"'))).encode() if tag else system.ukey(path).encode()
         marks = [str(info[name]) for name in _MARKS if name in info]
         return repr((path, info.get("size"), marks)).encode() if marks else None
 
@@ -129,6 +139,7 @@ def _fetch(url: str, local: Path) -> None:
     def copy() -> None:
         with _told(url):
             system, path = _opened(url)
+            counting.absolute_update(0)
             system.get_file(path, str(local), callback=counting)
 
     begun = looked = time.monotonic()
@@ -147,7 +158,7 @@ def _fetch(url: str, local: Path) -> None:
             raise _late(f"{shown_url(url)} sent fewer than {bounds.least_bytes:,} bytes in {bounds.stall_s:g} s")
 
     try:
-        _watched(copy, look)
+        _watched(lambda: _tried(copy), look)
     finally:
         counting.is_over = True
 
@@ -189,6 +200,31 @@ def _answered(url: str, ask: Callable[[], T]) -> T:
             raise _late(f"{shown_url(url)}: no answer within {most_s:g} s")
 
     return _watched(ask, look)
+
+
+_WAITS_S: Final = (0.5, 2.0)
+"""Before a store that was busy is asked again; what it is built on may have asked more often by then."""
+_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_BUSY_ERRNO: Final = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)})
+"""What s3fs makes of 503 and 500."""
+
+
+def _tried(act: Callable[[], T]) -> T:
+    """What a call gives, of a store that is busy at the third time."""
+    for wait_s in _WAITS_S:
+        try:
+            return act()
+        except ProfkitError as error:
+            if not _is_busy(error.__context__):  # what the store itself raised, see `_told`
+                raise
+        time.sleep(wait_s)
+    return act()
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    """Whether what a store raised may pass: its server says so, and not that the object is not there or not ours."""
+    told = getattr(error, "status", None), getattr(error, "errno", None)
+    return told[0] in _BUSY or told[1] in _BUSY_ERRNO
 
 
 def _watched(act: Callable[[], T], look: Callable[[], None]) -> T:

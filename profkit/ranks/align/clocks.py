@@ -135,9 +135,10 @@ def _along_tree(groups: Sequence[_Ends], reference: int) -> dict[int, Track]:
     tracks: dict[int, Track] = {reference: _ZERO}
     frontier = [reference]
     all_ranks = {rank for group in groups for rank in group.ranks}
-    while frontier:
+    wanted = all_ranks - {reference}
+    while frontier and wanted:
         known = frontier.pop(0)
-        lags = _lags(groups, known, wanted=all_ranks - set(tracks))
+        lags = _lags(groups, known, wanted=wanted)
         for rank in sorted(lags):
             at, lag = (np.concatenate(parts) for parts in zip(*lags[rank], strict=True))
             if at.size < MIN_ENDS:
@@ -147,6 +148,7 @@ def _along_tree(groups: Sequence[_Ends], reference: int) -> dict[int, Track]:
             offset = step.offset_ns + _at(first, step.at_ns)
             tracks[rank] = Track(at_ns=step.at_ns, offset_ns=offset, drift=step.drift + first.drift)
             frontier.append(rank)
+            wanted.discard(rank)
     return tracks if len(tracks) > 1 else {}
 
 

@@ -52,8 +52,7 @@ def matched(summaries: Sequence[RankSummary]) -> Matching:
     groups: list[GroupMatch] = []
     pairs: list[PairMatch] = []
     refusals: list[Refusal] = []
-    for group in _groups(summaries):
-        members = {rank: by_rank[rank] for rank in sorted(by_rank) if group in by_rank[rank].groups}
+    for group, members in _groups(by_rank):
         whole, rows = point_to_point(group, members)
         pairs += whole
         refusals += rows
@@ -63,10 +62,13 @@ def matched(summaries: Sequence[RankSummary]) -> Matching:
     return Matching(groups=tuple(groups), pairs=tuple(pairs), refusals=tuple(refusals))
 
 
-def _groups(summaries: Sequence[RankSummary]) -> list[Group]:
-    return sorted(
-        {group for summary in summaries for group in summary.groups}, key=lambda group: (group.name, group.ranks)
-    )
+def _groups(by_rank: Mapping[int, RankSummary]) -> list[tuple[Group, dict[int, RankSummary]]]:
+    """The groups with their ranks in order."""
+    found: dict[Group, dict[int, RankSummary]] = {}
+    for rank in sorted(by_rank):
+        for group in by_rank[rank].groups:
+            found.setdefault(group, {})[rank] = by_rank[rank]
+    return sorted(found.items(), key=lambda item: (item[0].name, item[0].ranks, item[0].size))
 
 
 class _Sequence(msgspec.Struct, frozen=True):

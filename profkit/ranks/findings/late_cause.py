@@ -215,10 +215,11 @@ def _longest(
 
 def _ranges_before(waits: GroupWaits) -> Callable[[RankSummary, int], Totals]:
     """Host ranges before the group's collectives."""
+    column_of = {rank: column for column, rank in enumerate(waits.ranks)}
 
     def totals(summary: RankSummary, rank: int) -> Totals:
         leads = summary.lead_ranges
-        return _totals(summary, leads, np.flatnonzero(np.isin(leads.row, waits.rows[:, waits.ranks.index(rank)])))
+        return _totals(summary, leads, np.flatnonzero(np.isin(leads.row, waits.rows[:, column_of[rank]])))
 
     return totals
 

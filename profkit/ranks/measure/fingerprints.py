@@ -35,7 +35,8 @@ class OnlyWork(msgspec.Struct, frozen=True, kw_only=True):
 
 def only_work(straggler: Straggler, waits: GroupWaits, summaries: Sequence[RankSummary]) -> OnlyWork | None:
     """What a straggler alone does; None where neither own ranges nor barriers hold half of its lateness."""
-    by_rank = {summary.rank: summary for summary in summaries if summary.rank in waits.ranks}
+    members = set(waits.ranks)
+    by_rank = {summary.rank: summary for summary in summaries if summary.rank in members}
     mine = by_rank[straggler.rank]
     waits = waits.at(waits.kind == CollectiveKind.BARRIER) if straggler.is_at_barriers else waits
     column = waits.ranks.index(straggler.rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     outcomes: tuple[Outcome, ...]
+    by_rank: Mapping[int, Outcome]
     matching: Matching
     clocks: Clocks
     waits: tuple[GroupWaits, ...]
@@ -59,7 +60,7 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
 
     def outcome_of(self, rank: int) -> Outcome:
         """The outcome of a rank that is here."""
-        return next(outcome for outcome in self.outcomes if outcome.summary.rank == rank)
+        return self.by_rank[rank]
 
     @property
     def per(self) -> str:
@@ -99,6 +100,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     named = [straggler for answer in stragglers for straggler in answer.named]
     return Joint(
         outcomes=tuple(outcomes),
+        by_rank={outcome.summary.rank: outcome for outcome in outcomes},
         matching=matching,
         clocks=clocks,
         waits=waits,

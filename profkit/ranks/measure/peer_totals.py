@@ -53,7 +53,8 @@ def with_checked_phase(late: Straggler, ranks: Sequence[int], outcomes: Sequence
     What was counted before some collectives may be missing before others: a rank whose compute comes in another place
     computes no longer. Then the phase is the one of which the rank has most beyond its peers, or none.
     """
-    reports = {outcome.summary.rank: outcome.report for outcome in outcomes if outcome.summary.rank in ranks}
+    members = set(ranks)
+    reports = {outcome.summary.rank: outcome.report for outcome in outcomes if outcome.summary.rank in members}
     if not _are_alike([reports[rank] for rank in ranks]):
         return late
     more = {

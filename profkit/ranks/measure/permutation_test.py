@@ -24,7 +24,8 @@ MIN_STEPS: Final = 6
 FEW_STEPS: Final = 0.8
 """What is left of the confidence in lateness seen in fewer steps. Chosen: high becomes medium."""
 _MANY: Final = 16
-_CHUNK: Final = 4_000_000  # random numbers held at once
+_CHUNK: Final = 500_000
+"""Random numbers held at once, 4 MB: of thousands of ranks few permutations at a time. The result is the same."""
 
 
 def blocks_of(step: I64) -> NDArray[np.intp]:
@@ -56,15 +57,80 @@ def p_of_largest(by_block: NDArray[np.float64]) -> float:
     n_blocks, n_ranks = by_block.shape
     if n_blocks == 0 or n_ranks < 2:
         return 1.0
-    observed = by_block.sum(axis=0).max()
+    least = float(by_block.sum(axis=0).max()) * (1 - 1e-12)
     generator = np.random.default_rng(0)
     size = max(1, min(N_PERMUTATIONS, _CHUNK // (n_blocks * n_ranks)))
+    shuffle = _largest_of_many if _is_told_by_heaviest(by_block, least) else _largest_sums
     n_done = n_as_large = 0
     while n_done < N_PERMUTATIONS:
-        shuffled = generator.permuted(np.broadcast_to(by_block, (size, n_blocks, n_ranks)), axis=2)
-        n_as_large += int((shuffled.sum(axis=1).max(axis=1) >= observed * (1 - 1e-12)).sum())
-        n_done += size
+        n = min(size, N_PERMUTATIONS - n_done)
+        n_as_large += int((shuffle(generator, by_block, n, least) >= least).sum())
+        n_done += n
     return (1 + n_as_large) / (1 + n_done)
+
+
+_MANY_RANKS: Final = 256
+_HEAVY: Final = 16
+"""Values of a block that are drawn first. Chosen: more late ranks than that are shuffled in full."""
+
+
+def _is_told_by_heaviest(by_block: NDArray[np.float64], least: float) -> bool:
+    """Whether `_largest_of_many` pays: of many ranks, where one of the heaviest values alone is not enough."""
+    if by_block.shape[1] <= _MANY_RANKS:
+        return False
+    ordered = np.sort(by_block, axis=1)
+    light = ordered[:, -_HEAVY - 1]
+    return bool(light.sum() + (ordered[:, -1] - light).max() < least)
+
+
+def _largest_sums(
+    generator: np.random.Generator, by_block: NDArray[np.float64], n: int, least: float
+) -> NDArray[np.float64]:
+    """[n]: the largest total over ranks, of so many shuffles."""
+    shuffled = generator.permuted(np.broadcast_to(by_block, (n, *by_block.shape)), axis=2)
+    largest: NDArray[np.float64] = shuffled.sum(axis=1).max(axis=1)
+    return largest
+
+
+def _largest_of_many(
+    generator: np.random.Generator, by_block: NDArray[np.float64], n: int, least: float
+) -> NDArray[np.float64]:
+    """The same where it is `least` or more, else something below: of thousands of ranks, in a hundredth of the time.
+
+    First only the heaviest values of each block find their ranks. No rank's total can be more than with the heaviest
+    of the others in each block that gave it none, and where no rank can reach `least` so, the rest is not drawn.
+    """
+    n_blocks, n_ranks = by_block.shape
+    ordered = np.sort(by_block, axis=1)[:, ::-1]
+    heavy, light = ordered[:, :_HEAVY], ordered[:, _HEAVY:]
+    more = heavy - light[:, :1]
+    column = _distinct(generator, (n, n_blocks, _HEAVY), n_ranks)
+    flat = (column + n_ranks * np.arange(n)[:, None, None]).reshape(-1)
+    sums = np.bincount(flat, np.broadcast_to(more, column.shape).reshape(-1), n * n_ranks).reshape(n, n_ranks)
+    most: NDArray[np.float64] = sums.max(axis=1) + light[:, 0].sum()
+    open_ones = np.flatnonzero(most >= least)
+    if open_ones.size:
+        shape = (open_ones.size, n_blocks)
+        whole = np.empty((*shape, n_ranks))
+        is_free = np.ones(whole.shape, np.bool_)
+        np.put_along_axis(is_free, column[open_ones], values=False, axis=2)
+        np.put_along_axis(whole, column[open_ones], np.broadcast_to(heavy, (*shape, _HEAVY)), axis=2)
+        rest = np.broadcast_to(light, (*shape, n_ranks - _HEAVY))
+        whole[is_free] = generator.permuted(rest, axis=2).reshape(-1)
+        most[open_ones] = whole.sum(axis=1).max(axis=1)
+    return most
+
+
+def _distinct(generator: np.random.Generator, shape: tuple[int, ...], below: int) -> I64:
+    """Numbers below a bound, drawn alike, and again where two along the last axis are equal."""
+    drawn = generator.integers(0, below, shape)
+    again = np.ones(shape[:-1], np.bool_)
+    while True:
+        ordered = np.sort(drawn[again], axis=1)
+        again[again] = (np.diff(ordered, axis=1) == 0).any(axis=1)
+        if not again.any():
+            return drawn
+        drawn[again] = generator.integers(0, below, (int(again.sum()), shape[-1]))
 
 
 def lateness_ns(arrival_ns: I64, present: Bool) -> I64:

@@ -7,6 +7,7 @@ slow link has data under way all that time, which the kernel counts of each conn
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -48,11 +49,18 @@ class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
 def slow_links(waits: Sequence[GroupWaits]) -> tuple[SlowLink, ...]:
     """The groups that lose time against their twins, the one that loses most first."""
     moved = [_moved(group) for group in waits]
+    usual = [{key: _usual(group, rows) for key, rows in mine.items()} for group, mine in zip(waits, moved, strict=True)]
+    ranks = [frozenset(group.ranks) for group in waits]
+    alike: dict[tuple[int, frozenset[Moved]], list[int]] = defaultdict(list)
+    for place, mine in enumerate(moved):
+        if mine:
+            alike[len(ranks[place]), frozenset(mine)].append(place)
     found = []
     for place, group in enumerate(waits):
-        twins = [other for other in range(len(waits)) if other != place and _are_twins(waits, moved, place, other)]
+        others = alike.get((len(ranks[place]), frozenset(moved[place])), [])
+        twins = [other for other in others if other != place and ranks[place].isdisjoint(ranks[other])]
         if twins and group.is_whole:
-            found.append(_against(group, moved[place], [(waits[twin], moved[twin]) for twin in twins]))
+            found.append(_against(group, moved[place], [usual[twin] for twin in twins]))
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.exposed_ns))
 
 
@@ -65,31 +73,27 @@ def _moved(waits: GroupWaits) -> dict[Moved, I64]:
     return {(int(kind), int(size)): rows[inverse == code] for code, (kind, size) in enumerate(distinct)}
 
 
-def _are_twins(waits: Sequence[GroupWaits], moved: Sequence[Mapping[Moved, I64]], one: int, other: int) -> bool:
-    first, second = waits[one], waits[other]
-    is_apart = not set(first.ranks) & set(second.ranks)
-    return bool(
-        len(first.ranks) == len(second.ranks) and is_apart and moved[one] and moved[one].keys() == moved[other].keys()
-    )
+def _usual(waits: GroupWaits, rows: I64) -> tuple[float, float]:
+    """The median transfer (ns) and bus bandwidth (bytes/s) of these instances."""
+    return float(np.median(waits.transfer_ns[rows])), float(np.median(waits.bus_bytes_per_s[rows]))
 
 
 def _against(
-    group: GroupWaits, moved: Mapping[Moved, I64], twins: Sequence[tuple[GroupWaits, Mapping[Moved, I64]]]
+    group: GroupWaits, moved: Mapping[Moved, I64], twins: Sequence[Mapping[Moved, tuple[float, float]]]
 ) -> SlowLink | None:
-    """The group against the middle of its twins, None where it is not slow."""
+    """The group against the middle of its twins, of each what is `_usual` there; None where it is not slow."""
     longer = np.zeros(len(group.rows), np.int64)
     speeds: dict[Moved, tuple[float, float]] = {}
     lasts: dict[Moved, tuple[int, int]] = {}
     for key, rows in moved.items():
-        usual = np.median([np.median(twin.transfer_ns[there[key]]) for twin, there in twins])
-        speed = float(np.median([np.median(twin.bus_bytes_per_s[there[key]]) for twin, there in twins]))
+        usual, speed = (float(np.median([twin[key][of] for twin in twins])) for of in (0, 1))
         here = float(np.median(group.bus_bytes_per_s[rows]))
         slow = group.bus_bytes_per_s[rows] * SLOW_LINK.limit("ratio") <= speed
         if slow.mean() < SLOW_LINK.limit("always"):
             continue
-        longer[rows] = np.maximum(group.transfer_ns[rows] - round(float(usual)), 0)
+        longer[rows] = np.maximum(group.transfer_ns[rows] - round(usual), 0)
         speeds[key] = here, speed
-        lasts[key] = median(group.transfer_ns[rows]), round(float(usual))
+        lasts[key] = median(group.transfer_ns[rows]), round(usual)
     if not speeds or int((longer > 0).sum()) < SLOW_LINK.limit("instances"):
         return None
     most = max(speeds, key=lambda key: int(longer[moved[key]].sum()))

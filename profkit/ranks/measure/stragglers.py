@@ -203,7 +203,8 @@ def _largest(
     span = int(_span_ns(waits))
     total = int(excess.sum())
     effect = (lateness - usual) / span if span else 0.0
-    p_value = p_of_largest(by_block)
+    is_material = effect >= _least_effect(waits)  # what is not is no straggler, whatever chance would do
+    p_value = p_of_largest(by_block) if is_material else 1.0
     return Straggler(
         rank=rank,
         group=waits.group,
@@ -219,7 +220,8 @@ def _largest(
         n_instances=len(waits.rows),
         n_blocks=len(by_block),
         explained_fraction=float(explained) / lateness if lateness else 0.0,
-        is_gross=p_value >= LATE_RANK.limit("p")
+        is_gross=is_material
+        and p_value >= LATE_RANK.limit("p")
         and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
         compute_factor=compute_factor(by_rank, rank),
         longer=longer_by({member: by_rank[member] for member in waits.ranks}, rank),
@@ -248,9 +250,13 @@ def _phase_excess(waits: GroupWaits, spent_ns: I64, late: I64, column: int) -> N
     return excess
 
 
+def _least_effect(waits: GroupWaits) -> float:
+    return LATE_RANK.limit("effect_of_two" if len(waits.ranks) == 2 else "effect")
+
+
 def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: GroupWaits) -> str:
     """Why the latest rank is no straggler, "" if it is one."""
-    least = LATE_RANK.limit("effect_of_two" if len(waits.ranks) == 2 else "effect")
+    least = _least_effect(waits)
     if found.effect_fraction < least:
         return _held_up(waits, least) or (
             f"no rank is later than the others by {format_fraction(least)} of the time: rank {found.rank} is by"

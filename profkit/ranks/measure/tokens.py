@@ -163,7 +163,9 @@ def _waited_ns(counts: StepTokens, waits: Sequence[GroupWaits]) -> tuple[list[in
     Before that the columns of the ranks that R stands for: those found in collectives. No clocks are needed.
     """
     whole = [group for group in waits if set(counts.ranks) <= set(group.ranks)] or waits
-    ranks = [rank for rank in counts.ranks if any(rank in group.ranks for group in whole)]
+    met = {rank for group in whole for rank in group.ranks}
+    ranks = [rank for rank in counts.ranks if rank in met]
+    place_of = {rank: place for place, rank in enumerate(ranks)}
     out = np.zeros((len(counts.number), len(ranks)), np.int64)
     seen = np.zeros(len(out), np.bool_)
     for group in whole:
@@ -171,9 +173,9 @@ def _waited_ns(counts: StepTokens, waits: Sequence[GroupWaits]) -> tuple[list[in
         place = np.searchsorted(counts.number, group.step[rows])
         seen[place] = True
         for column, rank in enumerate(group.ranks):
-            if rank in ranks:
-                np.add.at(out[:, ranks.index(rank)], place, group.free_wait_ns[rows, column])
-    return [counts.ranks.index(rank) for rank in ranks], out, seen
+            if rank in place_of:
+                np.add.at(out[:, place_of[rank]], place, group.free_wait_ns[rows, column])
+    return [column for column, rank in enumerate(counts.ranks) if rank in met], out, seen
 
 
 def _rank_correlation(left: I64, right: I64) -> tuple[float, float]:

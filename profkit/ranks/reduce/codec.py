@@ -32,7 +32,7 @@ MOST_PLAIN_BYTES: Final = 2**30
 """Bytes of a member, decompressed; a hundred thousand collectives take 20 MB."""
 _DIGEST_BYTES: Final = 16
 _HEADER, _COLUMNS = "header.json", "columns"
-_TABLES: Final[dict[str, type[Table]]] = {
+TABLES: Final[dict[str, type[Table]]] = {
     "collectives": CollectiveRows,
     "steps": StepRows,
     "ranges": NameRows,
@@ -53,7 +53,7 @@ class _Header(RankFacts, frozen=True, kw_only=True):
 def packed(summary: RankSummary) -> bytes:
     """The summary as a compressed archive of a JSON header and all columns; its digest stands before."""
     columns, layout = [], {}
-    for table in _TABLES:
+    for table in TABLES:
         for name, column in getattr(summary, table).columns().items():
             layout[f"{table}.{name}"] = (column.dtype.str, column.shape)
             columns.append(column.tobytes())
@@ -89,7 +89,7 @@ def _read(archive: bytes) -> RankSummary:
         columns = _columns(header.layout, _member(members, _COLUMNS))
     tables: dict[str, Any] = {
         table: kind(**{name: columns[f"{table}.{name}"] for name in kind.__struct_fields__})
-        for table, kind in _TABLES.items()
+        for table, kind in TABLES.items()
     }
     return RankSummary(**_facts(header), **tables)
 

@@ -13,6 +13,7 @@ from profkit.ingest.discover import is_url
 from profkit.ingest.numbers import rank_in_name
 from profkit.ingest.read import second_beside
 from profkit.model.documents.report import Failure
+from profkit.ranks.reduce.bundle import leaf
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome, failure_of, outcomes_of
 from profkit.ranks.run.store import Key, content_digest, key_of, store_of
@@ -32,7 +33,7 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One source to analyse. `is_slim`: without the tables of its report, which a parent of hundreds need not hold."""
+    """One source to analyse. `is_slim`: as a leaf, without the tables of its report, for a parent of hundreds."""
 
     source: str
     options: Options
@@ -41,13 +42,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job: outcomes, or why there are none. `is_kept`: they were there from an earlier run."""
+    """What became of a job: outcomes, or why there are none. `is_kept`: they were there from an earlier run.
+
+    Of a slim job the outcomes are a `leaf`, bytes that a worker merges with others (`reduce.bundle`).
+    """
 
     source: str
     outcomes: tuple[Outcome, ...] = ()
+    leaf: bytes = b""
     failure: Failure | None = None
     hint: str = ""
     is_kept: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it came to nothing."""
+        return not self.outcomes and not self.leaf
 
 
 def done(job: Job) -> Finished:
@@ -57,10 +67,10 @@ def done(job: Job) -> Finished:
             finished = _done(job)
     except ProfkitError as error:  # a rank that fails is told of in the report; the others go on
         return failed(job, error)
-    if not job.is_slim:
+    if not job.is_slim or not finished.outcomes:
         return finished
     slim = tuple(replace(item, report=replace(item.report, sections=())) for item in finished.outcomes)
-    return replace(finished, outcomes=slim)
+    return replace(finished, outcomes=(), leaf=leaf(slim))
 
 
 def failed(job: Job, error: Exception) -> Finished:

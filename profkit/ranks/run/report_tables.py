@@ -54,7 +54,18 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 def _waiting(joint: Joint) -> dict[int, _Waiting]:
     out: dict[int, _Waiting] = {}
-    waited = {summary.rank: _exposed_waiting_ns(summary, joint.waits) for summary in joint.summaries}
+    columns = [{rank: column for column, rank in enumerate(waits.ranks)} for waits in joint.waits]
+    waited = {
+        summary.rank: _exposed_waiting_ns(
+            summary,
+            [
+                (waits, column_of[summary.rank])
+                for waits, column_of in zip(joint.waits, columns, strict=True)
+                if summary.rank in column_of
+            ],
+        )
+        for summary in joint.summaries
+    }
     for waits in joint.waits:
         n_last, present = (own_excess_ns(waits) > 0).sum(axis=0), waits.present.sum(axis=0)
         for column, rank in enumerate(waits.ranks):
@@ -67,13 +78,10 @@ def _waiting(joint: Joint) -> dict[int, _Waiting]:
     return out
 
 
-def _exposed_waiting_ns(summary: RankSummary, groups: Sequence[GroupWaits]) -> int:
-    """At least so much of a rank's time is exposed waiting, in all groups together."""
+def _exposed_waiting_ns(summary: RankSummary, groups: Sequence[tuple[GroupWaits, int]]) -> int:
+    """At least so much of a rank's time is exposed waiting, in all its groups together, each with its column there."""
     begun, lasts, hidden, shown = [], [], [], []
-    for waits in groups:
-        if summary.rank not in waits.ranks:
-            continue
-        column = waits.ranks.index(summary.rank)
+    for waits, column in groups:
         rows = np.flatnonzero(waits.present[:, column])
         begun.append(summary.collectives.start_ns[waits.rows[rows, column]])
         lasts.append(np.minimum(waits.wait_ns, waits.duration_ns)[rows, column])

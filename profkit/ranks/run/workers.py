@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from profkit.errors import ProfkitError, fault
+from profkit.ranks.reduce.bundle import Bundle, bundle_of
 from profkit.ranks.run.jobs import Finished, Job, done, failed
 
 if TYPE_CHECKING:
@@ -54,10 +55,17 @@ class Pool:
 
     def submit(self, job: Job) -> Future[Finished]:
         """The future of a job; of a job that could not be submitted, one that has failed."""
+        return self._submitted(done, job)
+
+    def merge(self, leaves: Sequence[tuple[int, bytes]]) -> Future[Bundle]:
+        """The future of a bundle of leaves, as `submit` gives it."""
+        return self._submitted(bundle_of, leaves)
+
+    def _submitted(self, act: Callable[[Any], T], what: Any) -> Future[T]:
         try:
-            return self._present().submit(done, job)
+            return self._present().submit(act, what)
         except (BrokenExecutor, RuntimeError) as error:
-            lost: Future[Finished] = Future()
+            lost: Future[T] = Future()
             lost.set_exception(error if isinstance(error, BrokenExecutor) else BrokenExecutor(str(error)))
             return lost
 
