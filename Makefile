@@ -25,7 +25,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens bench-pages report-check release-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz test afresh long full fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens bench-pages report-check release-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ native: $(STAMP) ## compile the scanner of traces into the checkout, which pip i
 native-asan: $(NATIVE) ## the scanner under gcc's sanitizers, over mutated arrays of our traces: ARGS=60 seconds
 	@echo '==> native-asan: out/native'
 	@$(VENV) -m tests.ingest.native $(or $(ARGS),60)
+
+native-fuzz: $(NATIVE) ## the scanner beneath libFuzzer, from a committed corpus: ARGS=60 seconds; needs clang
+	@echo '==> native-fuzz: out/native'
+	@$(VENV) -m tests.ingest.native.fuzz $(or $(ARGS),60)
 
 test: $(STAMP) $(NATIVE) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'

@@ -21,17 +21,8 @@ static void *scarce_realloc(void *p, size_t n) { return is_full() ? NULL : reall
 #undef malloc
 #undef calloc
 #undef realloc
+#include "taught.h"
 
-static const struct {
-    const char *text;
-    uint32_t flags;
-    int table;
-} categories[] = {
-    {"cpu_op", CATEGORY_COMMON_OPS, OPS}, {"Operator", 0, OPS}, {"cuda_runtime", 0, CALLS}, {"user_annotation", 0, SPANS},
-    {"python_function", 0, PYTHON}, {"overhead", 0, OVERHEAD}, {"kernel", 0, KERNELS}, {"gpu_memcpy", 0, COPIES},
-    {"gpu_user_annotation", 0, DEVICE_SPANS}, {"cuda_sync", 0, SYNC_ROWS}, {"mtia_ccp_events", 0, MTIA},
-    {"ac2g", CATEGORY_ARROWS, NO_TABLE}, {"fwdbwd", CATEGORY_FLOWS, NO_TABLE}, {"profkit", CATEGORY_COUNTERS, NO_TABLE},
-};
 static const char *const pieces[] = {"\"", "\\", "\\u", "\\u00e9", "\\ud800", "{", "}", "[", "]", ",", ":", "\xc3", "\xff", "null", "1e9", "-", "-0",
                                      "123456789012345678901", "0.0005", "\"ts\": 1", "\"args\": {", "\"grid\": \"[1,2", "\"device\": \"x 7\"", "[[[[", "\0"};
 static uint64_t state = 88172645463325252u;
@@ -73,13 +64,8 @@ static size_t mutated(uint8_t *text, size_t n, size_t room) {
 }
 
 int main(int argc, char **argv) {
-    scanner *s = profkit_scanner(1);
+    scanner *s = taught(1);
     if (argc < 3 || !s) return 2;
-    for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
-        if (!profkit_know(s, 0, (const uint8_t *)categories[i].text, (uint32_t)strlen(categories[i].text), categories[i].flags, categories[i].table)) return 2;
-    profkit_know(s, 1, (const uint8_t *)"aten::view", 10, NAME_WITHOUT_WORK, NO_TABLE);
-    profkit_know(s, 1, (const uint8_t *)"record_param_comms", 18, NAME_COLLECTIVE, NO_TABLE);
-    profkit_know(s, 1, (const uint8_t *)"aten::embedding", 15, NAME_EMBEDDING, NO_TABLE);
     state += (uint64_t)time(NULL) * 2654435761u;
     long n_scanned = 0, n_taken = 0;
     clock_t until = clock() + (clock_t)(atof(argv[1]) * CLOCKS_PER_SEC);
