@@ -2,8 +2,8 @@
 
 python -m tests.ingest.native.compare 100000 [--seed 7]        inputs; the exit code is 1 where one differs
 
-Every tenth input is a whole file, read as `read_trace` does; of the others a third has
-single bytes changed besides. Identical columns or the identical error: nothing between counts.
+Every tenth input is a whole file, read as `read_trace` does; the others are arrays, a third of them with single bytes
+changed besides. Identical columns or the identical error: nothing between counts.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def main() -> int:
     unlike: list[Path] = []
     with tempfile.TemporaryDirectory(prefix="profkit-compare-") as folder:
         for n in range(options.inputs):
-            kind, text = compared(random.Random(f"{options.seed}:{n}"), n, Path(folder) / "t.json")
+            rng = random.Random(f"{options.seed}:{n}")  # noqa: S311 - inputs, no secrets
+            kind, text = compared(rng, n, Path(folder) / "t.json")
             counts[kind] += 1
             if text is not None:
                 OUT.mkdir(parents=True, exist_ok=True)
