@@ -26,10 +26,10 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
 
 help: ## this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## capture the three regimes on this machine, triage each, print the verdicts
 	@echo '==> demo'
@@ -61,9 +61,13 @@ native-asan: $(NATIVE) ## the scanner under gcc's sanitizers, over mutated array
 	@echo '==> native-asan: out/native'
 	@$(VENV) -m tests.ingest.native $(or $(ARGS),60)
 
-native-fuzz: $(NATIVE) ## the scanner under libFuzzer and clang's sanitizers: ARGS=3600 seconds; needs clang
-	@echo '==> native-fuzz: finds go to out/native/finds'
-	@$(VENV) -m tests.ingest.native $(or $(ARGS),60) --guided
+native-fuzz: $(NATIVE) ## the scanner beneath libFuzzer, from a committed corpus: ARGS=60 seconds; needs clang
+	@echo '==> native-fuzz: out/native'
+	@$(VENV) -m tests.ingest.native.fuzz $(or $(ARGS),60)
+
+native-compare: $(NATIVE) ## the scanner beside Python on mutated arrays and files: ARGS='100000 --seed 7', some four minutes of CPU
+	@echo '==> native-compare: unlike inputs go to out/native'
+	@$(VENV) -m tests.ingest.native.compare $(ARGS)
 
 test: $(STAMP) $(NATIVE) ## the whole test suite; TESTS=path selects, ARGS='-k word -x' goes to pytest
 	@echo '==> test: pytest, two processes'

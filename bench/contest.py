@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from bench.measure import REPO_ROOT, Usage, measure, say
 
@@ -55,6 +56,13 @@ def contenders(trace: Path, hta_folder: Path | None, hta_rounds: int | None = No
 def profkit(name: str, trace: Path, *options: str) -> Contender:
     """Give a whole triage with its report as JSON."""
     return Contender(name=name, command=(sys.executable, "-m", "profkit", "triage", trace, "-f", "json", *options))
+
+
+STARTS: Final = tuple(
+    Contender(name=code, command=(sys.executable, "-c", code))
+    for code in ("pass", "import numpy", "import click, msgspec, numpy", "import profkit.cli")
+)
+"""What no triage can be faster than: Python, and the packages that it needs."""
 
 
 @contextmanager

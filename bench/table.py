@@ -144,6 +144,12 @@ def format_wanted(value: float, *, least: float | None = None, most: float | Non
     return ""
 
 
+def format_starts(runs: Runs) -> str:
+    """Give the CPU time of Python's own start, and of what a triage imports: the floor of a small trace."""
+    told = [f"{name} {median(usage.cpu_s for usage in usages):.3f} s" for name, usages in runs.items() if usages]
+    return f"CPU of a start alone: {'; '.join(told)} (a triage starts numpy with one thread)"
+
+
 def format_small(trace: Path, size_bytes: int, usages: Sequence[Usage]) -> str:
     """Give the CPU and wall time of a whole triage of a small trace, where start-up shows."""
     label = f"{size_bytes / 1e6:.1f} MB trace ({trace.name})"

@@ -16,6 +16,8 @@ from bench.contest import FLOOR, GUNZIP, HTA, PROFKIT, PROFKIT_PLAIN
 from bench.table import Ratio
 
 TEXT_BYTES = 50_000_000
+LEAST_STARTS = 7
+"""Rounds of what takes a fraction of a second: fewer say little on a machine that does other things too."""
 RATIOS = (
     Ratio(over=HTA, under=PROFKIT, quantity=table.WALL, least=15),
     Ratio(over=HTA, under=PROFKIT, quantity=table.WALL_WITHOUT_HTA_IMPORTS, least=15),
@@ -45,13 +47,14 @@ def main() -> int:
 
 
 def print_small(n_rounds: int) -> bool:
-    """Print what a whole triage of a 1 MB trace takes; gives whether it ran."""
+    """Print what a whole triage of a 1 MB trace takes, and what its start takes alone; gives whether it ran."""
     trace = inputs.small_trace()
     if trace is None:
         print("\n1 MB trace: none at hand")
         return False
-    usages = contest.run_in_turns([contest.profkit(trace.name, trace)], n_rounds)[trace.name]
-    print(f"\n{table.format_small(trace, inputs.text_bytes(trace), usages)}")
+    runs = contest.run_in_turns([contest.profkit(trace.name, trace), *contest.STARTS], max(n_rounds, LEAST_STARTS))
+    usages = runs.pop(trace.name)
+    print(f"\n{table.format_small(trace, inputs.text_bytes(trace), usages)}\n{table.format_starts(runs)}")
     return bool(usages)
 
 

@@ -12,6 +12,15 @@ _MANY_EVENTS: Final = 500_000
 """Chosen: below, what lies about is a few MB."""
 
 
+_OBJECTS_BETWEEN_LOOKS: Final = 50_000
+"""Chosen: a few MB lie about between two looks; by Python's own 700 it looks hundreds of times in a start."""
+
+
+def collector_patient() -> None:
+    """Let the garbage collector look seldom: nearly all that a command makes is in use until it ends."""
+    gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
+
+
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Pause the garbage collector: it would walk the millions of objects of decoding, which hold no cycles."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from profkit.allocator import collector_patient
 from profkit.cli.shared.command import write_help
 from profkit.errors import InternalError, ProfkitError, UsageError, fault
 from profkit.plain import clean
@@ -103,6 +104,7 @@ def group() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 fine, 1 a gate or verify, 2 usage, 3 bad input, 4 missing tool, 70 a bug."""
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]  # for which click 8.2 has an error
+    collector_patient()
     _open_what_is_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a console without box characters shows ?, not a traceback

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -67,6 +68,22 @@ def test_a_library_of_other_sources_is_not_used(afresh: Path) -> None:
 def test_the_environment_may_leave_it_to_python(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(library.SWITCH, "0")
     assert library.state() == (False, "PROFKIT_NATIVE=0 says so", "unset PROFKIT_NATIVE")
+
+
+@needs_library
+@pytest.mark.parametrize(("name", "value"), [("byteorder", "big"), ("maxsize", 2**31 - 1)])
+def test_on_other_machines_it_is_left_to_python(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert library.state()[0]
+    library.library.cache_clear()
+    with monkeypatch.context() as other:
+        other.setattr(library, "sys", SimpleNamespace(**{"byteorder": "little", "maxsize": 2**63 - 1, name: value}))
+        found = library.state()
+        none = decode._Scanners()
+        other.setattr(decode, "_IDLE", none)
+        block, why = decode.scanned(b"[]", unique_keys=False)
+        assert (bytes(block), why, none.has_none) == (b"", 0, True)
+    library.library.cache_clear()
+    assert found == (False, "written for 64-bit machines that are little-endian", "")
 
 
 def test_without_a_scanner_python_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

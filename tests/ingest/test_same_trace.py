@@ -159,6 +159,13 @@ def test_threads_have_the_same_codes_whatever_the_pieces(tmp_path: Path) -> None
     assert found[0] == found[1] == found[2]
 
 
+def test_arrows_of_one_time_have_the_same_order_whatever_the_pieces(tmp_path: Path) -> None:
+    rows = [other(ph, "fwdbwd", "fwdbwd", 1001, id=n) for n in range(12) for ph in ("f", "s")]
+    traces = [read_bytes(document(rows), tmp_path, chunk_bytes=size).flows for size in (150, 400, 10**6)]
+    told = [(flows.flow_id.tolist(), flows.is_start.tolist()) for flows in traces]
+    assert told[0] == told[1] == told[2]
+
+
 def test_codes_are_in_order_of_text(tmp_path: Path) -> None:
     trace = read_bytes(document(EVENTS), tmp_path)
     assert list(trace.strings) == sorted(trace.strings)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import msgspec
 import numpy as np
 
@@ -34,6 +32,8 @@ def rows_about(facts: Facts, asked: str) -> Subject | None:
 
 def near(facts: Facts, asked: str) -> tuple[str, ...]:
     """Names of modules, kernels and operators that are like the one asked for."""
+    from difflib import get_close_matches
+
     known = [module.name for module in facts.code.modules] if facts.code is not None else []
     known += [short_name(facts.trace.name(int(code))) for code in distinct_codes(facts.trace.gpu.name)]
     known += [facts.trace.name(int(code)) for code in distinct_codes(facts.trace.ops.name)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import textwrap
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,12 +13,16 @@ _LAST_COLUMN: Final = re.compile(r"^(?:.*\s{2,}(?=\S)|\s*)")
 
 def width_of(most: int | None = None, *, piped: int = 80) -> int:
     """Columns to keep to: the terminal's, no more than `most`, no fewer than a sentence needs; `piped` without one."""
+    import shutil
+
     columns = shutil.get_terminal_size((piped, 24)).columns
     return max(columns if most is None else min(columns, most), _NARROWEST)
 
 
 def wrapped(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
     """Text in lines of that width after these indents; a word that is longer, as a path may be, stays whole."""
+    import textwrap
+
     return textwrap.wrap(
         text,
         width,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,5 +129,7 @@ def _fraction(value: Any, what: str) -> float | None:
 
 
 def _near(name: str, known: Any) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -108,7 +108,7 @@ def build_trace(raw: RawTrace) -> Trace:
         "device_spans": _table(DeviceSpans, merged, "device_spans", warnings),
         "sync_rows": _table(DeviceSpans, merged, "sync_rows", warnings),
         "memory": _table(MemoryEvents, merged, "memory", warnings),
-        "flows": _table(Flows, merged, "flows", warnings),
+        "flows": _flows(merged, warnings),
         "samples": _table(CpuSamples, merged, "samples", warnings),
         "work": _table(CountedWork, merged, "work", warnings),
         "signatures": decoded(merged.signatures),
@@ -165,6 +165,21 @@ def _table(kind: Callable[..., Any], merged: Merged, table: str, warnings: list[
     if not columns:
         return kind.none(**_DTYPES)  # type: ignore[attr-defined]
     return kind(**in_time_order(cleaned(columns, warnings, WHAT[table])))
+
+
+def _flows(merged: Merged, warnings: list[TraceWarning]) -> Flows:
+    """Arrows in the order of time; at one time starts come first, then in the order of threads and ids.
+
+    The order of the file will not do: of each piece that was decoded, starts come before ends.
+    """
+    columns = merged.take("flows")
+    if not columns:
+        return Flows.none(**_DTYPES)
+    columns = cleaned(columns, warnings, WHAT["flows"])
+    order = np.lexsort(
+        (columns["flow_id"], columns["thread"], ~columns["is_start"].astype(np.bool_), columns["start_ns"])
+    )
+    return Flows(**{name: picked(column, order) for name, column in columns.items()})
 
 
 def _spans(merged: Merged, table: str, warnings: list[TraceWarning]) -> Spans:

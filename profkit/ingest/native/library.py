@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import zlib
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,8 @@ def library() -> ctypes.CDLL:
     """The loaded library; raises NotUsedError, with the reason."""
     if os.environ.get(SWITCH) == "0":
         raise NotUsedError(f"{SWITCH}=0 says so", f"unset {SWITCH}")
+    if sys.byteorder != "little" or sys.maxsize < 2**63 - 1:
+        raise NotUsedError("written for 64-bit machines that are little-endian", "")
     place = FOLDER / NAME
     if not place.is_file():
         raise NotUsedError("not compiled")

@@ -95,6 +95,7 @@ static int32_t code_of(table *table, int32_t place, int32_t *n) {
 static void coded(scanner *s, const layout *layout) {
     int32_t n_names = 0, n_threads = 0, n_signatures = 0;
     for (int table = 0; table < N_TABLES; table++) {
+        if (layout->n_rows[table] == 0) continue; /* without any rows there is no order to point into */
         const uint32_t *order = s->order + layout->first[table];
         for (size_t i = 0; i < layout->n_rows[table]; i++) {
             row *row = &s->rows[order[i]];

@@ -9,8 +9,6 @@ from typing import Any, Final
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section, TableView
 from profkit.model.documents.report import Report, Verdict
 from profkit.model.finding import Evidence, Finding
-from profkit.render.json.crosscheck import handover_to_dict
-from profkit.render.json.fleet import fleet_to_dict
 from profkit.render.json.values import evidence_to_dict, number, place_to_dict, tool_to_dict, written
 from profkit.version import __version__
 
@@ -24,6 +22,15 @@ def render(report: Report, *, width: int | None = None, color: bool | None = Non
 
 def report_to_dict(report: Report) -> dict[str, Any]:
     """The document as plain values: times integer ns, fractions 0-1, what is absent None."""
+    fleet = handover = None
+    if report.fleet is not None:
+        from profkit.render.json.fleet import fleet_to_dict
+
+        fleet = fleet_to_dict(report.fleet)
+    if report.handover is not None:
+        from profkit.render.json.crosscheck import handover_to_dict
+
+        handover = handover_to_dict(report.handover, _rank)
     return {
         "schema": SCHEMA_ID,
         "profkit_version": __version__,
@@ -38,8 +45,8 @@ def report_to_dict(report: Report) -> dict[str, Any]:
             {"source": failure.source, "error": failure.error, "message": failure.message}
             for failure in report.failures
         ],
-        "fleet": None if report.fleet is None else fleet_to_dict(report.fleet),
-        "handover": None if report.handover is None else handover_to_dict(report.handover, _rank),
+        "fleet": fleet,
+        "handover": handover,
     }
 
 

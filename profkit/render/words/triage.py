@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
@@ -133,7 +132,11 @@ def step_variation(report: Report) -> float | None:
     rank = shown_rank(report)
     ranks = report.ranks if is_joint(report) else [] if rank is None else [rank]
     known = [each.steps.cv for each in ranks if each.steps.cv is not None]
-    return statistics.median(known) if known else None
+    if len(known) <= 1:
+        return known[0] if known else None
+    from statistics import median
+
+    return median(known)
 
 
 def gain_sentence(verdict: Verdict) -> str:

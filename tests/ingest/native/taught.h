@@ -1,5 +1,7 @@
-/* What `decode.py` tells a scanner of categories and names, as far as a fuzzer needs it. */
+/* A scanner that knows what `decode._taught` tells one, for the programs that run it without Python. */
 #pragma once
+
+#include <string.h>
 
 static const struct {
     const char *text;
@@ -12,10 +14,16 @@ static const struct {
     {"ac2g", CATEGORY_ARROWS, NO_TABLE}, {"fwdbwd", CATEGORY_FLOWS, NO_TABLE}, {"profkit", CATEGORY_COUNTERS, NO_TABLE},
 };
 
-static bool taught(scanner *s) {
-    for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
-        if (!profkit_know(s, 0, (const uint8_t *)categories[i].text, (uint32_t)strlen(categories[i].text), categories[i].flags, categories[i].table)) return false;
-    return profkit_know(s, 1, (const uint8_t *)"aten::view", 10, NAME_WITHOUT_WORK, NO_TABLE) &&
-           profkit_know(s, 1, (const uint8_t *)"record_param_comms", 18, NAME_COLLECTIVE, NO_TABLE) &&
-           profkit_know(s, 1, (const uint8_t *)"aten::embedding", 15, NAME_EMBEDDING, NO_TABLE);
+/* NULL without memory. */
+static scanner *taught(uint64_t seed) {
+    scanner *s = profkit_scanner(seed);
+    bool is_taught = s != NULL;
+    for (size_t i = 0; is_taught && i < sizeof categories / sizeof *categories; i++)
+        is_taught = profkit_know(s, 0, (const uint8_t *)categories[i].text, (uint32_t)strlen(categories[i].text), categories[i].flags, categories[i].table);
+    is_taught = is_taught && profkit_know(s, 1, (const uint8_t *)"aten::view", 10, NAME_WITHOUT_WORK, NO_TABLE);
+    is_taught = is_taught && profkit_know(s, 1, (const uint8_t *)"record_param_comms", 18, NAME_COLLECTIVE, NO_TABLE);
+    is_taught = is_taught && profkit_know(s, 1, (const uint8_t *)"aten::embedding", 15, NAME_EMBEDDING, NO_TABLE);
+    if (is_taught) return s;
+    profkit_scanner_free(s);
+    return NULL;
 }
