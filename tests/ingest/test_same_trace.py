@@ -160,7 +160,8 @@ def test_threads_have_the_same_codes_whatever_the_pieces(tmp_path: Path) -> None
 
 
 def test_arrows_of_one_time_have_the_same_order_whatever_the_pieces(tmp_path: Path) -> None:
-    rows = [other(ph, "fwdbwd", "fwdbwd", 1001, id=n) for n in range(12) for ph in ("f", "s")]
+    rows = [x("cpu_op", "a", 1000, 5)]
+    rows += [other(ph, "fwdbwd", "fwdbwd", 1001, id=n) for n in range(12) for ph in ("f", "s")]
     traces = [read_bytes(document(rows), tmp_path, chunk_bytes=size).flows for size in (150, 400, 10**6)]
     told = [(flows.flow_id.tolist(), flows.is_start.tolist()) for flows in traces]
     assert told[0] == told[1] == told[2]
