@@ -7,8 +7,8 @@ import pytest
 from analyses.accuracy import calibrate, score
 from analyses.accuracy.calibrate import Quality
 from analyses.accuracy.shares import Share
-from profkit.cli import explain
 from profkit.model.documents.report import Bottleneck
+from profkit.render.words import explain
 from profkit.verdict.calibrated import calibrated, stated
 from tests.analyses.drawn_cells import benchmark, cell, said
 
