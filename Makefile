@@ -29,7 +29,7 @@ HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 .PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
 
 help: ## this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## capture the three regimes on this machine, triage each, print the verdicts
 	@echo '==> demo'

@@ -128,6 +128,6 @@ def test_one_command_prints_curve_and_constants(tmp_path, monkeypatch, capsys):
 
 def test_explain_cites_the_page_where_there_is_a_curve(monkeypatch):
     monkeypatch.setattr(explain, "CURVE", ())
-    assert "docs/accuracy.md" not in explain.verdict_text(Bottleneck.DATA)
+    assert "docs/accuracy.md" not in str(explain.of_verdict(Bottleneck.DATA))
     monkeypatch.setattr(explain, "CURVE", ((0.4, 0.5),))
-    assert "docs/accuracy.md" in explain.verdict_text(Bottleneck.DATA)
+    assert "docs/accuracy.md" in str(explain.of_verdict(Bottleneck.DATA))
