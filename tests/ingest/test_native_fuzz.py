@@ -36,6 +36,7 @@ def test_of_the_corpus_some_arrays_are_taken_and_others_left_for_many_reasons() 
     assert len(found) >= len(decode.REASONS) // 2
 
 
+@pytest.mark.long(9)
 @pytest.mark.skipif(not fuzz.clang(), reason="no clang with libFuzzer")
 def test_the_sanitizers_have_nothing_against_the_corpus(tmp_path: Path) -> None:
     program = fuzz.program(tmp_path)
