@@ -67,7 +67,7 @@ typedef struct {
 } event;
 
 /* A key as it stood at its place in the event before, from its first quote to its colon: most events have those of the
-   one before, and to compare takes a fifth of what reading takes. */
+   one before, and to compare is less work than to read. */
 enum { MOST_EXPECTED = 16, MOST_EXPECTED_BYTES = 32, SHAPES = 32 };
 
 typedef struct {

@@ -1,4 +1,4 @@
-"""Rows of an SQLite table as columns of int64, by the compiled library: a tenth of what Python's tuples take.
+"""Rows of an SQLite table as columns of int64, by the compiled library: no object of Python for each value.
 
 It calls the functions of the SQLite that Python's own module is linked with, on a connection of its own, under the same
 limits, pragmas, authorizer and allowance (`sqlite.opened` passes them). Where the library or those functions are not to
@@ -85,11 +85,15 @@ class Connection:
         assert known is not None  # noqa: S101 - the caller has asked
         self._sqlite, self._library = known
         self._handle = ctypes.c_void_p()
-        self._check(self._sqlite.sqlite3_open_v2(uri.encode(), ctypes.byref(self._handle), _OPEN, None))
-        for limit, value in limits:
-            self._sqlite.sqlite3_limit(self._handle, limit, value)
-        for pragma in pragmas:
-            self._check(self._sqlite.sqlite3_exec(self._handle, f"PRAGMA {pragma}".encode(), None, None, None))
+        try:
+            self._check(self._sqlite.sqlite3_open_v2(uri.encode(), ctypes.byref(self._handle), _OPEN, None))
+            for limit, value in limits:
+                self._sqlite.sqlite3_limit(self._handle, limit, value)
+            for pragma in pragmas:
+                self._check(self._sqlite.sqlite3_exec(self._handle, f"PRAGMA {pragma}".encode(), None, None, None))
+        except BaseException:
+            self._sqlite.sqlite3_close_v2(self._handle)
+            raise
         self._is_over = _PROGRESS(lambda _: _answered(is_over))  # kept: SQLite holds no reference
         self._sqlite.sqlite3_progress_handler(self._handle, n_steps, self._is_over, None)
         self._authorizer: Any = None

@@ -60,6 +60,11 @@ class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
     texts: list[str]
     coded: tuple[str, list[Text]] | None
 
+    @property
+    def has_plain_texts(self) -> bool:
+        """Whether there are texts beside the coded one."""
+        return len(self.texts) > (self.coded is not None)
+
 
 class _Codes(dict[Any, int]):
     """A text's place in a list, which grows in the order of first sight; -1 for NULL."""
@@ -187,7 +192,7 @@ class Database:
         """The columns of a SELECT: by the compiled library as far as it takes them, else from Python's tuples."""
         n_taken = 0
         values = chosen.coded[1] if chosen.coded is not None else None
-        if self._second is not None and len(chosen.texts) == (values is not None):
+        if self._second is not None and not chosen.has_plain_texts:
             try:
                 for block in self._second.rows(chosen.statement, len(chosen.numbers), values, self._allowance.counting):
                     n_taken += block.shape[1]

@@ -8,7 +8,7 @@ from typing import Final
 from profkit.model.code import ModuleUse, PlaceShare
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.agent.page import LONGEST_PLACE, Entry, Need, fact, line, page, pairs, plain, quoted
-from profkit.render.words import where as words
+from profkit.render.words import places as words
 from profkit.render.words.places import place_words, share_of
 from profkit.units import format_fraction, format_ns
 

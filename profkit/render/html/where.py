@@ -9,7 +9,7 @@ from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.html import page
 from profkit.render.html.parts import tables
 from profkit.render.html.parts.tables import Cell, Column, Row, Table
-from profkit.render.words import where as words
+from profkit.render.words import places as words
 from profkit.render.words.places import place_words
 from profkit.render.words.triage import source_name
 from profkit.units import format_count, format_fraction, format_ns

@@ -9,7 +9,6 @@ from profkit.render.terminal.layout import MARGIN
 from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
 from profkit.render.words import places
 from profkit.render.words import triage as text
-from profkit.render.words import where as words
 from profkit.shell import clean
 from profkit.units import format_count, format_ns
 
@@ -26,22 +25,22 @@ def render(where: Where, *, width: int | None = None, color: bool | None = None,
 
 
 def _rank(where: Where, width: int) -> Block:
-    line = words.rank_line(where)
+    line = places.rank_line(where)
     return layout.wrapped(layout.label("of"), line, min(width, PROSE_WIDTH), first_style="label") if line else []
 
 
 def _subject(one: PlacesOf, width: int) -> Block:
     prose = min(width, PROSE_WIDTH)
-    block = titled(words.title(one), prose)
+    block = titled(places.title(one), prose)
     if not one.places:
-        return block + layout.wrapped("    ", words.no_places(one), prose, style="dim")
+        return block + layout.wrapped("    ", places.no_places(one), prose, style="dim")
     for share in one.places:
         block += layout.wrapped("    ", places.place_line(share), width, first_style="")
         what = "look" if share.of == OF_WORKERS else "row"
         counted = f"{format_ns(share.ns)} in {format_count(share.count)} {what}{'' if share.count == 1 else 's'}"
         modules = f", {share.n_modules} modules" if share.n_modules > 1 else ""
         block += layout.wrapped("             ", counted + modules, width, style="dim")
-    rest = words.unplaced(one)
+    rest = places.unplaced(one)
     return block + (layout.wrapped("    ", rest, prose, style="dim") if rest else [])
 
 
@@ -57,7 +56,7 @@ def _tree(where: Where, width: int) -> list[Block]:
             for row in table.rows
         ]
         block = [*titled(table.title, width), *layout.table(list(table.headers), rows, is_text, width)]
-        for note in filter(None, (words.phases(where), table.note)):
+        for note in filter(None, (places.phases(where), table.note)):
             block += layout.wrapped(MARGIN, clean(note), width, style="dim")
         blocks.append(block)
     return blocks

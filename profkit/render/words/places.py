@@ -1,18 +1,21 @@
-"""Places in the user's code in a sentence."""
+"""Sentences on places in the user's code: of a finding, and of all that `profkit where` tells."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from profkit.model.code import OF_DELAY, OF_WORKERS, Phase, PlaceShare
+from profkit.model.documents.where import PlacesOf, Where
 from profkit.model.finding import Finding
 from profkit.shell import clean
-from profkit.units import format_fraction
+from profkit.units import format_fraction, format_ns
 
 _ENOUGH: Final = 0.5
 """Chosen: where the first place has half of a finding's time, it alone is what to look at."""
 _SHOWN: Final = 3
 _PHASES: Final = {Phase.BACKWARD: " (in its backward pass)", Phase.OPTIMIZER: " (the optimizer)"}
+_PHASE_NAMES = ("forward", "backward", "optimizer", "other")
+HEADERS = ("share", "in the window", "rows", "place")
 
 
 def place_line(share: PlaceShare) -> str:
@@ -47,3 +50,47 @@ def place_sentence(finding: Finding) -> str:
     first = finding.places[0]
     verb = "comes from" if first.of == OF_DELAY else "is in"
     return f"{format_fraction(first.share)} {share_of(first)} {verb} {place_words(first)}"
+
+
+def title(one: PlacesOf) -> str:
+    """What the places are of, and how much of the window that has."""
+    share = f", {format_fraction(one.share)} of the window" if one.share else ""
+    if one.kind == "finding":
+        return clean(f"{one.name}: {one.title}{share}")
+    kind = "" if one.kind == "work" else f"{one.kind} "
+    return clean(f"{kind}{one.name}: {format_ns(one.ns)}{share}")
+
+
+def no_places(one: PlacesOf) -> str:
+    """What is said where a thing has no place."""
+    return (
+        "no place is known: the trace shows no Python frame around it"
+        if one.kind != "finding"
+        else "no place in the user's code is known for it"
+    )
+
+
+def unplaced(one: PlacesOf) -> str:
+    """What of it is at places that are not shown or not known, "" where that is little."""
+    alike = [share for share in one.places if share.of == one.places[0].of]
+    rest = 1 - sum(share.share for share in alike)
+    whole = f" {share_of(alike[0])}" if alike and alike[0].of else ""
+    return (
+        f"{format_fraction(rest)}{whole} is elsewhere, or where no frame was recorded" if alike and rest > 0.01 else ""
+    )
+
+
+def rank_line(where: Where) -> str:
+    """Which of several ranks the places are of and why, "" of one trace alone."""
+    if where.n_ranks < 2:
+        return ""
+    return clean(f"rank {'?' if where.rank is None else where.rank} of {where.n_ranks:,} traces: {where.chosen}")
+
+
+def phases(where: Where) -> str:
+    """How the work divides into phases, "" without any."""
+    total = sum(where.phase_ns.values())
+    if not total:
+        return ""
+    said = [f"{name} {format_fraction(where.phase_ns.get(name, 0) / total)}" for name in _PHASE_NAMES]
+    return "work: " + ", ".join(said)

@@ -14,8 +14,8 @@ F64 = NDArray[np.float64]
 
 WAIT: Final = -1
 _AT_ONCE: Final = 2**14
-"""Meetings of clocks that are joined at a time: their matrices stay in the cache. Chosen by trial; all at once take
-twice as long, and of a large trace 130 MB."""
+"""Meetings of clocks that are joined at a time. Chosen: matrices of that many stay in the cache, and those of a large
+trace need not all be in memory."""
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True):
