@@ -14,7 +14,7 @@ STUDIES ?= fsdp_scaling error_rates ddp token_skew
 VENV := .venv/bin/python
 STAMP := .venv/.stamp
 S3_STAMP := .venv-s3/.stamp
-NATIVE := profkit/ingest/native/scan.library
+NATIVE := profkit/native/compiled.library
 NODE_STAMP := report/node_modules/.stamp
 PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 
@@ -223,7 +223,7 @@ $(S3_STAMP): pyproject.toml
 	@touch $@
 
 # Where there is no compiler the tests of the scanner are skipped, and all others read as Python does.
-$(NATIVE): $(STAMP) hatch_build.py $(wildcard profkit/ingest/native/*.[ch])
+$(NATIVE): $(STAMP) hatch_build.py $(wildcard profkit/native/*.[ch])
 	@$(VENV) hatch_build.py || echo '==> native: none, Python reads'
 
 $(NODE_STAMP): report/package-lock.json

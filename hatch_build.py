@@ -1,7 +1,7 @@
-"""Compile the scanner of Kineto traces where there is a C compiler: for `pip install` and `make native`.
+"""Compile profkit's C where there is a compiler: for `pip install` and `make native`.
 
-Nothing here may fail an install: without a compiler, or where compiling fails, profkit is Python alone and reads the
-same traces more slowly (`profkit doctor` says which it is). PROFKIT_NATIVE=0 builds a wheel without it.
+Nothing here may fail an install: without a compiler, or where compiling fails, profkit is Python alone and says the
+same of traces more slowly (`profkit doctor` says which it is). PROFKIT_NATIVE=0 builds a wheel without it.
 
     python hatch_build.py           compiles into the checkout; exit code 1, with the compiler's words, where it fails
 """
@@ -24,9 +24,14 @@ try:
 except ImportError:  # make native: no build, only the compiler
     BuildHookInterface = object
 
-FOLDER = "profkit/ingest/native"
-SOURCES = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h")
-NAME = "scan.library"  # no ending that Python would import
+FOLDER = "profkit/native"
+UNITS = ("scan.c", "algebra.c")
+SOURCES = (
+    *UNITS,
+    *("memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h"),
+    *("search.h", "sets.h", "nesting.h", "clocks.h"),
+)
+NAME = "compiled.library"  # no ending that Python would import
 _MOST_S = 120
 
 
@@ -35,15 +40,16 @@ class CompileError(Exception):
 
 
 def compiled(folder: Path, target: Path, *, flags: tuple[str, ...] = ("-O3",), source: Path | None = None) -> None:
-    """Compile the scanner of a folder into `target`, whole or not at all; raises CompileError.
+    """Compile the sources of a folder into `target`, whole or not at all; raises CompileError.
 
-    `source` is a program that includes the scanner, in the place of the library.
+    `source` is a program that includes what it tries, in the place of the library.
     """
     crc = 0
     for name in SOURCES:
         crc = zlib.crc32((folder / name).read_bytes(), crc)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    shared = ["-shared", "-fPIC", "-fvisibility=hidden", str(folder / "scan.c")] if source is None else [str(source)]
+    units = [str(folder / name) for name in UNITS]
+    shared = ["-shared", "-fPIC", "-fvisibility=hidden", *units] if source is None else [str(source)]
     line = [*_compiler(), "-std=c11", *flags, f"-DPROFKIT_SOURCE={crc}u", *shared, "-o", str(part)]
     try:
         done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=_MOST_S)  # noqa: S603
@@ -85,7 +91,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
             compiled(folder, library)
         except (CompileError, OSError) as reason:
             self._clear()
-            self.app.display_warning(f"profkit without its compiled scanner: {reason}")
+            self.app.display_warning(f"profkit without its compiled library: {reason}")
             return
         build_data["force_include"][str(library)] = f"{FOLDER}/{NAME}"
         build_data["pure_python"] = False

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profkit.capture.command import redacted_text
-from profkit.ingest.native import library
+from profkit.native import library
 
 _ASK_S: Final = 60
 

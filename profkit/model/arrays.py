@@ -2,7 +2,8 @@
 
 The bottom of the house: no domain words, no tables, no loops over rows. A *set* below is a pair of arrays
 `(start, end)` that is sorted, disjoint, non-touching and without empty intervals; `union` makes one of anything.
-Every function is tested against a boolean-mask oracle.
+Every function is tested against a boolean-mask oracle. Of columns from `algebra.LEAST` rows on the compiled library does
+some of it, to the same bits; numpy's way stands below, and is all there is without a compiler.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from profkit.native import algebra
 
 I64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -61,6 +64,8 @@ def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 def union(start: I64, end: I64) -> IntervalArrays:
     """The set covered by any of the intervals, in any order; touching ones merge, empty ones vanish."""
+    if start.size >= algebra.LEAST and (made := algebra.union(start, end)) is not None:
+        return made
     keep = end > start
     if not keep.all():
         start, end = start[keep], end[keep]
@@ -68,7 +73,7 @@ def union(start: I64, end: I64) -> IntervalArrays:
         return empty()
     if not is_sorted(start):
         order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
+        return union(start[order], end[order])
     reach = np.maximum.accumulate(end)
     is_new = np.empty(start.size, np.bool_)
     is_new[0] = True
@@ -86,7 +91,7 @@ def is_member(values: I64, ordered: I64) -> Bool:
     """Tell, for each value, whether it occurs in `ordered` (sorted); unlike `np.isin`, without a hash table of it."""
     if ordered.size == 0:
         return np.zeros(values.size, np.bool_)
-    found: Bool = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
+    found: Bool = ordered[np.minimum(places(ordered, values), ordered.size - 1)] == values
     return found
 
 
@@ -105,6 +110,8 @@ def distinct_codes(codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     """The codes that occur, in order; codes are small integers from 0 on, negative ones stand for none."""
     if codes.size == 0:
         return np.empty(0, np.intp)
+    if codes.size >= algebra.LEAST and (seen := algebra.seen(codes, int(codes.max()) + 1)) is not None:
+        return np.flatnonzero(seen)
     return np.flatnonzero(np.bincount(codes[codes >= 0] if int(codes.min()) < 0 else codes))
 
 
@@ -188,6 +195,8 @@ def measure(start: I64, end: I64) -> int:
 
 def clip(start: I64, end: I64, low: int, high: int) -> IntervalArrays:
     """The intervals cut to `[low, high)`, without those that fall outside; order is kept."""
+    if start.size >= algebra.LEAST and (made := algebra.clipped(start, end, low, high)) is not None:
+        return made
     start, end = np.maximum(start, low), np.minimum(end, high)
     keep = end > start
     return start[keep], end[keep]
@@ -202,10 +211,24 @@ def complement(a: IntervalArrays, low: int, high: int) -> IntervalArrays:
     return gap_start[keep].astype(np.int64, copy=False), gap_end[keep].astype(np.int64, copy=False)
 
 
+def is_large(a: IntervalArrays, b: IntervalArrays) -> bool:
+    """Whether two sets are worth a call of the compiled library."""
+    return a[0].size + b[0].size >= algebra.LEAST
+
+
+def either(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
+    """The set in one of two sets, or in both."""
+    if is_large(a, b) and (made := algebra.either(a, b)) is not None:
+        return made
+    return union(np.concatenate((a[0], b[0])), np.concatenate((a[1], b[1])))
+
+
 def intersect(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
     """The set in both sets."""
     if a[0].size == 0 or b[0].size == 0:
         return empty()
+    if is_large(a, b) and (made := algebra.both(a, b)) is not None:
+        return made
     row_a, row_b = overlapping_pairs(a, b)
     start = np.maximum(a[0][row_a], b[0][row_b])
     end = np.minimum(a[1][row_a], b[1][row_b])
@@ -216,14 +239,16 @@ def subtract(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
     """The part of set `a` outside set `b`."""
     if a[0].size == 0 or b[0].size == 0:
         return a
+    if is_large(a, b) and (made := algebra.without(a, b)) is not None:
+        return made
     low, high = int(a[0][0]), int(a[1][-1])
     return intersect(a, complement(b, low, high))
 
 
 def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """All pairs of rows (of set `a`, of set `b`) that share time, ordered by `a`, then `b`."""
-    first = np.searchsorted(b[1], a[0], "right")  # first of b that ends after a starts
-    stop = np.searchsorted(b[0], a[1], "left")  # first of b that starts at or after a's end
+    first = places(b[1], a[0], after=True)  # first of b that ends after a starts
+    stop = places(b[0], a[1])  # first of b that starts at or after a's end
     counts = np.subtract(stop, first, out=stop)
     if counts.size == 0 or int(counts.max()) <= 1:  # as a rule; of a large trace each array is 10 MB
         row_a = np.flatnonzero(counts > 0)
@@ -234,11 +259,20 @@ def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.
     return row_a, np.repeat(first, counts) + offset
 
 
+def places(ordered: I64, values: I64, *, after: bool = False) -> NDArray[np.intp]:
+    """Where values belong among ordered ones, before or `after` equal ones: `np.searchsorted`, quick for values in order."""
+    if values.size >= algebra.LEAST and (found := algebra.places(ordered, values, after=after)) is not None:
+        return found
+    return np.searchsorted(ordered, values, "right" if after else "left")
+
+
 def coverage(a: IntervalArrays, at: I64) -> I64:
     """For each time: how much of set `a` lies before it (ns)."""
     start, end = a
     if start.size == 0:
         return np.zeros(np.shape(at), np.int64)
+    if at.size >= algebra.LEAST and (found := algebra.covered(a, None, at)) is not None:
+        return found
     total = np.concatenate(([0], np.cumsum(end - start)))
     row = np.searchsorted(start, at, "right")
     beyond = np.maximum(end[np.maximum(row - 1, 0)] - at, 0)
@@ -249,13 +283,18 @@ def coverage(a: IntervalArrays, at: I64) -> I64:
 
 def covered_ns(a: IntervalArrays, start: I64, end: I64) -> I64:
     """For each interval (they may overlap): how much of it set `a` covers (ns)."""
-    return coverage(a, np.asarray(end)) - coverage(a, np.asarray(start))
+    start, end = np.asarray(start), np.asarray(end)
+    if a[0].size and end.size == start.size >= algebra.LEAST:
+        found = algebra.covered(a, start, end)
+        if found is not None:
+            return found
+    return coverage(a, end) - coverage(a, start)
 
 
 def contains(a: IntervalArrays, at: I64) -> Bool:
     """Tell, for each time, whether it lies inside set `a`."""
     if a[0].size == 0:
         return np.zeros(np.shape(at), np.bool_)
-    row = np.searchsorted(a[0], at, "right")
+    row = places(a[0], at, after=True)
     inside: Bool = (row > 0) & (at < a[1][np.maximum(row - 1, 0)])
     return inside

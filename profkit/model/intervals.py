@@ -77,8 +77,7 @@ class Intervals(msgspec.Struct, frozen=True):
     def __or__(self, other: Intervals) -> Intervals:
         if not self or not other:
             return self or other
-        start = np.concatenate((self.start_ns, other.start_ns))
-        return Intervals.of(start, np.concatenate((self.end_ns, other.end_ns)))
+        return Intervals(*arrays.either(self.sets, other.sets))
 
     def __sub__(self, other: Intervals) -> Intervals:
         return Intervals(*arrays.subtract(self.sets, other.sets))

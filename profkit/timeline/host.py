@@ -12,6 +12,7 @@ from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out,
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
+from profkit.native import algebra
 
 _MAIN_SHARE: Final = 0.01
 """A thread counts as launching from this share of the launches on: watchdogs and pinning threads do not."""
@@ -32,6 +33,8 @@ class Nesting(msgspec.Struct, frozen=True, kw_only=True):
 def nesting(ops: CpuOps) -> Nesting:
     """Which operators enclose no other (leaves) and which are enclosed by none (tops), per thread."""
     n = len(ops)
+    if n >= algebra.LEAST and (made := algebra.nested(ops.start_ns, ops.end_ns, ops.thread)) is not None:
+        return Nesting(order=made[0], is_leaf=made[1], is_top=made[2])
     counts = np.bincount(ops.thread)
     if counts.max(initial=0) == n:  # one thread: no copies of what may be eight million rows
         order = np.arange(n, dtype=np.int32)
@@ -62,6 +65,10 @@ def _on_one_line(ops: CpuOps, order: NDArray[Any]) -> list[I64] | None:
 
 def enclosing_op(ops: CpuOps | Spans, thread: NDArray[np.int32], at_ns: I64) -> I64:
     """For each (thread, time): the row of the innermost operator (or range) running there, `NO_ROW` for none."""
+    if max(len(ops), at_ns.size) >= algebra.LEAST:
+        found = algebra.enclosing((ops.start_ns, ops.end_ns), ops.thread, thread, at_ns)
+        if found is not None:
+            return found
     out = np.full(at_ns.size, NO_ROW, np.int64)
     threads = distinct_codes(thread)
     if threads.size > MANY:
@@ -111,7 +118,7 @@ def _parents(start: I64, end: I64) -> NDArray[np.int32]:
     n = start.size
     before = np.searchsorted(np.sort(end, kind="stable"), start, "right")
     np.subtract(np.arange(n, dtype=np.int32), before, out=before)  # in place: of a large trace each copy is 60 MB
-    depth = np.minimum(before, np.iinfo(np.int16).max).astype(np.int16)
+    depth = np.clip(before, -1, np.iinfo(np.int16).max).astype(np.int16)
     del before
     order = np.argsort(depth, kind="stable").astype(np.int32)
     parent = np.full(n, -1, np.int32)
@@ -140,6 +147,8 @@ def in_backward(trace: Trace, rows: NDArray[np.integer[Any]]) -> NDArray[np.bool
 
 def parent_rows(ops: CpuOps) -> I64:
     """Per operator: the row of the operator right around it on its thread, `NO_ROW` for none."""
+    if len(ops) >= algebra.LEAST and (rows := algebra.parent_rows(ops.start_ns, ops.end_ns, ops.thread)) is not None:
+        return rows
     out = np.full(len(ops), NO_ROW, np.int64)
     order = np.argsort(ops.thread, kind="stable")
     if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
@@ -276,6 +285,10 @@ def self_times_ns(ops: CpuOps) -> I64:
 def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
     """What each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
     out = own_ns.copy()
+    if len(ops) >= algebra.LEAST and (parent := algebra.parent_rows(ops.start_ns, ops.end_ns, ops.thread)) is not None:
+        inside = parent >= 0
+        np.subtract.at(out, parent[inside], own_ns[inside])
+        return np.maximum(out, 0)
     order = np.argsort(ops.thread, kind="stable")
     if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
         parent = _parents(*line)

@@ -17,7 +17,7 @@ from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.native import decode
 from profkit.ingest.kineto.reader import read_trace
-from profkit.ingest.native import library
+from profkit.native import library
 
 IS_NATIVE, _SAID, _ = library.state()
 needs_library = pytest.mark.skipif(not IS_NATIVE, reason=f"the scanner: {_SAID}")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.ingest.kineto.native import decode
-from profkit.ingest.native.library import Scanner
+from profkit.native.library import Scanner
 from tests.conftest import ROOT, SHARED_TRACES, every, examples
 from tests.fuzz.kinds import kineto, native
 from tests.ingest.both_ways import decoded_both_ways, needs_library, read_both_ways, reason

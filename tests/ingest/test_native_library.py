@@ -20,7 +20,7 @@ from profkit.capture import doctor
 from profkit.cli import triage
 from profkit.ingest.kineto.events import RareArgs
 from profkit.ingest.kineto.native import decode
-from profkit.ingest.native import library
+from profkit.native import library
 from tests.conftest import ROOT
 from tests.ingest.both_ways import by_python_alone, decoded_both_ways, needs_library, read_both_ways
 from tests.ingest.test_same_trace import EVENTS, document
@@ -161,13 +161,13 @@ def test_an_install_without_a_compiler_is_python_alone(monkeypatch: pytest.Monke
     one = hook()
     one.initialize("standard", build_data)
     assert build_data == {"force_include": {}}
-    assert one.app.said == ["profkit without its compiled scanner: no C compiler: no-such-compiler"]
+    assert one.app.said == ["profkit without its compiled library: no C compiler: no-such-compiler"]
 
 
 def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
     with pytest.raises(hatch_build.CompileError, match="false exits with 1"):
-        hatch_build.compiled(library.FOLDER, tmp_path / "scan.library")
+        hatch_build.compiled(library.FOLDER, tmp_path / "compiled.library")
     assert list(tmp_path.iterdir()) == []
 
 

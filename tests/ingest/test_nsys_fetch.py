@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError, TraceFormatError
-from profkit.ingest.native import library
+from profkit.native import library
 from profkit.ingest.nsys import fetch
 from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces

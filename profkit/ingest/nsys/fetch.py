@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.ingest.native.library import NotUsedError, library
+from profkit.native.library import NotUsedError, library
 
 N_ROWS: Final = 2**17
 """Rows fetched at a time: columns of a megabyte."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64
+from profkit.native import algebra
 
 F64 = NDArray[np.float64]
 
@@ -33,10 +34,9 @@ class Events(msgspec.Struct, frozen=True, kw_only=True):
     """For each stream: `x` or `z` of launches, `d` of waits; minus infinity where it waits for none of it."""
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
     """Events with all that does not depend on the host's time: as runs of launches, each up to a meeting of clocks."""
 
-    events: Events
     meets: NDArray[np.intp]
     """The events that set one clock by another: waits, launches behind another stream, and the last, shape (m,)."""
     first: NDArray[np.intp]
@@ -49,8 +49,21 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """For each stream and launch: its `y` and what the stream takes after it until the run ends, shape (n,) each."""
 
 
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """Events, of which there is one at least, and their runs where numpy takes them: C goes from event to event."""
+
+    events: Events
+    runs: Runs | None
+
+
 def program_of(events: Events) -> Program:
-    """The program of events, of which there is one at least."""
+    """The program of events."""
+    is_compiled = events.lane.size >= algebra.LEAST and algebra.is_in_use()
+    return Program(events=events, runs=None if is_compiled else runs_of(events))
+
+
+def runs_of(events: Events) -> Runs:
+    """The runs of events."""
     is_met = events.lane == WAIT
     for lane, column in enumerate(events.behind):
         is_met |= (events.lane != lane) & (column > -np.inf)
@@ -63,8 +76,7 @@ def program_of(events: Events) -> Program:
         passed = np.cumsum(np.where(mine, column, 0.0))
         taken.append(np.diff(passed[meets], prepend=0.0))
         rest.append(np.where(mine, events.reach + passed[meets][run_of] - passed, -np.inf))
-    return Program(
-        events=events,
+    return Runs(
         meets=meets,
         first=np.concatenate(([0], meets[:-1] + 1)),
         behind=tuple(column[meets] for column in events.behind),
@@ -76,13 +88,28 @@ def program_of(events: Events) -> Program:
 def run(program: Program, spent: I64, is_gone: NDArray[np.bool_], before: tuple[int, ...]) -> list[float]:
     """Where the host and each stream end up, from the host's beginning on, with this host time between events.
 
-    Each event is a matrix over (max, +), and so is any run of them: a run of launches is one by sums, then pairs are
-    joined until one is left, of so many at a time. `is_gone`: the waits that hold nobody any more.
+    `is_gone`: the waits that hold nobody any more.
     """
+    events, runs = program.events, program.runs
+    if runs is None:
+        found = algebra.clocks(spent, is_gone, events.lane, (events.reach, events.behind), before)
+        if found is not None:
+            return found
+        runs = runs_of(events)
+    return _by_matrices(events, runs, (spent, is_gone), before)
+
+
+def _by_matrices(
+    events: Events, runs: Runs, given: tuple[I64, NDArray[np.bool_]], before: tuple[int, ...]
+) -> list[float]:
+    """Each event is a matrix over (max, +), and so is any run of them: a run of launches is one by sums, then pairs are
+    joined until one is left, of so many at a time.
+    """
+    spent, is_gone = given
     host = np.cumsum(spent, dtype=np.float64)
     clocks = np.array((0.0, *before))
-    for first in range(0, program.meets.size, _AT_ONCE):
-        joined = _joined(program, host, is_gone, slice(first, first + _AT_ONCE))
+    for first in range(0, runs.meets.size, _AT_ONCE):
+        joined = _joined(events, runs, (host, is_gone), slice(first, first + _AT_ONCE))
         while joined.shape[2] > 1:
             joined = _halved(joined)
         clocks = (joined[:, :, 0] + clocks).max(axis=1)
@@ -90,24 +117,24 @@ def run(program: Program, spent: I64, is_gone: NDArray[np.bool_], before: tuple[
     return found
 
 
-def _joined(program: Program, host: F64, is_gone: NDArray[np.bool_], some: slice) -> F64:
+def _joined(events: Events, runs: Runs, given: tuple[F64, NDArray[np.bool_]], some: slice) -> F64:
     """A matrix for each of some runs of launches with the event that ends it, shape (k, k, m).
 
-    `host`: its time until each event; `is_gone` of each event.
+    Given: the host's time until each event, and `is_gone` of each event.
     """
-    meets, first = program.meets[some], program.first[some]
-    n = len(program.taken) + 1
+    (host, is_gone), meets, first = given, runs.meets[some], runs.first[some]
+    n = len(runs.taken) + 1
     joined = np.full((n, n, meets.size), -np.inf)
-    events = slice(int(first[0]), int(meets[-1]) + 1)
+    within = slice(int(first[0]), int(meets[-1]) + 1)
     begun = np.where(first > 0, host[first - 1], 0.0)
     joined[0, 0] = host[meets] - begun
     for lane in range(1, n):
-        joined[lane, lane] = program.taken[lane - 1][some]
-        rest = program.rest[lane - 1][events] + host[events]
+        joined[lane, lane] = runs.taken[lane - 1][some]
+        rest = runs.rest[lane - 1][within] + host[within]
         np.maximum.reduceat(rest, first - first[0], out=joined[lane, 0])
         joined[lane, 0] -= begun
-    lane_of, is_gone = program.events.lane[meets], is_gone[meets]
-    reached = joined[0, 0] + np.where(is_gone, 0.0, program.events.reach[meets])
+    lane_of, is_gone = events.lane[meets], is_gone[meets]
+    reached = joined[0, 0] + np.where(is_gone, 0.0, events.reach[meets])
     launched = joined[1:, 0].copy()
     for place in range(n):
         rows = np.flatnonzero(lane_of == (WAIT if place == 0 else place - 1))
@@ -115,11 +142,11 @@ def _joined(program: Program, host: F64, is_gone: NDArray[np.bool_], some: slice
             continue
         ends = reached[rows]
         for lane in range(1, n):
-            behind = program.behind[lane - 1][some][rows]
+            behind = runs.behind[lane - 1][some][rows]
             if place == 0:
                 behind[is_gone[rows]] = -np.inf
             np.maximum(ends, behind + launched[lane - 1, rows], out=ends)
-            joined[place, lane, rows] = behind + program.taken[lane - 1][some][rows]
+            joined[place, lane, rows] = behind + runs.taken[lane - 1][some][rows]
         joined[place, 0, rows] = ends
     return joined
 

@@ -17,7 +17,7 @@ static void *scarce_realloc(void *p, size_t n) { return is_full() ? NULL : reall
 #define malloc scarce_malloc
 #define calloc scarce_calloc
 #define realloc scarce_realloc
-#include "../../../profkit/ingest/native/scan.c"
+#include "../../../profkit/native/scan.c"
 #undef malloc
 #undef calloc
 #undef realloc

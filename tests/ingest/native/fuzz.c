@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../../profkit/ingest/native/scan.c"
+#include "../../../profkit/native/scan.c"
 #include "taught.h"
 
 enum { EVERY = 8 };

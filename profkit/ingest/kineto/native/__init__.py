@@ -8,6 +8,6 @@ None is the rule that it is built on: it takes a batch only where it is certain 
 key twice, whole numbers and decimals of usual length, the categories and arguments of torch.profiler). Of anything else
 it declines, and Python reads the batch: odd files, damaged ones and all errors are the same with it and without it.
 
-`decode` takes the answers of `profkit/ingest/native` apart. Of rows that few batches have (collectives, embeddings,
+`decode` takes the answers of `profkit/native` apart. Of rows that few batches have (collectives, embeddings,
 counters, names of threads) the scanner gives the text back, for the functions of `sparse_columns`.
 """

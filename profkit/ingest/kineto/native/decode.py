@@ -21,7 +21,7 @@ from profkit.ingest.kineto.sparse_columns import (
     thread_names,
 )
 from profkit.ingest.kineto.stacks import has_stacks
-from profkit.ingest.native.library import NotUsedError, Scanner
+from profkit.native.library import NotUsedError, Scanner
 
 TABLES: Final = (
     *("ops", "calls", "spans", "python", "overhead"),

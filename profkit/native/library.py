@@ -1,4 +1,4 @@
-"""The compiled scanner: where it lies, whether it was built from these sources, and one for a batch at a time.
+"""The compiled library: where it lies, whether it was built from these sources, and a scanner for a batch at a time.
 
 Imports nothing but the standard library: `profkit doctor` asks here from where neither numpy nor msgspec is loaded.
 """
@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parent
-SOURCES: Final = ("scan.c", "memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h")
-NAME: Final = "scan.library"
+SOURCES: Final = (
+    *("scan.c", "algebra.c"),
+    *("memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h"),
+    *("search.h", "sets.h", "nesting.h", "clocks.h"),
+)
+NAME: Final = "compiled.library"
 """No ending that Python would import."""
 SWITCH: Final = "PROFKIT_NATIVE"
 """The environment variable that, set to 0, leaves everything to Python."""
@@ -23,7 +27,7 @@ _BUILD: Final = "make native, or pip install again where there is a C compiler"
 
 
 class NotUsedError(Exception):
-    """Why the scanner is not in use; `fix` is what would change it."""
+    """Why the library is not in use; `fix` is what would change it."""
 
     def __init__(self, message: str, fix: str = _BUILD) -> None:
         super().__init__(message)
@@ -59,7 +63,7 @@ def library() -> ctypes.CDLL:
 
 
 def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
-    """Tell ctypes the functions of scan.c; raises AttributeError where one is missing."""
+    """Tell ctypes the functions of scan.c and algebra.c; raises AttributeError where one is missing."""
     handle, text, whole = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
     for name, result, arguments in (
         ("profkit_source", ctypes.c_uint32, []),
@@ -73,6 +77,16 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         ("profkit_fetch", whole, [handle, handle, ctypes.c_int, ctypes.c_int, whole, handle, handle]),
         ("profkit_texts", whole, [handle]),
         ("profkit_text", handle, [handle, whole, handle]),
+        ("profkit_union", whole, [handle, handle, whole, handle, handle]),
+        *((f"profkit_{name}", whole, [*[handle, handle, whole] * 2, handle, handle]) for name in ("either", "both", "without")),
+        ("profkit_clipped", whole, [handle, handle, whole, whole, whole, handle, handle]),
+        ("profkit_places", None, [handle, whole, handle, whole, ctypes.c_int, handle]),
+        ("profkit_covered", whole, [handle, handle, whole, handle, handle, whole, handle]),
+        ("profkit_parent_rows", whole, [handle, handle, handle, whole, handle]),
+        ("profkit_enclosing", whole, [handle, handle, handle, whole, handle, handle, whole, handle]),
+        ("profkit_nested", whole, [handle, handle, handle, whole, handle, handle, handle]),
+        ("profkit_clocks", ctypes.c_int, [whole, ctypes.c_int, *[handle] * 6]),
+        ("profkit_seen", ctypes.c_int, [handle, whole, whole, handle]),
     ):
         function = getattr(found, name)
         function.restype, function.argtypes = result, arguments
@@ -80,7 +94,7 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def state() -> tuple[bool, str, str]:
-    """Whether the scanner is in use, what is to be said of it, and what would bring it into use."""
+    """Whether the library is in use, what is to be said of it, and what would bring it into use."""
     try:
         library()
     except NotUsedError as reason:
