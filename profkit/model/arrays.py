@@ -2,8 +2,8 @@
 
 The bottom of the house: no domain words, no tables, no loops over rows. A *set* below is a pair of arrays
 `(start, end)` that is sorted, disjoint, non-touching and without empty intervals; `union` makes one of anything.
-Every function is tested against a boolean-mask oracle. Of columns from `algebra.LEAST` rows on the compiled library does
-some of it, to the same bits; numpy's way stands below, and is all there is without a compiler.
+Every function is tested against a boolean-mask oracle. Of columns from `algebra.LEAST` rows on the
+compiled library does some of it, to the same bits; numpy's way stands below, and is all there is without a compiler.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def is_member(values: I64, ordered: I64) -> Bool:
     """Tell, for each value, whether it occurs in `ordered` (sorted); unlike `np.isin`, without a hash table of it."""
     if ordered.size == 0:
         return np.zeros(values.size, np.bool_)
-    found: Bool = ordered[np.minimum(places(ordered, values), ordered.size - 1)] == values
+    found: Bool = ordered[np.minimum(place_among(ordered, values), ordered.size - 1)] == values
     return found
 
 
@@ -117,6 +117,10 @@ def distinct_codes(codes: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The values that occur, in order, [k]; as `np.unique`, which loads numpy.ma for it."""
+    if values.size >= _FEW and values.dtype.kind in "iu":
+        low, high = int(values.min()), int(values.max())
+        if high - low < _FEW:  # counted: ten times as fast as sorted
+            return (np.flatnonzero(np.bincount(values.reshape(-1) - low)) + low).astype(values.dtype)
     ordered = np.sort(values, axis=None)
     is_first = np.ones(ordered.size, np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
@@ -247,8 +251,8 @@ def subtract(a: IntervalArrays, b: IntervalArrays) -> IntervalArrays:
 
 def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """All pairs of rows (of set `a`, of set `b`) that share time, ordered by `a`, then `b`."""
-    first = places(b[1], a[0], after=True)  # first of b that ends after a starts
-    stop = places(b[0], a[1])  # first of b that starts at or after a's end
+    first = place_among(b[1], a[0], after=True)  # first of b that ends after a starts
+    stop = place_among(b[0], a[1])  # first of b that starts at or after a's end
     counts = np.subtract(stop, first, out=stop)
     if counts.size == 0 or int(counts.max()) <= 1:  # as a rule; of a large trace each array is 10 MB
         row_a = np.flatnonzero(counts > 0)
@@ -259,9 +263,9 @@ def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.
     return row_a, np.repeat(first, counts) + offset
 
 
-def places(ordered: I64, values: I64, *, after: bool = False) -> NDArray[np.intp]:
-    """Where values belong among ordered ones, before or `after` equal ones: `np.searchsorted`, quick for values in order."""
-    if values.size >= algebra.LEAST and (found := algebra.places(ordered, values, after=after)) is not None:
+def place_among(ordered: I64, values: I64, *, after: bool = False) -> NDArray[np.intp]:
+    """Where values belong among ordered ones, before or `after` equal ones: `np.searchsorted`, quicker in order."""
+    if values.size >= algebra.LEAST and (found := algebra.place_among(ordered, values, after=after)) is not None:
         return found
     return np.searchsorted(ordered, values, "right" if after else "left")
 
@@ -295,6 +299,6 @@ def contains(a: IntervalArrays, at: I64) -> Bool:
     """Tell, for each time, whether it lies inside set `a`."""
     if a[0].size == 0:
         return np.zeros(np.shape(at), np.bool_)
-    row = places(a[0], at, after=True)
+    row = place_among(a[0], at, after=True)
     inside: Bool = (row > 0) & (at < a[1][np.maximum(row - 1, 0)])
     return inside

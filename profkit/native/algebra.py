@@ -109,7 +109,7 @@ def _of_two(name: str, a: Pair, b: Pair) -> Pair | None:
     return found
 
 
-def places(ordered: I64, values: I64, *, after: bool) -> I64 | None:
+def place_among(ordered: I64, values: I64, *, after: bool) -> I64 | None:
     """`np.searchsorted` of times among ordered ones, "right" or "left"."""
     used, given = _used(), _given(np.int64, ordered, values)
     if used is None or given is None:
@@ -194,5 +194,3 @@ def seen(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.bool_] | None:
         return None
     found = np.zeros(n_codes, np.bool_)
     return found if used.profkit_seen(_at(given[0]), codes.size, n_codes, _at(found)) else None
-
-

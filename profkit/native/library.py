@@ -65,6 +65,7 @@ def library() -> ctypes.CDLL:
 def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     """Tell ctypes the functions of scan.c and algebra.c; raises AttributeError where one is missing."""
     handle, text, whole = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
+    of_two_sets = [*[handle, handle, whole] * 2, handle, handle]
     for name, result, arguments in (
         ("profkit_source", ctypes.c_uint32, []),
         ("profkit_argument_key", ctypes.c_char_p, [ctypes.c_int]),
@@ -78,7 +79,9 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         ("profkit_texts", whole, [handle]),
         ("profkit_text", handle, [handle, whole, handle]),
         ("profkit_union", whole, [handle, handle, whole, handle, handle]),
-        *((f"profkit_{name}", whole, [*[handle, handle, whole] * 2, handle, handle]) for name in ("either", "both", "without")),
+        ("profkit_either", whole, of_two_sets),
+        ("profkit_both", whole, of_two_sets),
+        ("profkit_without", whole, of_two_sets),
         ("profkit_clipped", whole, [handle, handle, whole, whole, whole, handle, handle]),
         ("profkit_places", None, [handle, whole, handle, whole, ctypes.c_int, handle]),
         ("profkit_covered", whole, [handle, handle, whole, handle, handle, whole, handle]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.model.arrays import place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind, Trace
 from profkit.timeline.activity import Activity
@@ -21,7 +22,7 @@ def unasked(trace: Trace, activity: Activity, exposed: Intervals, host: HostStat
     rows = activity.rows[trace.gpu.kind[activity.rows] == Kind.COMPUTE]
     if not exposed or not host.is_known or rows.size == 0:
         return Intervals.empty()
-    place = np.searchsorted(trace.gpu.start_ns[rows], exposed.end_ns)
+    place = place_among(trace.gpu.start_ns[rows], exposed.end_ns)
     exists = place < rows.size
     following = rows[np.minimum(place, rows.size - 1)]
     is_linked = trace.gpu.launch_row[following] >= 0

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, is_one_of, place_among
 from profkit.model.trace import CpuOps, Trace
 from profkit.timeline.collectives import UNKNOWN, element_bytes
 from profkit.timeline.host import enclosing_op
@@ -47,7 +47,7 @@ def argument_bytes(trace: Trace, requests: NDArray[np.intp]) -> I64:
     """
     ops = trace.ops
     gradients = named(trace, ops, _GRADIENT)
-    place = np.searchsorted(ops.start_ns[gradients], ops.start_ns[requests], "right") - 1
+    place = place_among(ops.start_ns[gradients], ops.start_ns[requests], after=True) - 1
     if gradients.size == 0 or bool((place < 0).any()):
         return np.full(requests.size, UNKNOWN, np.int64)
     pairs = zip(ops.signature[requests].tolist(), ops.signature[gradients[place]].tolist(), strict=True)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, rows_by_value
+from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
@@ -268,12 +268,12 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
         line = laid_out((calling, thread, thread), (trace.calls.start_ns[launches], start, end))
         if line is not None:
             at = np.sort(line[0], kind="stable")
-            keep |= np.searchsorted(at, line[2]) > np.searchsorted(at, line[1])
+            keep |= place_among(at, line[2]) > place_among(at, line[1])
             return Intervals.of(start[keep], end[keep])
     for code in threads:
         mine = np.flatnonzero(~keep & (thread == code))
         at = trace.calls.start_ns[launches[trace.calls.thread[launches] == code]]
-        keep[mine] = np.searchsorted(at, end[mine]) > np.searchsorted(at, start[mine])
+        keep[mine] = place_among(at, end[mine]) > place_among(at, start[mine])
     return Intervals.of(start[keep], end[keep])
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.model.arrays import I64, IntervalArrays
+from profkit.model.arrays import I64, IntervalArrays, place_among
 from profkit.model.trace import DEVICE_STEPS, I32, Step, Trace
 
 EDGES_ON_DEVICE: Final = (DEVICE_STEPS, "period", "span")
@@ -50,5 +50,5 @@ def step_of(times_ns: I64, steps: Sequence[Step]) -> I32:
     if not steps:
         return np.full(times_ns.size, -1, np.int32)
     start, end = edges(steps)
-    place = (np.searchsorted(start, times_ns, "right") - 1).astype(np.int32)
+    place = (place_among(start, times_ns, after=True) - 1).astype(np.int32)
     return np.where((place >= 0) & (times_ns < end[place]), place, np.int32(-1))

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes
+from profkit.model.arrays import I64, Bool, distinct_codes, place_among
 from profkit.model.trace import I32, SpanKind, Spans, Trace
 from profkit.timeline.allocations import Pool
 from profkit.timeline.code.phases import Backward
@@ -96,7 +96,7 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         found = np.full(rows.size, MemoryKind.UNKNOWN, object)
         ahead = ~begun & ~stepping
         found[ahead & (is_freed | is_done)] = MemoryKind.OTHER
-        is_here = np.searchsorted(self.begins_ns, at, "right") == np.searchsorted(self.begins_ns, freed_ns, "right")
+        is_here = place_among(self.begins_ns, at, after=True) == place_among(self.begins_ns, freed_ns, after=True)
         found[ahead & is_freed & is_here & (freed_ns <= next_node)] = MemoryKind.TEMPORARY
         found[ahead & ends] = MemoryKind.ACTIVATIONS
         stays = (next_step < _NEVER) & (freed_ns > next_step) & ~ends
@@ -106,7 +106,7 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         if self.frees_gradients(pool):
             again = _next(self.nodes_ns, _next(np.sort(self.zeroing.start_ns), next_step))
             found[begun & stays & (freed_ns > again)] = MemoryKind.OTHER
-        is_same_step = np.searchsorted(self.steps_ns, freed_ns, "right") == np.searchsorted(self.steps_ns, at, "right")
+        is_same_step = place_among(self.steps_ns, freed_ns, after=True) == place_among(self.steps_ns, at, after=True)
         in_step = is_freed & _inside(self.steps, pool.thread[end], pool.start_ns[end])
         found[stepping] = MemoryKind.OTHER
         found[stepping & (~is_freed | (in_step & ~is_same_step))] = MemoryKind.OPTIMIZER
@@ -141,7 +141,7 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         rows = np.flatnonzero(pool.n_bytes > 0)
         rows = rows[self.in_backward(pool.thread[rows], pool.start_ns[rows])]
         rows = rows[self.kinds(pool, rows) == MemoryKind.GRADIENTS]
-        each = np.bincount(np.searchsorted(self.steps_ns, pool.start_ns[rows]), pool.n_bytes[rows])
+        each = np.bincount(place_among(self.steps_ns, pool.start_ns[rows]), pool.n_bytes[rows])
         each = each[each > 0]
         if each.size < _LEAST_PASSES or each.max() > (1 + _SAME) * each.min():
             return None
@@ -170,7 +170,7 @@ def parts_of(pool: Pool, peak: int, earlier_bytes: int, lives: Lives) -> tuple[P
 
 def _next(at_ns: I64, after_ns: I64) -> I64:
     """The first of these moments, in order, not before each of those; `_NEVER` for none."""
-    place = np.searchsorted(at_ns, after_ns)
+    place = place_among(at_ns, after_ns)
     return np.append(at_ns, _NEVER)[place]
 
 

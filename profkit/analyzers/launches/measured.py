@@ -9,7 +9,7 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.host import STALL
-from profkit.model.arrays import median
+from profkit.model.arrays import median, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts, IdlePlaces
@@ -195,7 +195,7 @@ def _each_step_share(facts: Facts, late: Intervals) -> float:
     start, _ = edges(steps_in_window(facts.trace))
     if start.size <= _MOST_ONCE or not late:
         return 0.0
-    place = np.searchsorted(start, late.start_ns, "right") - 1
+    place = place_among(start, late.start_ns, after=True) - 1
     longest = np.zeros(start.size, np.int64)
     np.maximum.at(longest, place[place >= 0], (late.end_ns - late.start_ns)[place >= 0])
     usual = float(np.median(longest))

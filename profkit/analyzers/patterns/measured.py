@@ -24,7 +24,7 @@ from profkit.findings.patterns import (
     RECOMPUTATION,
     UNUSED_PARAMETERS,
 )
-from profkit.model.arrays import distinct, rows_by_value
+from profkit.model.arrays import distinct, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
@@ -99,7 +99,7 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
     starts = np.concatenate([each.start_ns for each in outer])
     begins = np.array([step.start_ns for step in steps_in_window(facts.trace)], np.int64)
     longest = int(lengths.argmax())
-    in_steps = distinct(np.maximum(np.searchsorted(begins, starts, "right") - 1, 0))  # before the first: in it
+    in_steps = distinct(np.maximum(place_among(begins, starts, after=True) - 1, 0))  # before the first: in it
     return Taken(
         pattern=pattern,
         cost_ns=cost(facts, at, is_pause=pattern.is_pause).total_ns,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.capture import FEW_STEPS, MOST_IS_INPUT, QUALITY
-from profkit.model.arrays import is_member, is_one_of, rows_by_value
+from profkit.model.arrays import is_member, is_one_of, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import DEVICE_STEPS, CallKind, SpanKind, Trace
@@ -153,8 +153,8 @@ def _during_capture(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     if marks.size == 0:
         return np.zeros(rows.size, np.bool_)
     is_begin = np.array(["Begin" in trace.name(code) for code in trace.calls.name[marks]])
-    begun = np.searchsorted(trace.calls.start_ns[marks[is_begin]], trace.calls.start_ns[rows], "right")
-    ended = np.searchsorted(trace.calls.start_ns[marks[~is_begin]], trace.calls.start_ns[rows], "right")
+    begun = place_among(trace.calls.start_ns[marks[is_begin]], trace.calls.start_ns[rows], after=True)
+    ended = place_among(trace.calls.start_ns[marks[~is_begin]], trace.calls.start_ns[rows], after=True)
     captured: NDArray[np.bool_] = begun > ended
     return captured
 

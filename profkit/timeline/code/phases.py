@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct, distinct_codes, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, place_among, rows_by_value
 from profkit.model.code import Phase
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
@@ -36,7 +36,7 @@ class Backward(msgspec.Struct, frozen=True, kw_only=True):
             if code in self.by_thread:
                 start, place = self.by_thread[code]
                 mine = np.flatnonzero(thread == code)
-                last = np.searchsorted(start, at_ns[mine], "right") - 1
+                last = place_among(start, at_ns[mine], after=True) - 1
                 node = place[np.maximum(last, 0)]
                 out[mine] = np.where((last >= 0) & (at_ns[mine] < self.end_ns[node]), node, -1)
         return out
@@ -74,7 +74,7 @@ def _forward(trace: Trace, nodes: I64) -> I64:
     ordered = sequence[forward[order]]
     wanted = sequence[nodes]
     # operators before it that make no node have the number of the next one as well: the last one made it
-    first, last = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, "right") - 1
+    first, last = place_among(ordered, wanted), place_among(ordered, wanted, after=True) - 1
     found, other = forward[order[np.maximum(last, 0)]], forward[order[np.minimum(first, ordered.size - 1)]]
     is_known = (wanted >= 0) & (first <= last) & (ops.thread[found] == ops.thread[other])
     is_known &= ops.start_ns[found] < ops.start_ns[nodes]
@@ -96,7 +96,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True):
             if code in self.forward:
                 start, end = self.forward[code]
                 mine = np.flatnonzero(thread == code)
-                last = np.searchsorted(start, at_ns[mine], "right") - 1
+                last = place_among(start, at_ns[mine], after=True) - 1
                 out[mine[(last >= 0) & (at_ns[mine] < end[np.maximum(last, 0)])]] = Phase.FORWARD
         out[in_module] = Phase.FORWARD
         if len(self.optimizer):
@@ -117,7 +117,7 @@ def phases_of(trace: Trace, backward: Backward) -> Phases:
             start = ops.start_ns[tops[places]]
             mine = used[ops.thread[used] == thread]
             has = np.zeros(start.size, np.bool_)
-            has[np.searchsorted(start, ops.start_ns[mine], "right") - 1] = True
+            has[place_among(start, ops.start_ns[mine], after=True) - 1] = True
             if mine.size:
                 forward[int(thread)] = (start[has], ops.end_ns[tops[places]][has])
     optimizer = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))

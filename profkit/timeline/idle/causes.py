@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
 from profkit.model import arrays
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.timeline.activity import Activity
@@ -140,7 +140,7 @@ def ending_rows(trace: Trace, activity: Activity, end_ns: I64) -> NDArray[np.int
     """The row of a device's operation that ends its idle time at each of these times, -1 for none."""
     gpu = trace.gpu
     rows = np.flatnonzero(gpu.device == gpu.device[activity.rows[0]]) if activity.rows.size else activity.rows
-    place = np.searchsorted(gpu.start_ns[rows], end_ns)
+    place = place_among(gpu.start_ns if rows.size == len(gpu) else gpu.start_ns[rows], end_ns)
     if rows.size == 0:
         return np.full(end_ns.size, -1, np.intp)
     return np.where(place < rows.size, rows[np.minimum(place, rows.size - 1)], -1)
@@ -154,7 +154,7 @@ def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:
     """
     if not blocked:
         return Intervals.empty()
-    row = np.searchsorted(blocked.start_ns, gaps.start_ns, "right") - 1
+    row = place_among(blocked.start_ns, gaps.start_ns, after=True) - 1
     inside = (row >= 0) & (blocked.end_ns[np.maximum(row, 0)] >= gaps.start_ns)
     row = row[inside]
     released = blocked.end_ns[row]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
@@ -147,7 +147,7 @@ def idle_places(
 
 def _inside_ns(cause: Intervals, gaps: Intervals) -> I64:
     """How much of each gap a cause has: each of its intervals lies in one gap, since between two the device works."""
-    gap = np.searchsorted(gaps.start_ns, cause.start_ns, "right") - 1
+    gap = place_among(gaps.start_ns, cause.start_ns, after=True) - 1
     return np.bincount(gap, weights=cause.lengths_ns, minlength=len(gaps)).astype(np.int64)
 
 

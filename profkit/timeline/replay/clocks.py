@@ -102,8 +102,9 @@ def run(program: Program, spent: I64, is_gone: NDArray[np.bool_], before: tuple[
 def _by_matrices(
     events: Events, runs: Runs, given: tuple[I64, NDArray[np.bool_]], before: tuple[int, ...]
 ) -> list[float]:
-    """Each event is a matrix over (max, +), and so is any run of them: a run of launches is one by sums, then pairs are
-    joined until one is left, of so many at a time.
+    """Run matrices over (max, +): each event is one, and so is any run of them.
+
+    A run of launches is one by sums, then pairs are joined until one is left, of so many at a time.
     """
     spent, is_gone = given
     host = np.cumsum(spent, dtype=np.float64)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import SYNC
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, is_one_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
 from profkit.timeline.activity import Activity
@@ -221,10 +221,10 @@ def _events(trace: Trace, streams: Sequence[Stream], held: NDArray[np.intp], at:
         for column, values in zip(behind, (*z[:number], x, *z[number:]), strict=True):
             column[stream.place] = values
     start, end = calls.start_ns[held], np.minimum(calls.end_ns[held], trace.window_ns[1])
-    place = np.searchsorted(at, start, "right")
+    place = place_among(at, start, after=True)
     own, after = waiting(trace, held, end, [stream.done_by(place) for stream in streams])
     if start.size:  # what another thread launched while this one was held comes behind the wait
-        wait = np.maximum(np.searchsorted(start, at, "left") - 1, 0)
+        wait = np.maximum(place_among(start, at) - 1, 0)
         later = np.where((start[wait] < at) & (at < end[wait]), end[wait], at)
         reach, at = reach - (later - at), later
     order = np.argsort(np.concatenate((at, start)), kind="stable")  # at one time the launch comes first

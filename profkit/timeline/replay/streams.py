@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, quantile
+from profkit.model.arrays import I64, distinct, place_among, quantile
 from profkit.model.trace import Kind, Trace
 from profkit.timeline.idle import MAX_LATENCY_NS, MIN_LATENCY_NS, Queue
 from profkit.timeline.replay.clocks import F64
@@ -48,7 +48,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     def done_by(self, place: NDArray[np.intp]) -> I64:
         """When it had done all that stands before these places among all of the device."""
-        own = np.searchsorted(self.place, place)
+        own = place_among(self.place, place)
         return np.concatenate(([self.before_ns], self.done_ns))[own]
 
 
@@ -76,14 +76,14 @@ def _lanes(trace: Trace, rows: NDArray[np.intp], before: NDArray[np.intp]) -> tu
     """The lane of each of these rows, and of those before: the stream with most compute, the busiest, all others."""
     gpu = trace.gpu
     streams = distinct(gpu.stream[rows])
-    own = np.searchsorted(streams, gpu.stream[rows])
+    own = place_among(streams, gpu.stream[rows])
     length = (gpu.end_ns - gpu.start_ns)[rows]
     spent = np.bincount(own, weights=length)
     spent[np.bincount(own, weights=length * (gpu.kind[rows] == Kind.COMPUTE)).argmax()] = np.inf
     n_lanes = min(max(int(np.count_nonzero(spent >= _LEAST_SHARE * length.sum())), 1), _MOST_LANES)
     rank = np.empty(streams.size, np.intp)
     rank[np.argsort(-spent, kind="stable")] = np.minimum(np.arange(streams.size), n_lanes - 1)
-    place = np.minimum(np.searchsorted(streams, gpu.stream[before]), streams.size - 1)
+    place = np.minimum(place_among(streams, gpu.stream[before]), streams.size - 1)
     return rank[own], np.where(streams[place] == gpu.stream[before], rank[place], rank.max())
 
 
@@ -118,7 +118,7 @@ def _by_other(
     ended = []
     for other in others:
         ends = np.concatenate(([np.iinfo(np.int64).min // 2], np.sort(other.end_ns, kind="stable")))
-        ended.append(ends[np.searchsorted(ends, start, "right") - 1])
+        ended.append(ends[place_among(ends, start, after=True) - 1])
     latest = np.maximum.reduce(ended) if ended else np.full(start.size, np.iinfo(np.int64).min // 2)
     by_other = waiting & (start - latest <= near_ns)
     z = []

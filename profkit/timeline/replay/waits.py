@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.arrays import I64, distinct_codes, is_one_of, place_among
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.replay.clocks import F64
 
@@ -29,7 +29,7 @@ def holding(trace: Trace, blocking: NDArray[np.bool_], launched: I64, begin: int
     start, end = calls.start_ns[rows], calls.end_ns[rows]
     rows = rows[(start >= begin) & (end > start) & (start < high)]
     start, end = calls.start_ns[rows], calls.end_ns[rows]
-    is_free = np.searchsorted(launched, end, "left") > np.searchsorted(launched, start, "right")
+    is_free = place_among(launched, end) > place_among(launched, start, after=True)
     rows = rows[~is_free]
     reach = np.maximum.accumulate(calls.end_ns[rows])
     is_apart = np.ones(rows.size, np.bool_)
