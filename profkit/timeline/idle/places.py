@@ -195,18 +195,28 @@ def _around(trace: Trace, start: I64, row: NDArray[np.intp], known: tuple[NDArra
     thread, n = calls.thread[call], call.size
     middle = (start[linked] + np.maximum(at, start[linked])) // 2
     both = np.concatenate((thread, thread)), np.concatenate((at, middle))
-    ops = trace.ops
-    long = ops.take(np.flatnonzero(ops.end_ns - ops.start_ns >= _LONG_NS))
+    long = _ranges(trace.ops, np.flatnonzero(trace.ops.end_ns - trace.ops.start_ns >= _LONG_NS))
     ranges = trace.spans.take(np.flatnonzero(trace.spans.kind != SpanKind.STEP))
     line, span = _functions(code, *both), _names(ranges, enclosing_op(ranges, *both))
     busy = _names(long, enclosing_op(long, thread, middle))
     meanwhile = np.where(busy >= 0, busy, np.where(line[n:] >= 0, line[n:] + len(trace.strings), span[n:]))
     meanwhile[at <= start[linked]] = -1  # launched before the gap
-    codes = (_names(ops, op_of_call[call]), span[:n], line[:n], meanwhile)
+    codes = (_names(trace.ops, op_of_call[call]), span[:n], line[:n], meanwhile)
     return _Around(**{key: _spread(each, linked, row.size) for key, each in zip(_KEYS, codes, strict=True)})
 
 
 _KEYS: Final = ("op", "span", "line", "meanwhile")
+
+
+def _ranges(ops: CpuOps, rows: NDArray[np.intp]) -> Spans:
+    """When and where some operators run, without what else is known of them: of a large trace 15 MB less."""
+    return Spans(
+        start_ns=ops.start_ns[rows],
+        end_ns=ops.end_ns[rows],
+        name=ops.name[rows],
+        thread=ops.thread[rows],
+        kind=np.zeros(rows.size, np.int8),
+    )
 
 
 def _names(table: CpuOps | Spans, row: NDArray[np.integer[Any]]) -> NDArray[np.int32]:

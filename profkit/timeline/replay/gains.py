@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -176,12 +175,13 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
     order = np.argsort(key, kind="stable")
     at = np.maximum(key[order], begin)
     streams = streams_of(trace, rows[order], before, at, linked[order])
+    before_ns = tuple(stream.before_ns for stream in streams)
     made = Replay(
         program=program_of(_events(trace, streams, held, at, queue)),
         sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
         allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
         begin_ns=begin,
-        before_ns=tuple(stream.before_ns for stream in streams),
+        before_ns=before_ns,
         end_ns=max(high, int(gpu.end_ns[rows].max())),
         until_ns=high,
         idle_ns=high - low - activity.any.total_ns,
@@ -210,7 +210,8 @@ def _issued(calls: RuntimeCalls, launch: I64, start: I64, blocking: NDArray[np.b
     return np.minimum(issued, start)
 
 
-def _events(trace: Trace, streams: Sequence[Stream], held: NDArray[np.intp], at: I64, queue: Queue) -> Events:
+def _events(trace: Trace, streams: list[Stream], held: NDArray[np.intp], at: I64, queue: Queue) -> Events:
+    """The events of streams, which are given up on the way: of a large trace each column is megabytes."""
     calls = trace.calls
     lane = np.zeros(at.size, np.int8)
     reach = np.zeros(at.size)
@@ -220,18 +221,19 @@ def _events(trace: Trace, streams: Sequence[Stream], held: NDArray[np.intp], at:
         x, reach[stream.place], z = timed(stream, [other for other in streams if other is not stream], queue)
         for column, values in zip(behind, (*z[:number], x, *z[number:]), strict=True):
             column[stream.place] = values
+        del x, z
     start, end = calls.start_ns[held], np.minimum(calls.end_ns[held], trace.window_ns[1])
     place = place_among(at, start, after=True)
     own, after = waiting(trace, held, end, [stream.done_by(place) for stream in streams])
+    streams.clear()
     if start.size:  # what another thread launched while this one was held comes behind the wait
         wait = np.maximum(place_among(start, at) - 1, 0)
         later = np.where((start[wait] < at) & (at < end[wait]), end[wait], at)
         reach, at = reach - (later - at), later
-    order = np.argsort(np.concatenate((at, start)), kind="stable")  # at one time the launch comes first
-    return Events(
-        at_ns=np.concatenate((at, start))[order],
-        left_ns=np.concatenate((at, end))[order],
-        lane=np.concatenate((lane, np.full(start.size, WAIT, np.int8)))[order],
-        reach=np.concatenate((reach, own))[order],
-        behind=tuple(np.concatenate(pair)[order] for pair in zip(behind, after, strict=True)),
-    )
+        del wait, later
+    left = np.concatenate((at, end))
+    at = np.concatenate((at, start))
+    order = np.argsort(at, kind="stable")  # at one time the launch comes first
+    lane, reach = np.concatenate((lane, np.full(start.size, WAIT, np.int8))), np.concatenate((reach, own))
+    ordered = [np.concatenate((behind.pop(0), waits))[order] for waits in after]
+    return Events(at_ns=at[order], left_ns=left[order], lane=lane[order], reach=reach[order], behind=tuple(ordered))

@@ -26,6 +26,8 @@ _TAIL: Final = 3
 third, one launch in a thousand takes over four times the median; what counts as a wait for something else is left out
 of the ceiling."""
 _FOLLOWS: Final = 0.95
+_AT_ONCE: Final = 2**15
+"""Operations worked on at a time. Chosen: what is made of that many on the way stays in the cache."""
 _N_QUEUED: Final = 5
 """Operations that show how a stream behaves. Chosen, as is the share of them that has to agree."""
 
@@ -91,7 +93,7 @@ def timed(stream: Stream, others: Sequence[Stream], queue: Queue) -> tuple[F64, 
     """`x` and `y` of the operations of a stream, and `z` behind each of the others."""
     start, end, at, linked = stream.start_ns, stream.end_ns, stream.at_ns, stream.linked
     previous = np.concatenate(([stream.before_ns], stream.done_ns[:-1]))
-    gap, lag, length = start - previous, np.maximum(start - at, 0), end - start
+    gap, lag = start - previous, np.maximum(start - at, 0)
     longest = _TAIL * queue.latency_ns if queue.floor_median_ns else MAX_LATENCY_NS
     least = _least_gap_ns(gap[linked & (at < previous) & (gap >= 0) & (gap <= queue.turnaround_ns)])
     is_late = linked & (gap > 0) & (at >= previous)
@@ -100,14 +102,21 @@ def timed(stream: Stream, others: Sequence[Stream], queue: Queue) -> tuple[F64, 
     by_other, z = _by_other(stream, others, is_waiting, queue.latency_ns)
     by_launch &= ~by_other
     usual = queue.latency_ns if queue.floor_median_ns else MAX_LATENCY_NS
-    no_launch = lag - np.where(is_late, longest, usual)  # waits for what is not known, however soon it was launched
-    waited = np.where(linked, np.maximum(no_launch, 0), np.maximum(gap, 0))
-    waited[by_other | (by_launch & ~is_late)] = 0
     soonest = max(min(queue.floor_p5_ns or MIN_LATENCY_NS, queue.latency_ns), 0)
-    x = np.where(gap > 0, length + np.minimum(gap, least + waited), np.maximum(end - previous, 0))
-    y = np.where(by_launch, end - at, np.minimum(lag, soonest) + length).astype(np.float64)
+    is_free = by_other | (by_launch & ~is_late)  # it waited for nothing that is not known
+    x, y = np.empty(start.size), np.empty(start.size)
+    del lag, is_waiting
+    for first in range(0, start.size, _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        lag, length = np.maximum(start[some] - at[some], 0), end[some] - start[some]
+        no_launch = lag - np.where(is_late[some], longest, usual)  # for what is not known, however soon it was launched
+        waited = np.where(linked[some], np.maximum(no_launch, 0), np.maximum(gap[some], 0))
+        waited[is_free[some]] = 0
+        behind = np.maximum(end[some] - previous[some], 0)
+        x[some] = np.where(gap[some] > 0, length + np.minimum(gap[some], least + waited), behind)
+        y[some] = np.where(by_launch[some], end[some] - at[some], np.minimum(lag, soonest) + length)
     y[~linked] = -np.inf
-    return x.astype(np.float64), y, z
+    return x, y, z
 
 
 def _by_other(
