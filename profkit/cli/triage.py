@@ -39,12 +39,11 @@ if TYPE_CHECKING:
     from profkit.ranks.reduce.options import Options
 
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting threads or processes costs more than it gives
-_SPARE_FROM_BYTES = 16 * 2**20  # compressed; below, memory is no concern
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
 _M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
 _KEPT_BYTES = 32 * 2**20  # the most that glibc takes as a threshold of mmap
-_LARGE_BYTES = 4 * 2**20  # columns; parts of them and the text of a piece, which come and go all the time, are smaller
 
 
 @click.command("triage", cls=Command, short_help="The verdict on one trace or several.")
@@ -257,8 +256,8 @@ def _largest_bytes(sources: list[str]) -> int:
 def _tune_malloc(n_bytes: int) -> None:
     """Set glibc's allocator to a largest file of `n_bytes`; a small one is not worth the import.
 
-    A large trace: every column goes back to the system when it is freed (`make bench-large` prints the peak). One of
-    middling size: nothing does. Smaller blocks never do: each time that one comes back, its pages must be made anew.
+    What is freed is kept for what comes next: a page that goes back to the system is made anew when it
+    comes again. Only the largest columns go back when they are freed.
     Here, not in the library: the allocator belongs to the process, and this process is ours.
     """
     if sys.platform != "linux" or n_bytes < _PARALLEL_FROM_BYTES:
@@ -267,9 +266,6 @@ def _tune_malloc(n_bytes: int) -> None:
 
     with suppress(OSError, AttributeError):  # another C library
         libc = ctypes.CDLL(None)
-        if n_bytes >= _SPARE_FROM_BYTES:
-            libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-            libc.mallopt(_M_TRIM_THRESHOLD, _LARGE_BYTES)
-        else:
-            libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-            libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _KEPT_BYTES)
+        libc.mallopt(_M_TOP_PAD, 2 * _KEPT_BYTES)
