@@ -39,7 +39,7 @@ PUBLIC int64_t profkit_covered(in start, in end, int64_t n, in from, in until, i
     covered c, d;
     if (!covered_of(&c, (set){start, end, n})) return WITHOUT_MEMORY;
     d = c; /* with a hint of its own */
-    for (int64_t i = 0; i < m; i++) length[i] = covered_until(&c, until[i]) - (from ? covered_until(&d, from[i]) : 0);
+    for (int64_t i = 0; i < m; i++) length[i] = difference(covered_until(&c, until[i]), from ? covered_until(&d, from[i]) : 0);
     free(c.before);
     return m;
 }

@@ -23,6 +23,7 @@ static inline void put(made *out, int64_t start, int64_t end) {
 }
 
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t difference(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); } /* wraps as numpy's */
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Whether an interval may follow one that ended then. */
@@ -118,5 +119,5 @@ static inline int64_t covered_until(covered *c, int64_t at) {
     int64_t row = c->hint = place_of(c->a.start, c->a.n, at, true, c->hint);
     if (row == 0) return 0;
     int64_t end = c->a.end[row - 1];
-    return end > at ? c->before[row] - (end - at) : c->before[row];
+    return end > at ? difference(c->before[row], difference(end, at)) : c->before[row];
 }

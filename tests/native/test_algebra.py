@@ -71,9 +71,7 @@ def test_it_is_what_the_oracles_say(oracle: Callable[[], None]) -> None:
 
 
 @given(PAIRS, PAIRS, TIMES, TIMES)
-def test_sets_of_any_times(
-    first: list[tuple[int, int]], second: list[tuple[int, int]], low: int, high: int
-) -> None:
+def test_sets_of_any_times(first: list[tuple[int, int]], second: list[tuple[int, int]], low: int, high: int) -> None:
     quick, plain = both(
         lambda: (
             a := set_of(first),
@@ -121,9 +119,7 @@ def test_nesting_and_what_runs_when(
 @given(NEAR, st.lists(st.integers(0, 3), min_size=30, max_size=30))
 def test_parents_leaves_and_tops(near: list[tuple[int, int]], codes: list[int]) -> None:
     mine: Any = ranges(near, codes)
-    quick, plain = both(
-        lambda: (host.parent_rows(mine), host.without_children_ns(mine, mine.end_ns - mine.start_ns))
-    )
+    quick, plain = both(lambda: (host.parent_rows(mine), host.without_children_ns(mine, mine.end_ns - mine.start_ns)))
     assert quick == plain
     if near:
         made, other = both(lambda: host.nesting(mine))
@@ -198,5 +194,3 @@ def said(path: Path) -> Any:
 def test_whole_traces(path: Path) -> None:
     quick, plain = both(lambda: said(path))
     assert quick == plain
-
-

@@ -1,4 +1,4 @@
-"""`make native-fuzz`: the scanner beneath libFuzzer, from the corpus beside this file.
+"""`make native-fuzz`: the scanner beneath libFuzzer, from the corpus beside this file, and the algebra from none.
 
 python -m tests.ingest.native.fuzz 60           seconds; the exit code is not 0 where something was found
 python -m tests.ingest.native.fuzz --corpus     choose the corpus anew from our traces and what earlier runs found
@@ -20,6 +20,9 @@ from tests.ingest.native.__main__ import arrays
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 OUT = ROOT / "out" / "native"
+ALGEBRA = ROOT / "tests" / "native" / "fuzz.c"
+SHARE_OF_ALGEBRA = 10
+"""A tenth as long again: its inputs are a few numbers."""
 FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
 MOST_BYTES = 4096
 """Of an input: longer ones say nothing new, and libFuzzer is slower with them."""
@@ -38,12 +41,12 @@ def clang() -> str:
     return "" if done.returncode else found
 
 
-def program(folder: Path) -> Path:
-    """Compile the program into a folder; raises CompileError."""
+def program(folder: Path, source: Path = HERE / "fuzz.c") -> Path:
+    """Compile a program into a folder; raises CompileError."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["CC"] = "clang"  # what hatch_build asks first
-    target = folder / "fuzz"
-    hatch_build.compiled(ROOT / hatch_build.FOLDER, target, flags=FLAGS, source=HERE / "fuzz.c")
+    target = folder / f"fuzz-{source.parent.parent.name}"
+    hatch_build.compiled(ROOT / hatch_build.FOLDER, target, flags=FLAGS, source=source)
     return target
 
 
@@ -65,6 +68,15 @@ def fuzzed(seconds: float) -> int:
         f"-artifact_prefix={OUT}/",
         *("-timeout=120", "-rss_limit_mb=1024", "-print_final_stats=1", "-use_value_profile=1"),
     ]
+    return subprocess.run(line, check=False).returncode or algebra_fuzzed(seconds / SHARE_OF_ALGEBRA)
+
+
+def algebra_fuzzed(seconds: float) -> int:
+    """Run the algebra for so many seconds; the exit code."""
+    found = OUT / "found-algebra"
+    found.mkdir(parents=True, exist_ok=True)
+    options = (f"-max_total_time={max(int(seconds), 1)}", "-max_len=300", f"-artifact_prefix={OUT}/algebra-")
+    line = [str(program(OUT, ALGEBRA)), str(found), *options, "-print_final_stats=1", "-use_value_profile=1"]
     return subprocess.run(line, check=False).returncode
 
 
