@@ -187,7 +187,7 @@ def clocks(
     return found if is_run else None
 
 
-def seen(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.bool_] | None:
+def seen(codes: NDArray[np.integer[Any]], n_codes: int) -> NDArray[np.bool_] | None:
     """Which of the codes from 0 on occur, one at least of `n_codes`."""
     used, given = _used(), _given(np.int32, codes)
     if used is None or given is None or not 0 < n_codes <= _MOST_CODES:

@@ -285,9 +285,9 @@ def self_times_ns(ops: CpuOps) -> I64:
 def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
     """What each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
     out = own_ns.copy()
-    if len(ops) >= algebra.LEAST and (parent := algebra.parent_rows(ops.start_ns, ops.end_ns, ops.thread)) is not None:
-        inside = parent >= 0
-        np.subtract.at(out, parent[inside], own_ns[inside])
+    if len(ops) >= algebra.LEAST and (around := algebra.parent_rows(ops.start_ns, ops.end_ns, ops.thread)) is not None:
+        has_one = around >= 0
+        np.subtract.at(out, around[has_one], own_ns[has_one])
         return np.maximum(out, 0)
     order = np.argsort(ops.thread, kind="stable")
     if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.errors import ProfkitError, TraceFormatError
-from profkit.native import library
 from profkit.ingest.nsys import fetch
 from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces
+from profkit.native import library
 from tests.conftest import ROOT, examples
 from tests.ingest.both_ways import exact
 from tests.ingest.nsys_files import training

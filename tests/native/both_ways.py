@@ -21,7 +21,7 @@ def compiled() -> Iterator[None]:
 @contextmanager
 def numpy_alone() -> Iterator[None]:
     """As where nothing was compiled."""
-    with mock.patch.object(algebra, "_used", lambda: None):
+    with mock.patch.object(algebra, "_used", return_value=None):
         yield
 
 

@@ -96,7 +96,7 @@ def test_what_is_no_set_is_left_to_numpy(first: list[tuple[int, int]], second: l
 
 
 @given(st.lists(TIMES, max_size=40), st.lists(TIMES, max_size=40), st.booleans())
-def test_places_in_any_order(ordered: list[int], values: list[int], after: bool) -> None:  # noqa: FBT001 - drawn
+def test_places_in_any_order(ordered: list[int], values: list[int], after: bool) -> None:
     among, sought = np.array(sorted(ordered), np.int64), np.array(values, np.int64)
     quick, plain = both(lambda: arrays.place_among(among, sought, after=after))
     assert quick == plain
@@ -108,7 +108,7 @@ def test_nesting_and_what_runs_when(
     codes: list[int],
     asked: list[tuple[int, int]],
     of: list[int],
-    is_ordered: bool,  # noqa: FBT001 - drawn
+    is_ordered: bool,
 ) -> None:
     mine = ranges(near, codes, is_ordered=is_ordered)
     at, thread = columns(asked)[0], np.array(of[: len(asked)], np.int32)
