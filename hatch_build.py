@@ -29,7 +29,7 @@ UNITS = ("scan.c", "algebra.c")
 SOURCES = (
     *UNITS,
     *("memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h"),
-    *("search.h", "sets.h", "nesting.h", "clocks.h"),
+    *("search.h", "sets.h", "nesting.h", "order.h", "clocks.h"),
 )
 NAME = "compiled.library"  # no ending that Python would import
 _MOST_S = 120

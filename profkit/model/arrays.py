@@ -72,7 +72,7 @@ def union(start: I64, end: I64) -> IntervalArrays:
     if start.size == 0:
         return empty()
     if not is_sorted(start):
-        order = np.argsort(start, kind="stable")
+        order = order_of(start)
         return union(start[order], end[order])
     reach = np.maximum.accumulate(end)
     is_new = np.empty(start.size, np.bool_)
@@ -85,6 +85,13 @@ def union(start: I64, end: I64) -> IntervalArrays:
 def is_sorted(values: NDArray[np.generic]) -> bool:
     """Whether values never decrease."""
     return bool(values.size < 2 or (values[1:] >= values[:-1]).all())  # type: ignore[operator]
+
+
+def order_of(values: I64) -> NDArray[np.intp]:
+    """The rows in the order of their values, equal ones as they stand: a stable `np.argsort`."""
+    if values.size >= algebra.LEAST and (rows := algebra.ordered(values)) is not None:
+        return rows
+    return np.argsort(values, kind="stable")
 
 
 def is_member(values: I64, ordered: I64) -> Bool:
@@ -167,7 +174,7 @@ def rows_by_value(values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.intp]]
     """Each value that occurs, in order, with its rows, in theirs: one sort, however many values there are."""
     if values.size == 0:
         return
-    order = np.argsort(values, kind="stable")
+    order = order_of(values)
     ordered = values[order]
     edges = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), ordered.size]
     for first, last in pairwise(edges):
@@ -208,6 +215,10 @@ def clip(start: I64, end: I64, low: int, high: int) -> IntervalArrays:
 
 def complement(a: IntervalArrays, low: int, high: int) -> IntervalArrays:
     """`[low, high)` without the set `a`."""
+    if a[0].size >= algebra.LEAST:
+        whole = np.array([low], np.int64), np.array([high], np.int64)
+        if (made := algebra.without(whole, a)) is not None:
+            return made
     start, end = clip(*a, low, high)
     gap_start = np.concatenate(([low], end))
     gap_end = np.concatenate((start, [high]))

@@ -4,6 +4,7 @@
    gives, to the bit; what it is not certain of it refuses (a negative answer), and numpy's way answers. */
 #include "clocks.h"
 #include "nesting.h"
+#include "order.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 typedef int64_t *out;
@@ -33,6 +34,8 @@ PUBLIC int64_t profkit_clipped(in start, in end, int64_t n, int64_t low, int64_t
 PUBLIC void profkit_places(in ordered, int64_t n, in values, int64_t m, int after, out found) {
     places(ordered, n, values, m, after, found);
 }
+
+PUBLIC int64_t profkit_ordered(in values, int64_t n, out row) { return ordered(values, n, row); }
 
 /* How much of a set lies before each time, or between two of each pair where there are two columns. */
 PUBLIC int64_t profkit_covered(in start, in end, int64_t n, in from, in until, int64_t m, out length) {

@@ -119,6 +119,15 @@ def place_among(ordered: I64, values: I64, *, after: bool) -> I64 | None:
     return found
 
 
+def ordered(values: I64) -> I64 | None:
+    """`np.argsort`, stable, of what does not nearly stand in order."""
+    used, given = _used(), _given(np.int64, values)
+    if used is None or given is None:
+        return None
+    row = np.empty(values.size, np.int64)
+    return row if used.profkit_ordered(_at(given[0]), values.size, _at(row)) >= 0 else None
+
+
 def covered(a: Pair, start: I64 | None, end: I64) -> I64 | None:
     """How much of a set lies between two times, or before one."""
     used = _used()

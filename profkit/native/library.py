@@ -17,7 +17,7 @@ FOLDER: Final = Path(__file__).parent
 SOURCES: Final = (
     *("scan.c", "algebra.c"),
     *("memory.h", "text.h", "event.h", "rows.h", "result.h", "select.h"),
-    *("search.h", "sets.h", "nesting.h", "clocks.h"),
+    *("search.h", "sets.h", "nesting.h", "order.h", "clocks.h"),
 )
 NAME: Final = "compiled.library"
 """No ending that Python would import."""
@@ -84,6 +84,7 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         ("profkit_without", whole, of_two_sets),
         ("profkit_clipped", whole, [handle, handle, whole, whole, whole, handle, handle]),
         ("profkit_places", None, [handle, whole, handle, whole, ctypes.c_int, handle]),
+        ("profkit_ordered", whole, [handle, whole, handle]),
         ("profkit_covered", whole, [handle, handle, whole, handle, handle, whole, handle]),
         ("profkit_parent_rows", whole, [handle, handle, handle, whole, handle]),
         ("profkit_enclosing", whole, [handle, handle, handle, whole, handle, handle, whole, handle]),

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NOT_ORDERED = -1, WITHOUT_MEMORY = -2 }; /* why a function refuses */
+
 /* The first place from which on values are greater than `value` (`after`), or not smaller. `hint` is any place. */
 static inline int64_t place_of(const int64_t *ordered, int64_t n, int64_t value, bool after, int64_t hint) {
 #define IS_BEFORE(i) (after ? ordered[i] <= value : ordered[i] < value)

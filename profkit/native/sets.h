@@ -4,8 +4,6 @@
 
 #include "search.h"
 
-enum { NOT_ORDERED = -1, WITHOUT_MEMORY = -2 };
-
 /* Two columns of intervals. */
 typedef struct {
     const int64_t *start, *end;

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, distinct_codes
+from profkit.model.arrays import I64, distinct, distinct_codes, order_of
 from profkit.model.trace import I32, Trace
 
 HOST: Final = 0
@@ -81,7 +81,7 @@ def _ended(address: I64, n_bytes: I64) -> I64 | None:
     if bool((address < 0).any()):
         return None
     n = address.size
-    order = np.argsort(address, kind="stable")
+    order = order_of(address)
     following = np.full(n, n, np.int64)
     again = address[order[1:]] == address[order[:-1]]
     following[order[:-1][again]] = order[1:][again]

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from profkit.model.arrays import I64, Bool, distinct, is_one_of
+from profkit.model.arrays import I64, Bool, distinct, is_one_of, order_of
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind, Trace
@@ -44,13 +44,13 @@ class LaunchOrder:
         trace, gpu = self._trace, self._trace.gpu
         alike = [other for other, function in self._function.items() if function == self._function.get(code)]
         rows = self._rows[is_one_of(gpu.name[self._rows], alike)]
-        rows = rows[np.argsort(asked_ns(trace, rows), kind="stable")]
+        rows = rows[order_of(asked_ns(trace, rows))]
         step = step_of(placed_ns(trace, rows), trace.steps)
         own = np.flatnonzero((gpu.name[rows] == code) & ((step >= 0) | (not trace.steps)))
         if own.size == 0:
             return None
         duration = gpu.end_ns[rows[own]] - gpu.start_ns[rows[own]]
-        by_length = np.argsort(duration, kind="stable")
+        by_length = order_of(duration)
         passed = np.cumsum(duration[by_length])
         chosen = int(by_length[np.searchsorted(passed, (passed[-1] + 1) // 2)])
         launch = int(own[chosen])
@@ -78,7 +78,7 @@ def behind_ns(trace: Trace, device: int, at_ns: ArrayLike) -> I64:
     is_linked = gpu.launch_row[rows] != NO_ROW
     before = rows[before_capture(trace, rows)]
     asked = trace.calls.start_ns[gpu.launch_row[rows[is_linked]]]
-    order = np.argsort(asked, kind="stable")
+    order = order_of(asked)
     ends = np.append(gpu.end_ns[before].max(initial=_LONG_AGO), gpu.end_ns[rows[is_linked][order]])
     ends = np.maximum.accumulate(ends)
     return np.maximum(ends[np.searchsorted(asked[order], at)] - at, 0)

@@ -85,6 +85,15 @@ static void sets(const rows *a, const rows *b) {
     }
 }
 
+static void order(const rows *a) {
+    int64_t row[MOST];
+    if (profkit_ordered(a->end, a->n, row) < 0) return;
+    for (int64_t i = 1; i < a->n; i++) {
+        int64_t before = a->end[row[i - 1]], now = a->end[row[i]];
+        must(before < now || (before == now && row[i - 1] < row[i]), "order");
+    }
+}
+
 /* How many ranges of its thread are around a range: begun before it, without those ended by then. */
 static int64_t depth_of(const rows *a, int64_t i) {
     int64_t depth = 0;
@@ -132,6 +141,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     for (int64_t i = 0; i < b.n; i++) b.start[i] = larger(b.start[i], 0), b.end[i] = larger(b.end[i], 0);
     sets(&a, &b);
     nesting(&a, &b);
+    order(&a);
+    order(&b);
     uint8_t seen[4] = {0};
     must(profkit_seen(a.thread, a.n, 4, seen), "seen");
     for (int64_t i = 0; i < a.n; i++) must(a.thread[i] < 0 || seen[a.thread[i]], "seen");

@@ -102,6 +102,19 @@ def test_places_in_any_order(ordered: list[int], values: list[int], after: bool)
     assert quick == plain
 
 
+@given(st.lists(TIMES, max_size=60))
+def test_order_keeps_equal_values_as_they_stand(values: list[int]) -> None:
+    given_values = np.array(values, np.int64)
+    quick, plain = both(lambda: (arrays.order_of(given_values), arrays.order_of(given_values[::-1].copy())))
+    assert quick == plain
+
+
+@given(PAIRS, TIMES, TIMES)
+def test_the_rest_of_any_stretch(pairs: list[tuple[int, int]], low: int, high: int) -> None:
+    quick, plain = both(lambda: arrays.complement(set_of(pairs), low, high))
+    assert quick == plain
+
+
 @given(NEAR, CODES, NEAR, CODES, st.booleans())
 def test_nesting_and_what_runs_when(
     near: list[tuple[int, int]],

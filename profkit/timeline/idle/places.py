@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, place_among
+from profkit.model.arrays import I64, order_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
@@ -251,7 +251,7 @@ def _meanwhile(trace: Trace, lines: Mapping[int, str], code: int) -> str:
 
 def _grouped(keys: Sequence[NDArray[np.integer[Any]]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The number of each row's group, those with equal keys, and the first row of each group."""
-    order = np.argsort(_as_one(keys), kind="stable")
+    order = order_of(_as_one(keys))
     is_new = np.zeros(order.size, np.bool_)
     is_new[0] = True
     for key in keys:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import SYNC
-from profkit.model.arrays import I64, is_one_of, place_among
+from profkit.model.arrays import I64, is_one_of, order_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
 from profkit.timeline.activity import Activity
@@ -172,7 +172,7 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
     driving.sort(kind="stable")  # calls are in order of time
     held = holding(trace, blocking & is_one_of(calls.thread, threads), calls.start_ns[driving], begin)
     key = np.where(linked, issued, np.maximum.accumulate(issued))  # without a launch: behind the one before it
-    order = np.argsort(key, kind="stable")
+    order = order_of(key)
     at = np.maximum(key[order], begin)
     streams = streams_of(trace, rows[order], before, at, linked[order])
     before_ns = tuple(stream.before_ns for stream in streams)
@@ -233,7 +233,7 @@ def _events(trace: Trace, streams: list[Stream], held: NDArray[np.intp], at: I64
         del wait, later
     left = np.concatenate((at, end))
     at = np.concatenate((at, start))
-    order = np.argsort(at, kind="stable")  # at one time the launch comes first
+    order = order_of(at)  # at one time the launch comes first
     lane, reach = np.concatenate((lane, np.full(start.size, WAIT, np.int8))), np.concatenate((reach, own))
     ordered = [np.concatenate((behind.pop(0), waits))[order] for waits in after]
     return Events(at_ns=at[order], left_ns=left[order], lane=lane[order], reach=reach[order], behind=tuple(ordered))
