@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import shutil
 import sys
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.errors import StyleSyntaxError
+from rich.style import Style
 from rich.text import Text
 
 from profkit.render.terminal import page
 from profkit.render.terminal.layout import Line
+from tests.conftest import ROOT
 
 RICH = {
     "bad": "bold white on red",
@@ -59,6 +63,21 @@ def test_a_page_is_what_rich_prints(blocks: list[list[Line]], is_colored: bool) 
 def test_every_style_is_richs(style: str) -> None:
     blocks: list[list[Line]] = [[((" a ", style), ("b", ""), (" ", style))]]
     assert page.printed(blocks, is_colored=True) == by_rich(blocks, is_colored=True)
+
+
+def test_no_style_is_named_that_is_not_known() -> None:
+    for file in (ROOT / "profkit/render/terminal").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_style(node.value):
+                assert node.value in page._CODES, file
+
+
+def is_style(text: str) -> bool:
+    """Whether rich knows a text as a style, which says something."""
+    try:
+        return len(text) > 2 and bool(Style.parse(text))  # "s" is a style of rich's, and many a plural
+    except StyleSyntaxError:
+        return False
 
 
 @pytest.mark.parametrize("columns", [None, "", "many", "-7", "0", "30", "64", "300"])

@@ -44,6 +44,7 @@ _CODES: Final = {
     "bright_black": "90",
     "bright_red": "91",
     "bright_blue": "94",
+    "bold red": "1;31",
 }
 """What a terminal is sent for each style but the plain one, "": attributes, and colours of those its theme chooses."""
 _OBEYED: Final = dict.fromkeys((7, 8, 11, 12, 13))
@@ -98,7 +99,8 @@ def _colored(line: Line, room: int) -> str:
     for content, style in line:
         shown = content.translate(_OBEYED)[:room]
         room -= len(shown)
-        parts.append(f"\x1b[{_CODES[style]}m{shown}\x1b[0m" if style and shown else shown)
+        codes = _CODES.get(style)
+        parts.append(f"\x1b[{codes}m{shown}\x1b[0m" if codes and shown else shown)
     return "".join(parts)
 
 
