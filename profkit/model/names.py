@@ -27,15 +27,15 @@ def _folded(pattern: str, flags: int = 0) -> re.Pattern[str]:
 # "SyncBN" and "fused_dma_gemm" are compute, "hipblaslt" is not "hip communication".
 _COMMUNICATION: Final = _folded(
     r"""
-    \bnccl | ncclDevKernel | ncclKernel | \brccl | rcclGenericKernel | \bmsccl | mscclpp
-    | \bone_?ccl | ccl::(?:allreduce|allgather|alltoall|reduce_scatter|broadcast|sycl)
-    | \bhccl | nvshmem | rocshmem
-    | \bdeep_ep\b | deep_ep:: | dpsk::ep:: | hybrid_ep
-    | cross_device_reduce | (?:one|two)_?shot_?all_?reduce | all_?reduce_(?:one|two)_?shot
-    | (?:one|two)ShotAllReduce | AllReduce(?:One|Two)Shot | allreduce_fusion_kernel
+    n(?<!\wn)ccl | ncclDevKernel | ncclKernel | r(?<!\wr)ccl | rcclGenericKernel | m(?<!\wm)sccl | mscclpp
+    | o(?<!\wo)ne_?ccl | ccl::(?:allreduce|allgather|alltoall|reduce_scatter|broadcast|sycl)
+    | h(?<!\wh)ccl | nvshmem | rocshmem
+    | d(?<!\wd)eep_ep\b | deep_ep:: | dpsk::ep:: | hybrid_ep
+    | cross_device_reduce | one_?shot_?all_?reduce | two_?shot_?all_?reduce | all_?reduce_(?:one|two)_?shot
+    | AllReduce(?:One|Two)Shot | allreduce_fusion_kernel
     | multimem_(?:all|one_shot|two_shot|reduce|broadcast)
     | symm_mem::\w*(?:all_?reduce|all_?gather|barrier|reduce_scatter)
-    | quick_?reduce::allreduce | \bpeer_?reduce_kernel
+    | quick_?reduce::allreduce | p(?<!\wp)eer_?reduce_kernel
     """,
     re.VERBOSE,
 )
