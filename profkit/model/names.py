@@ -259,6 +259,7 @@ def span_kind_of(name: str) -> SpanKind:
     return next((kind for kind, pattern in _SPANS if pattern.search(name)), SpanKind.OTHER)
 
 
+@lru_cache(maxsize=1024)
 def precision_of(name: str) -> Precision | None:
     """The number format of a matrix kernel from its name; None for kernels that multiply no matrices."""
     text = (_SUBSTITUTION.sub("", name) if name.startswith("_Z") else name).lower()
@@ -267,6 +268,7 @@ def precision_of(name: str) -> Precision | None:
     return next((precision for precision, pattern in _PRECISIONS if pattern.search(text)), Precision.UNKNOWN)
 
 
+@lru_cache(maxsize=1024)
 def family_of(name: str) -> str:
     """The family of a kernel or operator: matmul, attention, elementwise...; "other" if the name tells nothing."""
     fused = _FUSED.match(name)
@@ -289,7 +291,7 @@ WHOLE_GRAPH: Final = "CUDA graph "
 _BRACKETS: Final = re.compile(r"[<>(]|[^<>(]+")
 
 
-@lru_cache(maxsize=1024)  # asked of each kernel by all who count its launches
+@lru_cache(maxsize=1024)  # this and others here are asked of each kernel by several
 def function_name(name: str) -> str:
     """A kernel's bare function name: no return type, namespaces, template arguments, parameters.
 
