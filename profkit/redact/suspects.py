@@ -34,9 +34,15 @@ _ASKED: Final = later(r"\s\S{1,200}\s{1,8}passw", re.IGNORECASE)
 def is_suspect(text: str, stems: Iterable[str] = STEMS, marks: Iterable[str] = MARKS) -> bool:
     """Whether a text may hold a secret, told quickly: one that is not suspect is sure to hold none."""
     lower = text.lower()
-    if any(stem in lower for stem in stems) and _is_separated(text):
-        return True
-    return any(mark in text for mark in marks) or is_disguised(text)
+    for stem in stems:  # asked of each name of a trace: `any` of a generator takes twice as long
+        if stem in lower:
+            if _is_separated(text):
+                return True
+            break
+    for mark in marks:
+        if mark in text:
+            return True
+    return is_disguised(text)
 
 
 def _is_separated(text: str) -> bool:
