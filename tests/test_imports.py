@@ -80,16 +80,11 @@ def test_triage_of_one_trace_without_stacks_loads_neither_frames_nor_other_docum
     script = f"import sys; sys.argv[1:] = ['triage', {str(file)!r}]; import profkit.cli as cli, os\n"
     script += "os._exit = lambda code: print(*sys.modules, file=sys.stderr)\ncli.main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    unwanted = {
-        "rich",
-        "shutil",
-        "pkgutil",
-        "glob",
-        "profkit.model.documents.fleet",
-        "profkit.model.documents.handover",
-    }
+    documents = {"profkit.model.documents.fleet", "profkit.model.documents.handover", "profkit.model.documents.where"}
     frames = {"profkit.timeline.code.code", "profkit.timeline.code.frames", "profkit.timeline.code.join"}
-    assert not (unwanted | frames) & set(done.stderr.split())
+    loaded_here = set(done.stderr.split())
+    assert "profkit.render.terminal.page" in loaded_here
+    assert not ({"rich", "shutil", "pkgutil", "glob"} | documents | frames) & loaded_here
 
 
 def test_public_names_exist_and_are_sorted() -> None:
