@@ -1,4 +1,4 @@
-"""`python -m profkit` is `profkit`."""
+"""`python -m profkit` is `profkit`: where the program starts."""
 
 import os
 import sys
@@ -18,7 +18,11 @@ def _leave_working_folder() -> None:
 if __name__ == "__main__":
     _leave_working_folder()
 
-from profkit.cli import main  # noqa: E402 - from where profkit lies, not from the working folder
+from profkit.allocator import collector_patient  # noqa: E402 - from where profkit lies, not from the working folder
+
+collector_patient()  # before what makes most of what it would look at
+
+from profkit.cli import main  # noqa: E402
 
 if __name__ == "__main__":  # worker processes import this module too
     main()

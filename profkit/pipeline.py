@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -27,10 +27,14 @@ from profkit.plain import clean
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import Code, Match, carried, matched, shares
+from profkit.timeline.code import carried, matched, shares
 from profkit.timeline.pace import Paced, paced
 from profkit.units import format_fraction
 from profkit.verdict import Case, bounded, capped, decide, in_unprofiled_time, said_once
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
+    from profkit.timeline.code.match import Match
 
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for

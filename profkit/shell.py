@@ -54,7 +54,7 @@ class CommandLine(msgspec.Struct, frozen=True):
     @property
     def starts_others(self) -> bool:
         """Whether the job runs in processes that this command starts, by its words alone."""
-        return bool(_STARTER.fullmatch(PurePath(self.words[0]).name) or _RANK_STARTER.search(f"{self.text} "))
+        return bool(PurePath(self.words[0]).name in _STARTERS or _RANK_STARTER.search(f"{self.text} "))
 
     def under(self, own: str, *words: str) -> CommandLine:
         """The line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
@@ -63,10 +63,13 @@ class CommandLine(msgspec.Struct, frozen=True):
 
 _PYTHON: Final = re.compile(r"i?(?:python|pypy)[\d.]{0,8}w?(?:\.exe)?")
 _SCRIPTS: Final = (".py", ".pyc", ".pyz", ".ipynb", ".sh", ".bash")
-_STARTER: Final = re.compile(
-    r"accelerate|apptainer|bash|composer|conda|deepspeed|docker|env|horovodrun|jupyter|lightning|make|mamba|micromamba"
-    r"|mpiexec|mpirun|nice|nohup|numactl|pixi|podman|poetry|pytest|ray|setsid|sh|singularity|srun|stdbuf|sudo|taskset|time"
-    r"|timeout|torchrun|torchx|uvx?|vllm|xargs|zsh"
+_STARTERS: Final = frozenset(
+    (
+        *("accelerate", "apptainer", "bash", "composer", "conda", "deepspeed", "docker", "env", "horovodrun"),
+        *("jupyter", "lightning", "make", "mamba", "micromamba", "mpiexec", "mpirun", "nice", "nohup", "numactl"),
+        *("pixi", "podman", "poetry", "pytest", "ray", "setsid", "sh", "singularity", "srun", "stdbuf", "sudo"),
+        *("taskset", "time", "timeout", "torchrun", "torchx", "uv", "uvx", "vllm", "xargs", "zsh"),
+    )
 )
 """Programs that are written in Python, or start others that may be."""
 
@@ -78,7 +81,7 @@ def may_run_python(words: Sequence[str]) -> bool:
     """
     names = [word.rpartition("/")[2] for word in words]
     is_python = any(_PYTHON.fullmatch(name) or name.endswith(_SCRIPTS) for name in names)
-    return is_python or bool(_STARTER.fullmatch(names[0]))
+    return is_python or names[0] in _STARTERS
 
 
 DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))

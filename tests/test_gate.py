@@ -123,13 +123,36 @@ def test_a_finding_with_its_own_limit_is_judged_by_that(
         ("[tool.profkit.limits]\n'input.starved' = 3", "is 3, no percentage"),
         ("[tool]\nprofkit = 3", r"tool\.profkit is no table"),
         ("[tool.profkit\n", r"pyproject\.toml is no TOML: .*line 1"),
-        ("# profkit\n" + "a = " + "[" * 20_000, "is no TOML"),
+        ("# tool.profkit\n" + "a = " + "[" * 20_000, "is no TOML"),
     ],
 )  # fmt: skip
 def test_what_the_table_cannot_hold_is_told(table: str, says: str, folder: Path) -> None:
     write(folder, table)
     with pytest.raises(UsageError, match=says):
         settings()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "[tool.profkit]\nfail-on = 'high'",
+        "  [ tool . profkit ]\nfail-on = 'high'",
+        "[\"tool\".'profkit']\nfail-on = 'high'",
+        "[tool]\nprofkit.fail-on = 'high'",
+        "['tool']\nprofkit = {fail-on = 'high'}",
+        "tool = {profkit = {fail-on = 'high'}}",
+        "\"tool\" . profkit . fail-on = 'high'",
+        "a = 1\r\n\ttool.\"profkit\".fail-on = 'high'",
+    ],
+)
+def test_the_table_is_found_however_toml_names_it(table: str, folder: Path) -> None:
+    write(folder, table)
+    assert settings().fail_on is Severity.HIGH
+
+
+def test_a_file_that_names_profkit_elsewhere_need_not_be_understood(folder: Path) -> None:
+    write(folder, "[project]\ndependencies = ['profkit']\n[tool.other]\n[[[")
+    assert settings().origin == ""
 
 
 def test_a_wrong_table_is_told_before_traces_are_read(folder: Path) -> None:

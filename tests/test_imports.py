@@ -70,7 +70,21 @@ def test_triage_of_a_trace_without_shapes_loads_no_formulas_and_no_masked_arrays
     trace = ROOT / "traces" / "kernel_cpu.pt.trace.json.gz"
     script = f"import sys; from profkit.api import triage; triage([{str(trace)!r}]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {"numpy.ma", "profkit.roof", "profkit.analyzers.roof.measured"} & set(done.stdout.split())
+    unwanted = {"numpy.ma", "profkit.roof", "profkit.analyzers.roof.measured", "profkit.analyzers.allocations.measured"}
+    assert not unwanted & set(done.stdout.split())
+
+
+def test_triage_of_one_trace_without_stacks_loads_neither_frames_nor_other_documents() -> None:
+    trace = ROOT / "traces" / "fsdp_vlm_prefetch_on"
+    (file,) = sorted(trace.glob("*.json.gz"))[:1]
+    script = f"import sys; sys.argv[1:] = ['triage', {str(file)!r}]; import profkit.cli as cli, os\n"
+    script += "os._exit = lambda code: print(*sys.modules, file=sys.stderr)\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    documents = {"profkit.model.documents.fleet", "profkit.model.documents.handover", "profkit.model.documents.where"}
+    frames = {"profkit.timeline.code.code", "profkit.timeline.code.frames", "profkit.timeline.code.join"}
+    loaded_here = set(done.stderr.split())
+    assert "profkit.render.terminal.page" in loaded_here
+    assert not ({"rich", "shutil", "pkgutil", "glob"} | documents | frames) & loaded_here
 
 
 def test_public_names_exist_and_are_sorted() -> None:

@@ -106,8 +106,7 @@ def command(
 
 
 def _flame(analysed: Analysed, output: Path, path: str) -> str:
-    from profkit.analyzers.code import folded
-    from profkit.analyzers.code.stacks import collapsed, speedscope
+    from profkit.analyzers.code.stacks import collapsed, folded, speedscope
 
     stacks = folded(analysed.facts)
     if not stacks:

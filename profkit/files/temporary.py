@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from .kinds import ALWAYS, NO_LINK, AnyPath, refuse_foreign
-from .signals import removed_by_signals
 
 fcntl: Any
 try:
@@ -37,6 +36,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
     """
     import tempfile  # with shutil 10 ms, which who makes no folder need not pay
     from shutil import rmtree
+
+    from .signals import removed_by_signals
 
     remove_stale()
     folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{purpose}-{os.getpid()}-"))  # 0700

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from glob import glob
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Final
@@ -73,6 +72,8 @@ def _is_pattern(text: str, path: Path) -> bool:
 
 def _matching(pattern: str) -> list[str]:
     """The traces that a pattern names: files that match, and those in folders that do."""
+    from glob import glob
+
     found: list[str] = []
     for name in glob(pattern, recursive=True):  # noqa: PTH207 - the pattern may be absolute
         path = Path(name)

@@ -27,15 +27,15 @@ def _folded(pattern: str, flags: int = 0) -> re.Pattern[str]:
 # "SyncBN" and "fused_dma_gemm" are compute, "hipblaslt" is not "hip communication".
 _COMMUNICATION: Final = _folded(
     r"""
-    \bnccl | ncclDevKernel | ncclKernel | \brccl | rcclGenericKernel | \bmsccl | mscclpp
-    | \bone_?ccl | ccl::(?:allreduce|allgather|alltoall|reduce_scatter|broadcast|sycl)
-    | \bhccl | nvshmem | rocshmem
-    | \bdeep_ep\b | deep_ep:: | dpsk::ep:: | hybrid_ep
-    | cross_device_reduce | (?:one|two)_?shot_?all_?reduce | all_?reduce_(?:one|two)_?shot
-    | (?:one|two)ShotAllReduce | AllReduce(?:One|Two)Shot | allreduce_fusion_kernel
+    n(?<!\wn)ccl | ncclDevKernel | ncclKernel | r(?<!\wr)ccl | rcclGenericKernel | m(?<!\wm)sccl | mscclpp
+    | o(?<!\wo)ne_?ccl | ccl::(?:allreduce|allgather|alltoall|reduce_scatter|broadcast|sycl)
+    | h(?<!\wh)ccl | nvshmem | rocshmem
+    | d(?<!\wd)eep_ep\b | deep_ep:: | dpsk::ep:: | hybrid_ep
+    | cross_device_reduce | one_?shot_?all_?reduce | two_?shot_?all_?reduce | all_?reduce_(?:one|two)_?shot
+    | AllReduce(?:One|Two)Shot | allreduce_fusion_kernel
     | multimem_(?:all|one_shot|two_shot|reduce|broadcast)
     | symm_mem::\w*(?:all_?reduce|all_?gather|barrier|reduce_scatter)
-    | quick_?reduce::allreduce | \bpeer_?reduce_kernel
+    | quick_?reduce::allreduce | p(?<!\wp)eer_?reduce_kernel
     """,
     re.VERBOSE,
 )
@@ -259,6 +259,7 @@ def span_kind_of(name: str) -> SpanKind:
     return next((kind for kind, pattern in _SPANS if pattern.search(name)), SpanKind.OTHER)
 
 
+@lru_cache(maxsize=1024)
 def precision_of(name: str) -> Precision | None:
     """The number format of a matrix kernel from its name; None for kernels that multiply no matrices."""
     text = (_SUBSTITUTION.sub("", name) if name.startswith("_Z") else name).lower()
@@ -267,6 +268,7 @@ def precision_of(name: str) -> Precision | None:
     return next((precision for precision, pattern in _PRECISIONS if pattern.search(text)), Precision.UNKNOWN)
 
 
+@lru_cache(maxsize=1024)
 def family_of(name: str) -> str:
     """The family of a kernel or operator: matmul, attention, elementwise...; "other" if the name tells nothing."""
     fused = _FUSED.match(name)
@@ -289,7 +291,7 @@ WHOLE_GRAPH: Final = "CUDA graph "
 _BRACKETS: Final = re.compile(r"[<>(]|[^<>(]+")
 
 
-@lru_cache(maxsize=1024)  # asked of each kernel by all who count its launches
+@lru_cache(maxsize=1024)  # this and others here are asked of each kernel by several
 def function_name(name: str) -> str:
     """A kernel's bare function name: no return type, namespaces, template arguments, parameters.
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .later import later
 from .names import NO, STRONG, WEAK, strength_of
 from .spans import secret_span
 from .values import REDACTED
 
-_PAIR: Final = re.compile(
+_PAIR: Final = later(
     r"(?<![\w.\-])([\w.\-]+|(?:api|access|secret|private|account|session)[ ](?:key|token|secret|id))"
     r"""((?:\\*["'\]]){0,3}\s{0,4}(?:=>|:=|==?|:)(?!:)\s{0,4})""",
     re.IGNORECASE,
 )
-_FLAG: Final = re.compile(r"(?<![\w.\-])(--?[A-Za-z][\w.\-]*)(\s{1,8})(?=[^\s\-])")
+_FLAG: Final = later(r"(?<![\w.\-])(--?[A-Za-z][\w.\-]*)(\s{1,8})(?=[^\s\-])")
 _WHOLE_LINE: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-authorization"})
 
 

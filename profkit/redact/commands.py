@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from . import texts
+from .later import later
 from .names import NO, OF_CONTENT, STRONG, listed, strength_of, words_of
 from .shellwords import quoted, spans_of_words, unquoted
 from .suspects import LONGEST, is_suspect
 from .values import HEX40, REDACTED, is_secret
 
-_ASSIGNMENT: Final = re.compile(r"([-+~]*)([A-Za-z_][\w.\-/@\[\]]*)=(.*)", re.DOTALL)
-_PROGRAM: Final = re.compile(r"(?:[^\s]*/)?([a-z][\w\-]*)")
+_ASSIGNMENT: Final = later(r"([-+~]*)([A-Za-z_][\w.\-/@\[\]]*)=(.*)", re.DOTALL)
+_PROGRAM: Final = later(r"(?:[^\s]*/)?([a-z][\w\-]*)")
 _WITH_GLUED: Final = listed("mysql mysqldump mysqladmin mariadb sshpass")
 _WITH_SHORT: Final = {
     "sshpass": ("-p",), "docker": ("-p",), "podman": ("-p",), "az": ("-p",), "helm": ("-p",), "redis-cli": ("-a",),
@@ -24,7 +25,7 @@ _WITH_USER: Final = {
     "smbclient": ("-U",),
 }  # fmt: skip
 _SHELLS: Final = listed("sh bash dash zsh ksh")
-_CODE_FLAG: Final = re.compile(r"-[a-z]*c")
+_CODE_FLAG: Final = later(r"-[a-z]*c")
 _LOGINS: Final = listed("wandb neptune comet")
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 from unicodedata import normalize
 from urllib.parse import unquote
 
-_DISGUISE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\u00[0-9A-Fa-f]{2}|[\u200b-\u200f\u2060\ufeff\uff01-\uff5e]")
+from .later import later
+
+_DISGUISE: Final = later(r"%[0-9A-Fa-f]{2}|\\u00[0-9A-Fa-f]{2}|[\u200b-\u200f\u2060\ufeff\uff01-\uff5e]")
 """Percent-encoding, JSON's escapes, characters without width, and the wide forms of ASCII."""
-_NO_WIDTH: Final = re.compile("[\u200b-\u200f\u2060\ufeff]")
-_ESCAPE: Final = re.compile(r"\\u00([0-9A-Fa-f]{2})")
+_NO_WIDTH: Final = later("[\u200b-\u200f\u2060\ufeff]")
+_ESCAPE: Final = later(r"\\u00([0-9A-Fa-f]{2})")
 
 
 def is_disguised(text: str) -> bool:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .later import later
 from .names import listed
 from .values import REDACTED
 
-_SCHEME: Final = re.compile(r"(?<![A-Za-z])(bearer|basic)(\s{1,8}|%20|\+)([A-Za-z0-9+/=_\-.~]{6,})", re.IGNORECASE)
+_SCHEME: Final = later(r"(?<![A-Za-z])(bearer|basic)(\s{1,8}|%20|\+)([A-Za-z0-9+/=_\-.~]{6,})", re.IGNORECASE)
 _NOT_CREDENTIALS: Final = listed("token tokens authentication authorization scheme header headers")
-_NETRC: Final = re.compile(r"(\b(?:login|account|user)\s{1,8}\S{1,200}\s{1,8}passw(?:or)?d\s{1,8})(\S+)", re.IGNORECASE)
-_USER: Final = re.compile(r"""(?<![\w\-])((?:-u|-U|--user|--proxy-user)[\s=]{1,4}["']?[^\s:"']{1,200}:)([^\s"'/]+)""")
-_MYSQL: Final = re.compile(r"\b(mysql\w*|mariadb\w*|sshpass)\b")
-_SHORT: Final = re.compile(r"""((?<!\S)-p)(\s*)([^\s"'\-][^\s"']*|"[^"]*"|'[^']*')""")
+_NETRC: Final = later(r"(\b(?:login|account|user)\s{1,8}\S{1,200}\s{1,8}passw(?:or)?d\s{1,8})(\S+)", re.IGNORECASE)
+_USER: Final = later(r"""(?<![\w\-])((?:-u|-U|--user|--proxy-user)[\s=]{1,4}["']?[^\s:"']{1,200}:)([^\s"'/]+)""")
+_MYSQL: Final = later(r"\b(mysql\w*|mariadb\w*|sshpass)\b")
+_SHORT: Final = later(r"""((?<!\S)-p)(\s*)([^\s"'\-][^\s"']*|"[^"]*"|'[^']*')""")
 
 
 def without_logins(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from . import commands, texts
+from .later import later
 from .names import NO, OF_CONTENT, STRONG, listed, strength_of, words_of
 from .suspects import LONGEST, SEARCHED, is_suspect
 from .tokens import PEM
@@ -15,8 +16,9 @@ from .values import HEX40, REDACTED, is_harmless, is_secret
 
 _DEEPEST: Final = 128  # the reader refuses metadata nested more deeply than 100
 _COMMANDS: Final = listed("command cmd cmdline commandline entrypoint launcher invocation")
-_ENVIRONMENT: Final = re.compile(r"env(?:s|iron(?:ment)?)?(?:_?vars?|_?variables?)?", re.IGNORECASE)
-_OF_ENVIRONMENT: Final = re.compile(r".*(?:_|-|\.|(?<=[a-z])(?=E))" + _ENVIRONMENT.pattern, re.IGNORECASE)
+_VARIABLES: Final = r"env(?:s|iron(?:ment)?)?(?:_?vars?|_?variables?)?"
+_ENVIRONMENT: Final = later(_VARIABLES, re.IGNORECASE)
+_OF_ENVIRONMENT: Final = later(r".*(?:_|-|\.|(?<=[a-z])(?=E))" + _VARIABLES, re.IGNORECASE)
 _NAME_KEYS: Final = ("name", "key", "variable", "var", "env", "header", "option", "flag", "k")
 _VALUE_KEYS: Final = ("value", "val", "v", "content", "data")
 

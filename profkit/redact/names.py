@@ -5,10 +5,11 @@ Names are read word by word. A name that is often something else (`key`, `token_
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
+
+from .later import later
 
 NO, WEAK, STRONG = 0, 1, 2
 """What a name says of its value: nothing; a secret if it looks random; a secret."""
@@ -19,7 +20,7 @@ def listed(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WORD: Final = later(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _STEMS: Final = ("passw", "passphrase", "passcode", "secret", "credential", "apikey", "accesskey", "privatekey")
 _LAST_WORDS: Final = listed(
     "auth oauth authorization pw pwd sshpass cookie cookies bearer jwt sas webhook webhooks dsn cred creds otp mfa totp"

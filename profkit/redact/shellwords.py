@@ -7,12 +7,14 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-_PIECES_OF_SHELL: Final = re.compile(
+from .later import later
+
+_PIECES_OF_SHELL: Final = later(
     r"""(\s+)|([;&|<>()]+)|("(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\;&|<>()]+|.)""", re.DOTALL
 )
-_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*=")
-_QUOTED: Final = re.compile(r"""(?s)"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)""")
-_ESCAPED: Final = re.compile(r"""(?s)\\([$`"\\\n])""")
+_VARIABLE: Final = later(r"[A-Za-z_]\w*=")
+_QUOTED: Final = later(r"""(?s)"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)""")
+_ESCAPED: Final = later(r"""(?s)\\([$`"\\\n])""")
 
 
 def spans_of_words(text: str) -> Iterator[tuple[int, int]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .later import later
 from .values import REDACTED, is_secret
 
 _LOOKED_AT: Final = 128
-_OPENING: Final = re.compile(r"""[bBrRuUfF]{0,2}(\\*)(["'`])""")
-_PIECE: Final = re.compile(r"""[^\s"'`,;&|]+""")
-_GAP: Final = re.compile(r"[,;&|]+")
-_NEXT_KEY: Final = re.compile(r"""\s{0,4}["'\\]{0,2}[\w.\-]{1,64}["'\\]{0,3}\s{0,2}[=:]""")
-_SCHEME_WORDS: Final = re.compile(
+_OPENING: Final = later(r"""[bBrRuUfF]{0,2}(\\*)(["'`])""")
+_PIECE: Final = later(r"""[^\s"'`,;&|]+""")
+_GAP: Final = later(r"[,;&|]+")
+_NEXT_KEY: Final = later(r"""\s{0,4}["'\\]{0,2}[\w.\-]{1,64}["'\\]{0,3}\s{0,2}[=:]""")
+_SCHEME_WORDS: Final = later(
     r"(?:bearer|basic|digest|negotiate|token|apikey|aws4-hmac-sha256)\s{1,4}(?=\S)", re.IGNORECASE
 )
 _CLOSERS: Final = ")]}>.,;:"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from .disguises import is_disguised
+from .later import later
 from .tokens import MARKS
 
 LONGEST: Final = 2**18
@@ -21,15 +22,30 @@ STEMS: Final = (
     *("-----begin", "login", "mysql", "mariadb", "-u"),
 )
 """What any text must hold, in lower case, that a name, a URL or a header in it is looked for."""
-_SEPARATED: Final = re.compile(
-    r"=|(?<!:):(?!:)|:/|(?<![\w.])--?[A-Za-z]|bearer|basic|\]|\s\S{1,200}\s{1,8}passw", re.IGNORECASE
+# Each alternative begins with a character: `re` skips to one of those, five times as fast.
+_SEPARATED: Final = later(
+    r"=|:(?<!::)(?!:)|:/|-(?<![\w.]-)-?(?i:[A-Z])|b(?i:earer|asic)|B(?i:earer|asic)|\]",
 )
 """What stands between a name and its value, or makes a value known without a name."""
+_ASKED: Final = later(r"\s\S{1,200}\s{1,8}passw", re.IGNORECASE)
+"""As above, in a .netrc."""
 
 
 def is_suspect(text: str, stems: Iterable[str] = STEMS, marks: Iterable[str] = MARKS) -> bool:
     """Whether a text may hold a secret, told quickly: one that is not suspect is sure to hold none."""
     lower = text.lower()
-    if any(stem in lower for stem in stems) and _SEPARATED.search(text) is not None:
+    for stem in stems:  # asked of each name of a trace: `any` of a generator takes twice as long
+        if stem in lower:
+            if _is_separated(text):
+                return True
+            break
+    for mark in marks:
+        if mark in text:
+            return True
+    return is_disguised(text)
+
+
+def _is_separated(text: str) -> bool:
+    if _SEPARATED.search(text) is not None:
         return True
-    return any(mark in text for mark in marks) or is_disguised(text)
+    return "passw" in text.casefold() and _ASKED.search(text) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .later import later
 from .values import REDACTED
 
 _LETTERS_AND_DIGITS: Final = "[A-Za-z0-9]{16,}"
@@ -49,7 +50,7 @@ _FORMS: Final = (
 """How tokens begin, and what follows."""
 _BOT: Final = r"[0-9]{8,10}:AA[\w\-]{30,}"
 _OF_AZURE: Final = r"[\w.~\-]{3}[0-9]Q~[\w.~\-]{31,34}"
-TOKEN: Final = re.compile(
+TOKEN: Final = later(
     r"(?<![A-Za-z0-9])(?:"
     + "|".join(f"(?:{'|'.join(map(re.escape, beginnings.split()))}){rest}" for beginnings, rest in _FORMS)
     + f"|{_BOT})|{_OF_AZURE}"
@@ -60,9 +61,9 @@ MARKS: Final = (
 )
 """What any text must hold that a token or a private key is looked for."""
 
-PEM: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[0-9]")
+PEM: Final = later(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-[0-9]")
 """How a private key begins."""
-_PEM_END: Final = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-MAC:[^\n]*")
+_PEM_END: Final = later(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|Private-MAC:[^\n]*")
 
 
 def without_tokens(text: str) -> str:

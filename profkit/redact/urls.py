@@ -5,26 +5,27 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .later import later
 from .names import STRONG, listed, strength_of
 from .tokens import TOKEN
 from .values import REDACTED, is_harmless, is_random
 
-_URL: Final = re.compile(r"""(?<![\w+.\-])[A-Za-z][\w+.\-]*://[^\s"'<>`]+""")
-_COLLAPSED: Final = re.compile(
+_URL: Final = later(r"""(?<![\w+.\-])[A-Za-z][\w+.\-]*://[^\s"'<>`]+""")
+_COLLAPSED: Final = later(
     r"(?<![\w+.\-])([A-Za-z][\w+.\-]+:/)[^\s/@:\"'<>`]+:[^\s/@\"'<>`]+@"
 )  # pathlib makes one slash of two
-_OPAQUE_PATHS: Final = re.compile(
+_OPAQUE_PATHS: Final = later(
     r"(hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/|"
     r"api\.telegram\.org/bot)[^\s?#]+",
     re.IGNORECASE,
 )
-_PARAMETER: Final = re.compile(r"([?&;#])([^=&;#?]*)(=?)([^&;#]*)")
+_PARAMETER: Final = later(r"([?&;#])([^=&;#?]*)(=?)([^&;#]*)")
 _SECRET_PARAMETERS: Final = listed("sig code key k t hmac policy auth sid ticket jwt pass pwd")
 _OPEN_PARAMETERS: Final = listed(
     "versionid generation snapshot etag rev revision ref commit sha id uploadid uuid file path name prefix"
 )
-_INNER_USER: Final = re.compile(r"(://)[^/\s@:?#&]*:[^/\s@?#&]*@")
-_ENCODED_SLASHES: Final = re.compile(r"%3A%2F%2F[^&\s]*%40", re.IGNORECASE)
+_INNER_USER: Final = later(r"(://)[^/\s@:?#&]*:[^/\s@?#&]*@")
+_ENCODED_SLASHES: Final = later(r"%3A%2F%2F[^&\s]*%40", re.IGNORECASE)
 
 
 def without_urls_secrets(text: str) -> str:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .later import later
 from .names import STRONG, WEAK
 
 REDACTED: Final = "[redacted]"
 
-HEX40: Final = re.compile(r"[0-9a-f]{40}", re.IGNORECASE)
+HEX40: Final = later(r"[0-9a-f]{40}", re.IGNORECASE)
 """A key of wandb's, and the digest of a commit."""
 
 _LONGEST_HARMLESS: Final = 64
-_HARMLESS: Final = re.compile(
+_HARMLESS: Final = later(
     r"|none|null|nil|true|false|yes|no|on|off|unset|missing|required|optional|default|auto|[0-9]|\*+|x{3,}|\.\.\."
     r"|<[^<>]*>|\$\{?[A-Z_][A-Z0-9_]*\}?|\$\([^()]*\)|.{0,8}\[redacted\].{0,8}",
     re.IGNORECASE,
 )
 """Values that are no secret under any name: nothing, a switch, a placeholder, the name of a variable."""
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_DIGIT: Final = re.compile(r"[0-9]")
-_LETTER: Final = re.compile(r"[A-Za-z]")
-_RUN: Final = re.compile(r"[A-Za-z0-9+/=~%]{12,}")
+_UUID: Final = later(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_DIGIT: Final = later(r"[0-9]")
+_LETTER: Final = later(r"[A-Za-z]")
+_RUN: Final = later(r"[A-Za-z0-9+/=~%]{12,}")
 
 
 def is_harmless(value: str) -> bool:

@@ -6,11 +6,11 @@ nothing, and is imported when it is asked for; the sentences that formats share 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import PurePath
-from pkgutil import iter_modules
 from typing import Any, Final, Protocol
 
 from profkit.errors import UsageError
@@ -39,13 +39,24 @@ class Renderer(Protocol):
 @cache
 def formats() -> tuple[str, ...]:
     """The names of all formats, the default first: the folders here."""
+    from pkgutil import iter_modules  # of no use to who knows the format
+
     found = (module.name for module in iter_modules(__path__) if module.ispkg and module.name not in _NO_FORMATS)
     return tuple(sorted(found, key=lambda name: (name != _DEFAULT, name)))
 
 
 def formats_of(document: str) -> tuple[str, ...]:
     """The names of the formats in which a document can be had, the default first."""
-    return tuple(name for name in formats() if find_spec(f"profkit.render.{name}.{document}"))
+    return tuple(name for name in formats() if _has(name, document))
+
+
+def _has(name: str, document: str) -> bool:
+    """Whether a format, if it is one, has a renderer of a document; the others are not looked at."""
+    if name in _NO_FORMATS or document not in DOCUMENTS:
+        return False
+    with suppress(ModuleNotFoundError):  # no such format
+        return find_spec(f"profkit.render.{name}.{document}") is not None
+    return False
 
 
 def format_of(output: PurePath, document: str) -> str:
@@ -61,8 +72,8 @@ def renderer_for(document: str, name: str, *, with_paths: bool = False) -> Rende
 
     `with_paths`: of a format that leaves out folders and names of hosts, the renderer that keeps them.
     """
-    known = formats_of(document)
-    if name not in known:
+    if not _has(name, document):
+        known = formats_of(document)
         raise UsageError(f"{document} has no format {name!r}", hint=f"one of {', '.join(known)}")
     module = import_module(f"profkit.render.{name}.{document}")
     renderer: Renderer = getattr(module, "render_with_paths", module.render) if with_paths else module.render

@@ -18,7 +18,7 @@ from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of, rows_
 from profkit.model.signature import Signature
 from profkit.model.trace import I32, Kind, ShapesDoubt, Trace
 from profkit.roof.formulas import PRODUCTS
-from profkit.timeline.code import Match, match_ops
+from profkit.timeline.code.match import Match, match_ops
 from profkit.timeline.host import enclosing_op, parent_rows
 from profkit.timeline.steps import step_of
 from profkit.timeline.told import told

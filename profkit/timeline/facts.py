@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -15,13 +15,16 @@ from profkit.model.budget import Budget
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, GpuWork, Kind, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity, device_activity
-from profkit.timeline.code import Code, code_of
+from profkit.timeline.code import code_of
 from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, IdlePlaces, Queue, idle_causes, idle_places, launch_queue
 from profkit.timeline.replay import Gains, gains
 from profkit.timeline.steps import step_lengths_ns, steps_in_window
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 EDGE_STEPS: Final = 2
 """Chosen: a window that begins and ends inside steps holds less than that beside the whole ones."""

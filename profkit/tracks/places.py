@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,10 @@ from profkit.model.arrays import I64
 from profkit.model.documents.tracks import Proof, Role, Track
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
-from profkit.timeline.code import Code
 from profkit.timeline.cpu import training_threads
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 _MOST: Final = 200
 """Chosen: modules, and lines, with most time; a page has a table of as many."""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.allocations.measured import Allocations, measure
+from profkit.analyzers.allocations import measure
+from profkit.analyzers.allocations.measured import Allocations
 from profkit.model.code import Phase
 from profkit.model.finding import Skipped
 from profkit.pipeline import triage_trace

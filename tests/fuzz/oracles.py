@@ -180,7 +180,7 @@ _CONTROL = re.compile(
 
 @oracle
 def control(outcome: Outcome, case: Case, folder: Path) -> Faults:
-    """No control characters but line breaks, and rich's own colours where they were asked for."""
+    """No control characters but line breaks, and colours where they were asked for."""
     written = () if outcome.command == "export" else _written(outcome, folder)  # data for programs, names as they are
     for stream, text in (("stdout", outcome.out), ("stderr", outcome.err), *written):
         shown = _SGR.sub("", text) if "--color" in outcome.args else text

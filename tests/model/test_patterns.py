@@ -18,6 +18,7 @@ from profkit.errors import TraceFormatError
 from profkit.ingest.ncu import values as ncu_values
 from profkit.ingest.texts import LONGEST_TEXT
 from profkit.model import names
+from profkit.redact.later import Later
 
 LONGEST_S = 2.0
 """For a text as long as a name may be: ten times what the slowest takes, a tenth of a quadratic pattern's time."""
@@ -52,7 +53,9 @@ BOUNDED = (
 
 
 def found_in(value: object, depth: int = 0) -> Iterator[re.Pattern[str] | re.Pattern[bytes]]:
-    if isinstance(value, re.Pattern):
+    if isinstance(value, Later):
+        yield value.compiled
+    elif isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, (tuple, list, dict)) and depth < 3:
         for item in value.values() if isinstance(value, dict) else value:

@@ -90,9 +90,10 @@ def test_a_pair_without_a_renderer_is_a_usage_error(document: str, name: str) ->
         "import profkit.render.schema; profkit.render.schema.schema('triage')",
         "from profkit.render import renderer_for; renderer_for('triage', 'json'); renderer_for('triage', 'markdown')",
         "import profkit.render.terminal.triage",
+        "from profkit.render.terminal.page import printed; printed([[((' a', 'dim'),)]], is_colored=True)",
     ],
 )
-def test_rich_is_loaded_only_to_print_on_a_terminal(code: str) -> None:
+def test_renderers_load_no_heavy_package(code: str) -> None:
     script = f"import sys; {code}; print('rich' in sys.modules, 'pandas' in sys.modules, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["False"] * 3

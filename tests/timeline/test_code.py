@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.testing import Row, span, trace_of
-from profkit.timeline.code import Code, Rows, code_of, shares
+from profkit.timeline.code import Rows, code_of, shares
+from profkit.timeline.code.code import Code
 from profkit.timeline.code.frames import is_own_file
 from profkit.timeline.code.join import call_words
 from profkit.timeline.code.modules import pattern

@@ -16,7 +16,8 @@ from profkit.model.trace import Trace
 from profkit.pipeline import analyse
 from profkit.render import renderer_for
 from profkit.testing import Row, span, to_json, trace_of
-from profkit.timeline.code import Code, carried
+from profkit.timeline.code import carried
+from profkit.timeline.code.code import Code
 
 US = 1000
 START = 10**9

@@ -13,7 +13,6 @@ from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.memory import LEAK
 from profkit.model.arrays import I64, coded
 from profkit.model.code import Phase
-from profkit.model.finding import Skipped
 from profkit.model.trace import CpuOps
 from profkit.timeline import Facts
 from profkit.timeline.allocations import Pool, pools
@@ -97,15 +96,11 @@ class Allocations(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...]
 
 
-def measure(facts: Facts) -> Allocations | Skipped:
-    """Find the peak of each device, what holds it, and whether memory grows."""
+def measure(facts: Facts) -> Allocations | None:
+    """Find the peak of each device, what holds it, and whether memory grows; None where no device has totals."""
     found = pools(facts.trace)
     if not found:
-        return Skipped(
-            analyzer="allocations",
-            reason="no totals of allocated memory in this trace",
-            how_to_get="record allocations: profkit capture --memory -- python train.py (torch.profiler: profile_memory=True)",
-        )
+        return None
     places = _Places.of(facts)
     lives = Lives.of(facts.trace, places.phases.backward)
     return Allocations(scope=scope_of(facts), held=tuple(_held(facts, pool, places, lives) for pool in found))

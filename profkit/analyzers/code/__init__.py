@@ -4,8 +4,6 @@
 one kernel or module by its name. Begin with `tree.measure`.
 """
 
-from profkit.analyzers.code.about import Subject, rows_about
-from profkit.analyzers.code.stacks import Stacks, folded
 from profkit.analyzers.code.tree import ANALYZER, ModuleTree, measure
 
-__all__ = ["ANALYZER", "ModuleTree", "Stacks", "Subject", "folded", "measure", "rows_about"]
+__all__ = ["ANALYZER", "ModuleTree", "measure"]

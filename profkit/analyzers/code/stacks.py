@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -12,10 +12,12 @@ from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.timeline import Facts
-from profkit.timeline.code import Code
 from profkit.timeline.code.frames import read_frame
 from profkit.timeline.code.join import call_words
 from profkit.version import __version__
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 _MOST_LEVELS: Final = 1_000
 """Calls inside each other: Python's own limit."""

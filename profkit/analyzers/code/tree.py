@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -16,9 +16,13 @@ from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Skipped
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
-from profkit.timeline.code import Code, Module, Rows, shares
+from profkit.timeline.code import Rows, shares
 from profkit.timeline.host import self_times_ns
 from profkit.timeline.idle import ending_rows
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
+    from profkit.timeline.code.modules import Module
 
 MAX_SHOWN: Final = 40
 """Modules of the table, those alike as one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +11,12 @@ from profkit.analyzers.launches.measured import Launches
 from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.model.intervals import Intervals
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import Code, Rows
+from profkit.timeline.code import Rows
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.idle import ending_rows
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 
 def rows_of(facts: Facts, _: Launches) -> Mapping[str, Rows]:

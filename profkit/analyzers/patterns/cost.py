@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,9 +12,12 @@ from profkit.model.arrays import rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Spans, Trace
 from profkit.timeline import DeviceFacts, Facts
-from profkit.timeline.code import Code, Rows
+from profkit.timeline.code import Rows
 from profkit.timeline.host import enclosing_op
 from profkit.timeline.idle import ending_rows
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 
 def cost(facts: Facts, ranges: Ranges, *, is_pause: bool) -> Intervals:

@@ -89,8 +89,16 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def flops(self, *, is_recomputed: bool = False) -> int:
         """FLOPs of products of matrices: those of the model, or those that were run again."""
-        chosen = (use for use in self.uses if use.work.is_matrix and use.is_recomputed == is_recomputed)
-        return sum(use.flops or 0 for use in chosen)
+        return self._flops[is_recomputed]
+
+    @cached_property
+    def _flops(self) -> tuple[int, int]:
+        """The model's, and those run again."""
+        both = [0, 0]
+        for use in self.uses:
+            if use.work.is_matrix:
+                both[use.is_recomputed] += use.flops or 0
+        return both[0], both[1]
 
     @cached_property
     def masked_flops(self) -> int:
@@ -138,7 +146,7 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         again = self.flops(is_recomputed=True)
         return self.utilization(self.flops() + again) if again else None
 
-    @property
+    @cached_property
     def left_ns(self) -> int:
         """What the roof leaves of the window at most; kernels that share time share it. 0 for work above its roof."""
         left = sum(max(use.time_ns - use.roof_ns, 0.0) for use in self.uses if use.roof_ns is not None)

@@ -18,6 +18,10 @@ FILE: Final = "pyproject.toml"
 NEVER: Final = "never"
 _MOST_BYTES: Final = 2**20
 _KEYS: Final = ("fail-on", "fail-on-regression", "limits")
+_MAY_TELL: Final = re.compile(
+    rb"""tool["']?[ \t]*\.[ \t]*["']?profkit|(?:^|\[)[ \t]*["']?tool["']?[ \t]*[\]=]""", re.MULTILINE
+)
+"""How TOML names the table: at once, or within one that is called tool."""
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
 
 
@@ -59,7 +63,7 @@ def _table(path: Path) -> dict[str, Any] | None:
         data = read_small(path, _MOST_BYTES)
     except OSError as error:
         raise UsageError(f"cannot read {os.path.relpath(path)}: {error.strerror}", hint=_HINT) from None
-    if b"profkit" not in data:  # most are not about it, and need not be understood
+    if b"profkit" not in data or _MAY_TELL.search(data) is None:  # most are not about it, and need not be understood
         return None
     import tomllib
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 Segment = tuple[str, str]
@@ -46,7 +47,8 @@ def wrapped(first: str, text: str, width: int, *, style: str = "", first_style: 
     return lines
 
 
-def _pieces(text: str, width: int) -> list[str]:
+@lru_cache(maxsize=256)  # a report is laid out again with less in it until it fits on a screen
+def _pieces(text: str, width: int) -> tuple[str, ...]:
     """Text broken at spaces; a word longer than the width is broken at a joint of it, else where the line ends."""
     lines = [""]
     for word in _INSEPARABLE.sub(_GLUE, text).split():
@@ -64,7 +66,7 @@ def _pieces(text: str, width: int) -> list[str]:
             lines[-1:] = [head, ""]
             rest = rest[len(head) :]
         lines[-1] = rest
-    return lines
+    return tuple(lines)
 
 
 def _head(text: str, width: int) -> str:

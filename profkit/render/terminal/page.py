@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
-import shutil
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from profkit.render.terminal import layout
@@ -28,16 +27,30 @@ PARTS: Final = {  # compute is the lightest, idle time the strongest: what costs
     "idle_unknown": ("?", "bright_black"),
 }
 """Glyph and style of each part of the budget."""
-_STYLES: Final = {
-    "bad": "bold white on red",
-    "good": "bold white on green",
-    "open": "bold black on yellow",
-    "label": "bold",
-    "strong": "bold",
-    "dim": "dim",
-    "command": "bold cyan",
+_CODES: Final = {
+    "bad": "1;37;41",  # bold, white on red
+    "good": "1;37;42",
+    "open": "1;30;43",  # bold, black on yellow
+    "label": "1",
+    "strong": "1",
+    "dim": "2",
+    "command": "1;36",  # bold cyan
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "magenta": "35",
+    "cyan": "36",
+    "white": "37",
+    "bright_black": "90",
+    "bright_red": "91",
+    "bright_blue": "94",
+    "bold red": "1;31",
 }
+"""What a terminal is sent for each style but the plain one, "": attributes, and colours of those its theme chooses."""
+_OBEYED: Final = dict.fromkeys((7, 8, 11, 12, 13))
+"""Bell, backspace, tabs and returns: no character of a report moves the cursor."""
 _MIN_WIDTH: Final = 40
+_PIPED_WIDTH: Final = 80
 SCREEN: Final = 50
 """Lines that a report takes by default, where what it cannot do without allows it."""
 PROSE_WIDTH: Final = 110
@@ -46,7 +59,18 @@ PROSE_WIDTH: Final = 110
 
 def columns_of(width: int | None) -> int:
     """The columns to keep to: as said, else the terminal's, never fewer than what a report needs."""
-    return max(width or shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH)
+    return max(width or _terminal_columns(), _MIN_WIDTH)
+
+
+def _terminal_columns() -> int:
+    """As shutil has them, which would load all that it knows of archives."""
+    with suppress(KeyError, ValueError):
+        columns = int(os.environ["COLUMNS"])
+        if columns > 0:
+            return columns
+    with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _PIPED_WIDTH  # type: ignore[union-attr]
+    return _PIPED_WIDTH
 
 
 def is_colored(color: bool | None) -> bool:
@@ -57,27 +81,27 @@ def is_colored(color: bool | None) -> bool:
 
 
 def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
-    """The blocks as text; every character is literal, none is read as markup."""
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=10_000,  # lines are broken already, and commands must not be
-        force_terminal=is_colored,
-        force_jupyter=False,
-        color_system="standard" if is_colored else None,
-        no_color=not is_colored,
-        legacy_windows=False,
-    )
+    """The blocks as text; every character is literal, none is read as markup, and lines are as long as they are."""
+    lines: list[str] = []
     for block in filter(None, blocks):
-        console.print()
-        for line in block:
-            styled = Text.assemble(*((content, _STYLES.get(style, style)) for content, style in line))
-            styled.rstrip()
-            console.print(styled, soft_wrap=True, highlight=False)
-    return out.getvalue()
+        lines += ["", *(_printed(line, is_colored=is_colored) for line in block)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _printed(line: Line, *, is_colored: bool) -> str:
+    shown = "".join(content for content, _ in line).translate(_OBEYED).rstrip()
+    return _colored(line, len(shown)) if is_colored else shown
+
+
+def _colored(line: Line, room: int) -> str:
+    """The first `room` characters of a line, each part of it in its style, which ends with it."""
+    parts = []
+    for content, style in line:
+        shown = content.translate(_OBEYED)[:room]
+        room -= len(shown)
+        codes = _CODES.get(style)
+        parts.append(f"\x1b[{codes}m{shown}\x1b[0m" if codes and shown else shown)
+    return "".join(parts)
 
 
 def titled(title: str, width: int) -> Block:

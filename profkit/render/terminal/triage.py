@@ -11,7 +11,6 @@ from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.documents.rank_report import DeviceReport, RankReport, TableView
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding, confidence_label
-from profkit.render.terminal import crosscheck as handover_text
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment
 from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
@@ -77,7 +76,7 @@ def _headline_blocks(report: Report, width: int, room: _Room) -> Iterable[Block]
     rank = text.shown_rank(report)
     is_open = report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
     yield _verdict(report, prose)
-    yield handover_text.block(report.handover, prose, is_full=is_full)
+    yield from _handover(report, prose, is_full=is_full)
     if is_open:
         yield _next_tool(report, prose, room)
     yield _fleet(report, width, is_full=is_full)
@@ -90,6 +89,21 @@ def _headline_blocks(report: Report, width: int, room: _Room) -> Iterable[Block]
     yield _ranks(report, width, is_full=is_full) if len(report.ranks) > 1 and not text.is_joint(report) else []
     yield _around(report, rank, prose, room) if rank is not None else []
     yield _limits(report, rank, prose, is_full=is_full)
+
+
+def _handover(report: Report, width: int, *, is_full: bool) -> Iterable[Block]:
+    """What a second tool says of the verdict, where there is one."""
+    if report.handover is not None:
+        from profkit.render.terminal import crosscheck
+
+        yield crosscheck.block(report.handover, width, is_full=is_full)
+
+
+def _handover_tables(report: Report, width: int) -> Iterable[Block]:
+    if report.handover is not None:
+        from profkit.render.terminal import crosscheck
+
+        yield from crosscheck.tables(report.handover, width)
 
 
 def _verdict(report: Report, width: int) -> Block:
@@ -329,7 +343,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
     prose = min(width, PROSE_WIDTH)
     rank = text.shown_rank(report)
     if rank is not None:
-        yield from handover_text.tables(report.handover, width)
+        yield from _handover_tables(report, width)
         yield _checks(rank, prose)
         if text.is_joint(report) and not rank.sections:
             yield layout.wrapped(MARGIN, f"tables of a rank: profkit triage {quoted_path(rank.source)} -v", width)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from profkit.model.documents.fleet import Fleet, GroupRow, LeftOut, RankRow
-from profkit.model.documents.report import Failure, Report
 from profkit.render.words.triage import source_names
 from profkit.shell import clean
 from profkit.units import format_bytes, format_ceiling, format_ns, format_numbers
+
+if TYPE_CHECKING:
+    from profkit.model.documents.fleet import Fleet, GroupRow, LeftOut, RankRow
+    from profkit.model.documents.report import Failure, Report
 
 _MAX_LEFT_OUT: Final = 4
 _MIN_SHOWN: Final = 0.005  # of the step; chosen: below, the column is not worth its width

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profkit.model.code import OF_DELAY, OF_WORKERS, Phase, PlaceShare
-from profkit.model.documents.where import PlacesOf, Where
 from profkit.model.finding import Finding
 from profkit.shell import clean
 from profkit.units import format_fraction, format_ns
+
+if TYPE_CHECKING:
+    from profkit.model.documents.where import PlacesOf, Where
 
 _ENOUGH: Final = 0.5
 """Chosen: where the first place has half of a finding's time, it alone is what to look at."""

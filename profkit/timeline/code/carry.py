@@ -18,30 +18,12 @@ from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, SpanKind, Trace
 from profkit.timeline.code.code import Beside, Code, Stretch
-from profkit.timeline.code.join import code_of
-from profkit.timeline.code.match import Match, match_ops
+from profkit.timeline.code.match import Match
 
 _OF_WORKERS: Final = "_MultiProcessing"
 """In the name that torch gives to a wait for a batch, where worker processes make it."""
 _Edges = tuple[tuple[int, int], tuple[int, int]]
 """Where a step begins and ends, and where the one it is matched with does."""
-
-
-def matched(trace: Trace) -> Match | None:
-    """The operators of a timed trace in its capture's second window; None where there is none.
-
-    The trace has the steps that its host marked.
-    """
-    return None if trace.again is None or len(trace.python) else match_ops(trace, trace.again)
-
-
-def carried(trace: Trace, match: Match | None = None) -> Code | None:
-    """The places of a timed trace from its capture's second window; None where there is none, or nothing in it fits."""
-    match = matched(trace) if match is None else match
-    if match is None or trace.again is None:
-        return None
-    theirs = code_of(trace.again) if match.share else None
-    return None if theirs is None else carry(theirs, trace, match)
 
 
 def carry(theirs: Code, trace: Trace, match: Match) -> Code:

@@ -30,10 +30,8 @@ _NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "py
 """What a built-in method may be "of" that says nothing: a class itself, or a namespace."""
 
 
-def code_of(trace: Trace) -> Code | None:
-    """The places of a trace; None where it holds no Python frames."""
-    if len(trace.python) == 0:
-        return None
+def of_frames(trace: Trace) -> Code:
+    """The places of a trace that holds Python frames."""
     frames, named = frames_of(trace)
     modules, module_of_code = modules_of(trace, frames)
     module = np.where(frames.module >= 0, module_of_code[frames.rows.name[np.maximum(frames.module, 0)]], -1)

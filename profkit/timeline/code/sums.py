@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -14,8 +14,9 @@ from profkit.model.arrays import I64, distinct_codes
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
-from profkit.timeline.code.code import Code
-from profkit.timeline.code.modules import pattern
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 MOST: Final = 5
 """Places of a finding. Chosen: a handful; what comes after has a few percent."""
@@ -141,5 +142,7 @@ def _with_module(code: Code, place: NDArray[np.int32], module: NDArray[np.int32]
     """The place of some rows of one line, with what their modules have in common."""
     inner = [code.modules[one].name for one in distinct_codes(module).tolist()]
     spent = int(ns[module >= 0].sum())
+    from profkit.timeline.code.modules import pattern  # only where there are frames, as all that it imports
+
     common = pattern(inner) if inner and 2 * spent >= int(ns.sum()) else ""
     return replace(code.places[int(place[0])], module=common)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -14,10 +14,12 @@ from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity
-from profkit.timeline.code import Code
 from profkit.timeline.host import enclosing_op
 from profkit.timeline.idle.causes import IdleCauses, ending_rows
 from profkit.timeline.idle.queue import Queue
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 _MOST_NAMES: Final = 24
 """Names of operations that are looked into, those with most idle time before them. Chosen: twice what is shown."""
