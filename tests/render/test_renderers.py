@@ -90,7 +90,6 @@ def test_a_pair_without_a_renderer_is_a_usage_error(document: str, name: str) ->
         "import profkit.render.schema; profkit.render.schema.schema('triage')",
         "from profkit.render import renderer_for; renderer_for('triage', 'json'); renderer_for('triage', 'markdown')",
         "import profkit.render.terminal.triage",
-        "from profkit.render.terminal.page import printed; printed([[((' a', 'dim'),)]], is_colored=True)",
     ],
 )
 def test_renderers_load_no_heavy_package(code: str) -> None:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 OF_RANKS: Final = "profkit_of_ranks"
 """The key under which `profkit export` keeps what its ranks' files said each for itself, by rank."""
-_RANKED: Final = re.compile(rb'[{,]\s*"rank"\s*:\s*"?(\d+)')
+_RANKED: Final = re.compile(rb'"rank"\s*:\s*"?(\d+)')  # begins with a text: found ten times as fast as after [{,]
+_BEFORE_KEY: Final = (b"{", b",")
+_BLANKS: Final = 256
+"""Bytes before a key that are looked at. Chosen: more than any writer indents."""
 _LOOK_BYTES: Final = 2**20
 _LEAST_RANKED: Final = 8
 """Mentions of a rank in the first megabyte from which a file is looked into: metadata has one or two. Chosen."""
@@ -68,12 +71,16 @@ def may_be_merged(path: Path, source: str) -> bool:
     ranks: set[bytes] = set()
     with suppress(ProfkitError):
         for chunk in bytesource.read_chunks(path, source=source, chunk_bytes=_CHUNK_BYTES):
-            found = _RANKED.findall(chunk)
+            found = [match[1] for match in _RANKED.finditer(chunk) if _is_key(chunk, match.start())]
             n_found, n_bytes = n_found + len(found), n_bytes + len(chunk)
             ranks.update(found)
             if n_bytes >= _LOOK_BYTES and (n_found < _LEAST_RANKED or len(ranks) > 1):
                 break
     return n_found >= _LEAST_RANKED and len(ranks) > 1
+
+
+def _is_key(text: bytes, place: int) -> bool:
+    return text[max(place - _BLANKS, 0) : place].rstrip()[-1:] in _BEFORE_KEY
 
 
 def traces_by_rank(path: Path, source: str) -> Iterator[Trace]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -27,26 +28,15 @@ PARTS: Final = {  # compute is the lightest, idle time the strongest: what costs
     "idle_unknown": ("?", "bright_black"),
 }
 """Glyph and style of each part of the budget."""
-_CODES: Final = {
-    "bad": "1;37;41",  # bold, white on red
-    "good": "1;37;42",
-    "open": "1;30;43",  # bold, black on yellow
-    "label": "1",
-    "strong": "1",
-    "dim": "2",
-    "command": "1;36",  # bold cyan
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
-    "magenta": "35",
-    "cyan": "36",
-    "white": "37",
-    "bright_black": "90",
-    "bright_red": "91",
-    "bright_blue": "94",
-    "bold red": "1;31",
+_STYLES: Final = {
+    "bad": "bold white on red",
+    "good": "bold white on green",
+    "open": "bold black on yellow",
+    "label": "bold",
+    "strong": "bold",
+    "dim": "dim",
+    "command": "bold cyan",
 }
-"""What a terminal is sent for each style but the plain one, "": attributes, and colours of those its theme chooses."""
 _OBEYED: Final = dict.fromkeys((7, 8, 11, 12, 13))
 """Bell, backspace, tabs and returns: no character of a report moves the cursor."""
 _MIN_WIDTH: Final = 40
@@ -82,26 +72,33 @@ def is_colored(color: bool | None) -> bool:
 
 def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
     """The blocks as text; every character is literal, none is read as markup, and lines are as long as they are."""
-    lines: list[str] = []
+    lines: list[Line] = []
     for block in filter(None, blocks):
-        lines += ["", *(_printed(line, is_colored=is_colored) for line in block)]
-    return "".join(f"{line}\n" for line in lines)
+        lines += [(), *block]
+    if is_colored:
+        return _styled(lines)
+    return "".join(f"{''.join(content for content, _ in line).translate(_OBEYED).rstrip()}\n" for line in lines)
 
 
-def _printed(line: Line, *, is_colored: bool) -> str:
-    shown = "".join(content for content, _ in line).translate(_OBEYED).rstrip()
-    return _colored(line, len(shown)) if is_colored else shown
+def _styled(lines: Iterable[Line]) -> str:
+    """Lines with their styles, by rich, whose import a pipe need not pay for."""
+    from rich.console import Console
+    from rich.text import Text
 
-
-def _colored(line: Line, room: int) -> str:
-    """The first `room` characters of a line, each part of it in its style, which ends with it."""
-    parts = []
-    for content, style in line:
-        shown = content.translate(_OBEYED)[:room]
-        room -= len(shown)
-        codes = _CODES.get(style)
-        parts.append(f"\x1b[{codes}m{shown}\x1b[0m" if codes and shown else shown)
-    return "".join(parts)
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=10_000,  # lines are broken already, and commands must not be
+        force_terminal=True,
+        force_jupyter=False,
+        color_system="standard",
+        legacy_windows=False,
+    )
+    for line in lines:
+        styled = Text.assemble(*((content, _STYLES.get(style, style)) for content, style in line))
+        styled.rstrip()
+        console.print(styled, soft_wrap=True, highlight=False)
+    return out.getvalue()
 
 
 def titled(title: str, width: int) -> Block:
