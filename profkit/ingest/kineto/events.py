@@ -131,14 +131,14 @@ def _repeated_key(event: bytes) -> str:
     return next((key[:40] for key in keys if keys.count(key) > 1), "?")
 
 
-class _Appends(dict[str, Callable[[Event], None]]):
+class _Appends(dict[str | None, Callable[[Event], None]]):
     """Gives the `append` of a list per category, making the list at first sight."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.lists: dict[str, list[Event]] = {}
+        self.lists: dict[str | None, list[Event]] = {}
 
-    def __missing__(self, category: str) -> Callable[[Event], None]:
+    def __missing__(self, category: str | None) -> Callable[[Event], None]:
         rows: list[Event] = []
         self.lists[category] = rows
         self[category] = rows.append
@@ -149,9 +149,13 @@ def grouped(events: list[Event]) -> Groups:
     """Events by (category, phase), in their order; arrows of a launch under "s", whichever end they are."""
     appends = _Appends()
     for event in events:  # the one loop over events; everything after it is per group or per column
-        appends[event.cat or ""](event)
+        appends[event.cat](event)
+    if {None, ""} <= appends.lists.keys():  # both are none: one group, in the order of its events
+        del appends.lists[None]
+        appends.lists[""] = [event for event in events if not event.cat]
     groups: Groups = {}
-    for cat, rows in appends.lists.items():
+    for told, rows in appends.lists.items():
+        cat = told or ""
         if cat in LAUNCH_ARROWS:
             groups[cat, "s"] = rows
             continue
