@@ -1,4 +1,4 @@
-/* One element of traceEvents: its members, and those arguments that `events.RareArgs` reads. */
+/* One element of traceEvents: its members, and those arguments that the structs of `kineto/arguments.py` read. */
 #pragma once
 
 #include "text.h"
@@ -20,7 +20,7 @@ typedef enum {
     NO_MEMORY,
 } reason;
 
-/* The arguments that profkit reads, by their keys: those of `events.RareArgs`, which a test compares. */
+/* The arguments that profkit reads, by their keys: those of the structs of `kineto/arguments.py`, which a test compares. */
 #define ARGUMENTS(KEY)                                                                                                 \
     KEY(EXTERNAL_ID, "External id") KEY(CORRELATION, "correlation") KEY(DEVICE, "device") KEY(STREAM, "stream")        \
     KEY(GRID, "grid") KEY(BLOCK, "block") KEY(N_BYTES, "bytes") KEY(GRAPH_NODE, "graph node id")                       \

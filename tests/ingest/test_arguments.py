@@ -1,6 +1,5 @@
 """What operators and Python frames say of themselves: autograd's numbers, recorded arguments, callers."""
 
-import json
 from typing import Any
 
 import pytest
@@ -92,20 +91,6 @@ def test_batches_with_and_without_arguments_make_one_table() -> None:
     assert apart.ops.sequence.tolist() == whole.ops.sequence.tolist() == [7, -1, -1]
     assert apart.ops.signature.tolist() == whole.ops.signature.tolist()
     assert apart.signatures == whole.signatures
-
-
-def test_the_fast_way_reads_them_as_the_general_way() -> None:
-    rows = [
-        operator("aten::mm", 0, 10, Sequence_number=7, Fwd_thread_id=0, **MM),
-        frame("a.py(1): f", 0, 9, Python_id=4),
-    ]
-    array = json.dumps([json.loads(row.as_json()) for row in rows]).encode()
-    fast, general = decode_batch(array), decode_batch(array, every_argument=True)
-    assert fast.signatures == general.signatures
-    for table in ("ops", "python"):
-        assert {name: column.tolist() for name, column in fast.tables[table].items()} == {
-            name: column.tolist() for name, column in general.tables[table].items()
-        }
 
 
 def test_python_frames_have_their_callers_and_modules() -> None:

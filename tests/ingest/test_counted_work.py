@@ -52,7 +52,6 @@ def embedding(ts, dims):
 
 @pytest.mark.parametrize("told", [[], [counter("tokens", 99.5, 400)]])
 def test_shapes_of_embeddings_become_rows(tmp_path, told):
-    """The quick way (no counters) and the general one give the same."""
     calls = [embedding(10, [[8192, 48], [8, 128], [], [], []]), embedding(20, [[512, 48], [128], [], [], []])]
     trace = read(tmp_path, [*told, *calls, embedding(30, []), embedding(31, [[], [4]])])
     rows = {trace.name(code): value for code, value in zip(trace.work.name, trace.work.value, strict=True)}

@@ -163,11 +163,14 @@ def test_keys_may_repeat_inside_arguments_and_across_events(tmp_path: Path) -> N
 
 
 def test_a_good_event_is_good_in_any_company(tmp_path: Path) -> None:
-    """A number that only metadata rows make the reader look at: lenient reading must not trip over it either."""
+    """A number that no column of an operator is made from, beside collectives that have it, and one that is read."""
     odd = OPS[0].replace('"dur"', '"args": {"Seq": 1e999}, "dur"')
     thread = '{"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "a"}}'
-    assert "event 1" in refused(file_of(odd, OPS[1], thread), tmp_path).message
-    assert len(read(file_of(odd, OPS[1], thread), tmp_path, lenient=True).ops) == 1
+    announced = OPS[1].replace('"dur"', '"args": {"Seq": 4}, "dur"').replace("op1", "record_param_comms")
+    assert len(read(file_of(odd, announced, thread), tmp_path).ops) == 2
+    bad = odd.replace("Seq", "External id")
+    assert "event 1: Number out of range" in refused(file_of(bad, announced, thread), tmp_path).message
+    assert len(read(file_of(bad, announced, thread), tmp_path, lenient=True).ops) == 1
 
 
 def test_many_bad_events_among_many(tmp_path: Path) -> None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
 from profkit.ingest.assemble.raw import Batch
+from profkit.ingest.kineto.arguments import StackArgs, arguments, refuse_odd_arguments
 from profkit.ingest.kineto.columns import EXTRACTORS, rows_by_table, shared_columns
-from profkit.ingest.kineto.events import COMM_OP, EMBEDDING, Groups, decode_groups
-from profkit.ingest.kineto.fast_decoder import decode_usual
+from profkit.ingest.kineto.events import (
+    AS_TEXT,
+    COMM_OP,
+    EMBEDDING,
+    BadEventError,
+    Event,
+    decode_events,
+    grouped,
+    quick_decoder,
+    refuse_repeated_keys,
+)
 from profkit.ingest.kineto.fields import Codes, InexactError, text_of, threads_of
 from profkit.ingest.kineto.native import decode as native
 from profkit.ingest.kineto.sparse_columns import (
@@ -24,45 +35,42 @@ from profkit.ingest.kineto.sparse_columns import (
 from profkit.ingest.kineto.stacks import has_stacks, stack_frames
 
 
-def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:
+def decode_batch(array: bytes, *, unique_keys: bool = False) -> Batch:
     """The columns of a JSON array of whole events; raises BadEventError.
 
     `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
-    `every_argument` reads also those that these events do not need, as happens when others of their batch need them:
-    what is good then is good in any company.
     """
-    if not every_argument and (batch := native.decode(array, unique_keys=unique_keys)) is not None:
+    if (batch := native.decode(array, unique_keys=unique_keys)) is not None:
         return batch
+    with suppress(BadEventError, InexactError):  # times as numbers; as text they are exact, or the error is
+        return columns_of(array, quick_decoder(array), unique_keys=unique_keys)
+    return columns_of(array, AS_TEXT, unique_keys=unique_keys)
+
+
+def columns_of(array: bytes, decoder: Any, *, unique_keys: bool = False) -> Batch:
+    """The same by a decoder of `events`; raises InexactError where numbers cannot tell times."""
+    events = decode_events(array, decoder)
+    if unique_keys:
+        refuse_repeated_keys(array)
+    groups = grouped(events)
     with_stacks = has_stacks(array)
-    if not (unique_keys or every_argument) and (usual := decode_usual(array, with_stacks=with_stacks)) is not None:
-        with suppress(InexactError):
-            return _columns(usual, with_stacks=with_stacks)
-    groups = decode_groups(array, unique_keys=unique_keys, every_argument=every_argument)
-    return _columns(groups, with_stacks=with_stacks)
-
-
-def _columns(groups: Groups, *, with_stacks: bool) -> Batch:
-    batch = Batch(n_events=sum(map(len, groups.values())))
+    batch = Batch(n_events=len(events))
     strings, threads = Codes(), Codes()
     for (cat, ph), rows in groups.items():
         batch.categories[cat or ph] = batch.categories.get(cat or ph, 0) + len(rows)
-    tables = rows_by_table(groups)
+    tables, others = rows_by_table(groups)
+    refuse_odd_arguments(others)
     shared = shared_columns(tables, strings, threads)
     for table, rows in tables.items():
-        batch.tables[table] = shared.get(table, {}) | EXTRACTORS[table](rows)
+        kind, extract = EXTRACTORS[table]
+        args = arguments(rows, StackArgs if table == "ops" and with_stacks else kind)
+        columns = batch.tables[table] = shared.get(table, {}) | extract(rows, args)
         if table == "memory":
-            batch.tables[table]["thread"] = threads_of(rows, threads)
-        if table == "kernels" and any(event.args is not None and event.args.collective for event in rows):
-            batch.tables["collectives"] = kernel_collectives(rows, strings)
-        if table == "ops" and COMM_OP in strings:
-            batch.tables["comm_ops"] = operator_collectives(rows, strings)
-        if table == "ops":
-            found, batch.signatures = signatures(rows)
-            batch.tables[table] |= found
-        if table == "ops" and with_stacks and (frames := stack_frames(rows, shared["ops"], strings)):
-            batch.tables["stacks"] = frames
-        if table == "ops" and EMBEDDING in strings and (found := embeddings(rows, strings)):
-            batch.tables["work"] = found
+            columns["thread"] = threads_of(rows, threads)
+        elif table == "kernels":
+            _add_collectives(batch, rows, args, strings)
+        elif table == "ops":
+            _add_of_operators(batch, rows, args, strings)
     if arrows := flows(groups, threads):
         batch.tables["flows"] = arrows
     if work := counted_work(groups, strings):
@@ -72,3 +80,20 @@ def _columns(groups: Groups, *, with_stacks: bool) -> Batch:
     batch.strings = list(map(text_of, strings))
     batch.threads = [(text_of(pid), text_of(tid)) for pid, tid in threads]
     return batch
+
+
+def _add_collectives(batch: Batch, kernels: list[Event], args: list[Any], strings: Codes) -> None:
+    places = [place for place, arg in enumerate(args) if arg.collective]
+    if places:
+        batch.tables["collectives"] = kernel_collectives([kernels[place] for place in places], places, strings)
+
+
+def _add_of_operators(batch: Batch, rows: list[Event], args: list[Any], strings: Codes) -> None:
+    if COMM_OP in strings:
+        batch.tables["comm_ops"] = operator_collectives(rows, strings)
+    found, batch.signatures = signatures(rows, args)
+    batch.tables["ops"] |= found
+    if isinstance(args[0], StackArgs) and (frames := stack_frames(args, batch.tables["ops"], strings)):
+        batch.tables["stacks"] = frames
+    if EMBEDDING in strings and (work := embeddings(rows, args, strings)):
+        batch.tables["work"] = work

@@ -11,10 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Columns
+from profkit.ingest.kineto.arguments import (
+    Args,
+    CallArgs,
+    CopyArgs,
+    FrameArgs,
+    KernelArgs,
+    LaneArgs,
+    MemoryArgs,
+    OperatorArgs,
+)
 from profkit.ingest.kineto.events import ABSENT, Event, Groups
 from profkit.ingest.kineto.fields import (
     Codes,
-    args_of,
     bad_event,
     external_ids,
     integer,
@@ -58,9 +67,10 @@ COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 _INT32: Final = np.iinfo(np.int32)
 
 
-def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
-    """The events of each table; what belongs to none (arrows, counters, markers of the profiler) is left out."""
+def rows_by_table(groups: Groups) -> tuple[dict[str, list[Event]], list[Event]]:
+    """The events of each table, and those of groups with some of none (arrows, counters, markers of the profiler)."""
     tables: dict[str, list[Event]] = {}
+    others: list[Event] = []
     for (cat, ph), rows in groups.items():
         if ph == "X":
             table = TABLE_OF_CATEGORY.get(cat)
@@ -71,15 +81,17 @@ def rows_by_table(groups: Groups) -> dict[str, list[Event]]:
         elif ph == "i":
             table = "memory"
         else:
-            continue
-        kept = rows
+            table = None
+        kept = rows if table else []
         if table == "memory":
             kept = [event for event in rows if event.name == "[memory]"]
         elif table == "autograd":
             table, kept = "ops", [event for event in rows if event.pid in _AUTOGRAD_PIDS]
         if table is not None and kept:
             tables.setdefault(table, []).extend(kept)
-    return tables
+        if len(kept) < len(rows):
+            others += rows
+    return tables, others
 
 
 _HOST: Final = ("ops", "calls", "spans", "python", "overhead")
@@ -108,17 +120,16 @@ def shared_columns(tables: dict[str, list[Event]], strings: Codes, threads: Code
     return shared
 
 
-def _nothing_more(rows: list[Event]) -> Columns:
+def _nothing_more(rows: list[Event], args: list[Any]) -> Columns:
     return {}
 
 
-def _ops(rows: list[Event]) -> Columns:
-    args = args_of(rows)
+def _ops(rows: list[Event], args: list[Any]) -> Columns:
     return {"external_id": external_ids(args)} | _told(args, ("sequence", "forward_thread"))
 
 
-def _python(rows: list[Event]) -> Columns:
-    return _told(args_of(rows), ("frame_id", "parent_id", "module_id"))
+def _python(rows: list[Event], args: list[Any]) -> Columns:
+    return _told(args, ("frame_id", "parent_id", "module_id"))
 
 
 def _told(args: list[Any], names: tuple[str, ...]) -> Columns:
@@ -127,8 +138,7 @@ def _told(args: list[Any], names: tuple[str, ...]) -> Columns:
     return {name: column for name, column in read.items() if (column != ABSENT).any()}
 
 
-def _calls(rows: list[Event]) -> Columns:
-    args = args_of(rows)
+def _calls(rows: list[Event], args: list[Any]) -> Columns:
     return {"external_id": external_ids(args), "correlation": integers(args, "correlation")}
 
 
@@ -147,14 +157,6 @@ def _lanes(rows: list[Event], args: list[Any]) -> Columns:
     return {"device": device.astype(np.int32), "stream": stream}
 
 
-def _device_spans(rows: list[Event]) -> Columns:
-    return _lanes(rows, args_of(rows))
-
-
-def _copies(rows: list[Event]) -> Columns:
-    return _device_work(rows, args_of(rows))
-
-
 def _device_work(rows: list[Event], args: list[Any]) -> Columns:
     n = len(rows)
     return _lanes(rows, args) | {
@@ -168,8 +170,7 @@ def _device_work(rows: list[Event], args: list[Any]) -> Columns:
     }
 
 
-def _kernels(rows: list[Event]) -> Columns:
-    args = args_of(rows)
+def _kernels(rows: list[Event], args: list[Any]) -> Columns:
     columns = _device_work(rows, args)
     columns["grid"] = _dimensions([arg.grid for arg in args])
     columns["block"] = _dimensions([arg.block for arg in args])
@@ -195,8 +196,7 @@ def _dimension(value: Any) -> list[int]:
     return [min(max(integer(size, 0), 0), _INT32.max) for size in sizes]
 
 
-def _memory(rows: list[Event]) -> Columns:
-    args = args_of(rows)
+def _memory(rows: list[Event], args: list[Any]) -> Columns:
     return {
         "start_ns": starts(rows),
         "address": integers(args, "address"),
@@ -208,17 +208,17 @@ def _memory(rows: list[Event]) -> Columns:
     }
 
 
-EXTRACTORS: Final[dict[str, Callable[[list[Event]], Columns]]] = {
-    "kernels": _kernels,
-    "copies": _copies,
-    "ops": _ops,
-    "calls": _calls,
-    "spans": _nothing_more,
-    "python": _python,
-    "overhead": _nothing_more,
-    "device_spans": _device_spans,
-    "sync_rows": _device_spans,
-    "mtia": _device_spans,
-    "memory": _memory,
+EXTRACTORS: Final[dict[str, tuple[type[Args], Callable[[list[Event], list[Any]], Columns]]]] = {
+    "kernels": (KernelArgs, _kernels),
+    "copies": (CopyArgs, _device_work),
+    "ops": (OperatorArgs, _ops),
+    "calls": (CallArgs, _calls),
+    "spans": (Args, _nothing_more),
+    "python": (FrameArgs, _python),
+    "overhead": (Args, _nothing_more),
+    "device_spans": (LaneArgs, _lanes),
+    "sync_rows": (LaneArgs, _lanes),
+    "mtia": (LaneArgs, _lanes),
+    "memory": (MemoryArgs, _memory),
 }
-"""What each table has beside `shared_columns` (of memory events: all there is)."""
+"""The arguments of each table, and what it has of them beside `shared_columns` (of memory events: all there is)."""

@@ -1,7 +1,7 @@
 """JSON events as typed values: what profkit reads of them, how a batch is decoded, and its groups by category.
 
-Field meanings: Kineto's `output_json.cpp` and `ActivityType.h`; older spellings (capitalised categories, "external id",
-"stream 7" as tid) from traces of torch 1.8 on.
+Field meanings: Kineto's `output_json.cpp` and `ActivityType.h`; older spellings (capitalised categories, "stream 7" as
+tid) from traces of torch 1.8 on. The arguments of an event stay text: `arguments` reads those that its table needs.
 """
 
 from __future__ import annotations
@@ -10,69 +10,22 @@ import json
 import re
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from profkit.ingest.kineto import split
+from profkit.ingest.kineto.decimals import FLOAT_STEP_BELOW_HALF_NS
 
 Id = int | str | None
 ABSENT: Final = -1
 
-_ZERO = msgspec.Raw(b"0")
-_NONE = msgspec.Raw(b"")
-
-
-class Args(msgspec.Struct, gc=False):
-    """The arguments that every event may carry; of any type, since none of them is worth refusing a trace for."""
-
-    has_collective: ClassVar[bool] = False  # whether the arguments of a collective were read as well
-    external_id: Any = msgspec.field(name="External id", default=ABSENT)
-    correlation: Any = ABSENT
-    device: Any = ABSENT
-    stream: Any = ABSENT
-    grid: Any = None
-    block: Any = None
-    n_bytes: Any = msgspec.field(name="bytes", default=ABSENT)
-    graph_node: Any = msgspec.field(name="graph node id", default=0)
-    old_external_id: Any = msgspec.field(name="external id", default=ABSENT)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    memory_bytes: Any = msgspec.field(name="Bytes", default=0)
-    address: Any = msgspec.field(name="Addr", default=ABSENT)
-    allocated: Any = msgspec.field(name="Total Allocated", default=ABSENT)
-    reserved: Any = msgspec.field(name="Total Reserved", default=ABSENT)
-    device_type: Any = msgspec.field(name="Device Type", default=0)
-    device_id: Any = msgspec.field(name="Device Id", default=ABSENT)
-    sequence: Any = msgspec.field(name="Sequence number", default=ABSENT)
-    forward_thread: Any = msgspec.field(name="Fwd thread id", default=ABSENT)
-    frame_id: Any = msgspec.field(name="Python id", default=ABSENT)
-    parent_id: Any = msgspec.field(name="Python parent id", default=ABSENT)
-    module_id: Any = msgspec.field(name="Python module id", default=ABSENT)
-    input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NONE)
-    input_types: msgspec.Raw = msgspec.field(name="Input type", default=_NONE)
-    input_strides: msgspec.Raw = msgspec.field(name="Input Strides", default=_NONE)
-    concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NONE)
-    call_stack: msgspec.Raw = msgspec.field(name="Call stack", default=_NONE)
-
-
-class RareArgs(Args, gc=False):
-    """The arguments of metadata rows, collectives and counts: decoded only in batches with such rows."""
-
-    has_collective: ClassVar[bool] = True
-    dtype: Any = None
-    in_elements: Any = msgspec.field(name="In msg nelems", default=ABSENT)
-    out_elements: Any = msgspec.field(name="Out msg nelems", default=ABSENT)
-    group_size: Any = msgspec.field(name="Group size", default=ABSENT)
-    group_name: Any = msgspec.field(name="Process Group Name", default=None)
-    group_ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=msgspec.Raw(b""))
-    seq: Any = msgspec.field(name="Seq", default=ABSENT)
-    source_rank: Any = msgspec.field(name="Src Rank", default=ABSENT)
-    target_rank: Any = msgspec.field(name="Dst Rank", default=ABSENT)
-    label: Any = msgspec.field(name="name", default=None)
-    tokens: Any = None
-    padded_tokens: Any = None
-    samples: Any = None
+_ZERO: Final = msgspec.Raw(b"0")
+NO_ARGUMENTS: Final = msgspec.Raw(b"null")
+"""This very object where an event has none."""
+_FIRST_TS: Final = re.compile(rb'"ts"\s*:\s*([0-9]+)(\.?)')
+_LOOK_BYTES: Final = 4096
 
 
 class Event(msgspec.Struct, gc=False):
@@ -85,21 +38,32 @@ class Event(msgspec.Struct, gc=False):
     tid: Id = None
     ts: msgspec.Raw = _ZERO
     dur: msgspec.Raw = _ZERO
-    args: Args | None = None
+    args: msgspec.Raw = NO_ARGUMENTS
     id: Id = None
 
 
-class RareEvent(Event, gc=False):
-    """The same with every argument profkit knows."""
+class _Measured(Event, gc=False):
+    """One whose duration, in us, may be a number: `fields` checks what float64 may have lost."""
 
-    args: RareArgs | None = None
+    dur: int | float = 0  # type: ignore[assignment]
+
+
+class _OfWhole(_Measured, gc=False):
+    ts: int = 0  # type: ignore[assignment]
+
+
+class _OfFloat(_Measured, gc=False):
+    ts: float = 0.0  # type: ignore[assignment]
 
 
 Groups = dict[tuple[str, str], list[Event]]
 
-_COMMON = msgspec.json.Decoder(list[Event])
-_RARE = msgspec.json.Decoder(list[RareEvent])
-_MEMBERS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+AS_TEXT: Final = msgspec.json.Decoder(list[Event])
+"""Reads times as they stand there: of these an error can be told."""
+_WITH_NUMBERS: Final = msgspec.json.Decoder(list[_Measured])
+_WHOLE: Final = msgspec.json.Decoder(list[_OfWhole])
+_FLOAT: Final = msgspec.json.Decoder(list[_OfFloat])
+_MEMBERS: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 COMM_OP: Final = "record_param_comms"
 EMBEDDING: Final = "aten::embedding"
@@ -118,23 +82,40 @@ class BadEventError(ValueError):
         self.row = row
 
 
-def decode_groups(array: bytes, *, unique_keys: bool, every_argument: bool) -> Groups:
-    """The events of a JSON array by (category, phase); see `batch.decode_batch`."""
-    events = _decode(_COMMON, array)
-    if unique_keys:
-        _refuse_repeated_keys(array)
-    groups = _grouped(events)
-    return _grouped(_decode(_RARE, array)) if every_argument or _needs_rare_arguments(groups) else groups
+def quick_decoder(array: bytes) -> Any:
+    """What reads the times of these events as numbers, by the first `ts`: whole ones, or float64 where that is exact.
+
+    Kineto writes whole us since 1970, or since torch 2.3 three decimals since a day of the same quarter: for half of a
+    quarter float64 is exact (`decimals.numbers_to_ns`).
+    """
+    first = _FIRST_TS.search(array, 0, _LOOK_BYTES)
+    if first is None:
+        return _WITH_NUMBERS
+    if not first[2]:
+        return _WHOLE
+    return _FLOAT if int(first[1]) < FLOAT_STEP_BELOW_HALF_NS else _WITH_NUMBERS
 
 
-def decode_rare(array: bytes) -> list[Any]:
-    """The events of a JSON array with every argument, as `RareEvent`; raises BadEventError."""
-    return _decode(_RARE, array)
+def decode_events(array: bytes, decoder: Any = AS_TEXT) -> list[Any]:
+    """The events of a JSON array; raises BadEventError."""
+    return decoded(decoder, array, "event")
 
 
-def _refuse_repeated_keys(array: bytes) -> None:
+def decoded(decoder: Any, array: bytes, shown: str) -> list[Any]:
+    """The elements of a JSON array, each of which errors call `shown`; raises BadEventError."""
+    try:
+        rows: list[Any] = decoder.decode(array)
+    except RecursionError:
+        raise BadEventError("nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = re.sub(r"\$\[(?:\.\.\.|\d+)\]", shown, str(error))
+        raise BadEventError(message.replace("`", "'")) from None
+    return rows
+
+
+def refuse_repeated_keys(array: bytes) -> None:
     """Compare the members of each event, as its text has them, with its distinct keys (those of `args` are free)."""
-    distinct = np.fromiter(map(len, _decode(_MEMBERS, array)), np.int64)
+    distinct = np.fromiter(map(len, decode_events(array, _MEMBERS)), np.int64)
     repeated = np.flatnonzero(split.count_members(array) > np.maximum(distinct, 1))
     if repeated.size:
         row = int(repeated[0])
@@ -148,29 +129,6 @@ def _repeated_key(event: bytes) -> str:
         return "?"
     keys = [key for key, _ in members]
     return next((key[:40] for key in keys if keys.count(key) > 1), "?")
-
-
-def _decode(decoder: Any, array: bytes) -> list[Any]:
-    try:
-        rows: list[Any] = decoder.decode(array)
-    except RecursionError:
-        raise BadEventError("nested too deeply") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadEventError(_readable(error)) from None
-    return rows
-
-
-def _needs_rare_arguments(groups: Groups) -> bool:
-    if COUNTED in groups or any(ph == "M" for _, ph in groups):
-        return True
-    if COMM_OP in map(attrgetter("name"), groups.get(("cpu_op", "X"), ())):
-        return True
-    kernels = (event for cat in ("kernel", "Kernel") for event in groups.get((cat, "X"), ()))
-    return any(event.args is not None and event.args.collective for event in kernels)
-
-
-def _readable(error: Exception) -> str:
-    return re.sub(r"\$\[(?:\.\.\.|\d+)\]", "event", str(error)).replace("`", "'")
 
 
 class _Appends(dict[str | None, Callable[[Event], None]]):
@@ -187,16 +145,21 @@ class _Appends(dict[str | None, Callable[[Event], None]]):
         return rows.append
 
 
-def _grouped(events: list[Event]) -> Groups:
+def grouped(events: list[Event]) -> Groups:
+    """Events by (category, phase), in their order; arrows of a launch under "s", whichever end they are."""
     appends = _Appends()
-    for event in events:  # as in `usual`, the one loop over events; everything after it is per group or per column
+    for event in events:  # the one loop over events; everything after it is per group or per column
         appends[event.cat](event)
+    if {None, ""} <= appends.lists.keys():  # both are none: one group, in the order of its events
+        del appends.lists[None]
+        appends.lists[""] = [event for event in events if not event.cat]
     groups: Groups = {}
-    for cat, rows in appends.lists.items():
+    for told, rows in appends.lists.items():
+        cat = told or ""
         if cat in LAUNCH_ARROWS:
-            groups[cat or "", "s"] = rows
+            groups[cat, "s"] = rows
             continue
         phases = dict.fromkeys(map(attrgetter("ph"), rows))  # in order, so that codes are the same in every run
         for ph in phases:
-            groups[cat or "", ph] = rows if len(phases) == 1 else [event for event in rows if event.ph == ph]
+            groups[cat, ph] = rows if len(phases) == 1 else [event for event in rows if event.ph == ph]
     return groups

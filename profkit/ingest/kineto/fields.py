@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.kineto.decimals import DecimalError, numbers_to_ns, us_to_ns
-from profkit.ingest.kineto.events import ABSENT, Args, BadEventError, Event
+from profkit.ingest.kineto.events import ABSENT, BadEventError, Event
 from profkit.ingest.numbers import LATEST_NS, whole
 
 MOST_DIGITS: Final = 20  # as many as 2^64 has; Python refuses to read more than 4,300
@@ -128,20 +128,6 @@ def _coded(values: Iterable[Any], codes: Codes, n: int) -> NDArray[np.int32]:
 def threads_of(rows: list[Event], threads: Codes) -> NDArray[np.int32]:
     """The codes of (pid, tid)."""
     return _coded(map(attrgetter("pid", "tid"), rows), threads, len(rows))
-
-
-_NO_ARGS = Args()
-
-
-def args_of(rows: list[Event]) -> list[Any]:
-    """The arguments of each event, all absent where it has none."""
-    args = list(map(attrgetter("args"), rows))
-    return args if all(args) else [arg or _NO_ARGS for arg in args]
-
-
-def were_read(args: list[Any], name: str) -> bool:
-    """Whether an argument was read from these events: batches without its name are decoded without it."""
-    return all(hasattr(kind, name) for kind in set(map(type, args)))
 
 
 def integers(args: list[Any], name: str, absent: int = ABSENT) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ _AHEAD: Final = 3
 class Decode(Protocol):
     """`decode_batch`, with or without the search for repeated keys."""
 
-    def __call__(self, array: bytes, *, every_argument: bool = False) -> Batch:
+    def __call__(self, array: bytes) -> Batch:
         """The columns of a JSON array of whole events; raises BadEventError."""
 
 

@@ -206,7 +206,7 @@ def _bad_events(texts: list[bytes], decode: Decode, first_row: int = 0) -> Itera
     for start in range(0, len(texts), size):
         part = texts[start : start + size]
         try:
-            decode(b"[" + b",".join(part) + b"]", every_argument=True)
+            decode(b"[" + b",".join(part) + b"]")
         except BadEventError as error:
             if len(part) == 1:
                 yield first_row + start, error

@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Columns
+from profkit.ingest.kineto.arguments import CollectiveArgs, CountArgs, LabelArgs, arguments
 from profkit.ingest.kineto.events import (
     ABSENT,
     COMM_OP,
     COUNTED,
     EMBEDDING,
+    NO_ARGUMENTS,
     BadEventError,
     Event,
     Groups,
-    RareArgs,
 )
 from profkit.ingest.kineto.fields import (
     MOST_DIGITS,
     Codes,
-    args_of,
     external_ids,
     integer,
     integers,
@@ -54,17 +54,16 @@ WITHOUT_WORK: Final = frozenset(
 _COUNTED_KINDS: Final = {f"profkit.{kind}": kind for kind in ("tokens", "padded_tokens", "samples")}
 
 
-def kernel_collectives(rows: list[Event], strings: Codes) -> Columns:
-    """The arguments of the kernels that are collectives; `kernel` is their place among the batch's kernels."""
-    args = args_of(rows)
-    places = [place for place, arg in enumerate(args) if arg.has_collective and arg.collective]
-    arguments = _collective_arguments([args[place] for place in places], strings)
-    return {"kernel": np.array(places, np.int64)} | arguments
+def kernel_collectives(rows: list[Event], places: list[int], strings: Codes) -> Columns:
+    """The arguments of kernels that are collectives; `kernel` is their place among the batch's kernels."""
+    args = arguments(rows, CollectiveArgs)
+    return {"kernel": np.array(places, np.int64)} | _collective_arguments(args, strings)
 
 
 def operator_collectives(rows: list[Event], strings: Codes) -> Columns:
     """The arguments of operators that announce a collective."""
-    args = [event.args for event in rows if event.name == COMM_OP and event.args and event.args.has_collective]
+    announced = [event for event in rows if event.name == COMM_OP and event.args != NO_ARGUMENTS]
+    args = arguments(announced, CollectiveArgs)
     return {"external_id": external_ids(args)} | _collective_arguments(args, strings)
 
 
@@ -110,8 +109,9 @@ def flows(groups: Groups, threads: Codes) -> Columns:
 def counted_work(groups: Groups, strings: Codes) -> Columns:
     """What a script told of its steps, a row for each step and kind of work; {} if it told nothing."""
     rows, values = [], []
-    for event in groups.get(COUNTED, ()):
-        value = getattr(event.args, _COUNTED_KINDS.get(str(event.name), ""), None)
+    counts = groups.get(COUNTED, [])
+    for event, args in zip(counts, arguments(counts, CountArgs), strict=True):
+        value = getattr(args, _COUNTED_KINDS.get(str(event.name), ""), None)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         number = finite(value, 0, MOST_STEPS) if is_number else None
         if number is not None:
@@ -126,13 +126,13 @@ def counted_work(groups: Groups, strings: Codes) -> Columns:
     }
 
 
-def embeddings(rows: list[Event], strings: Codes) -> Columns:
+def embeddings(rows: list[Event], args: list[Any], strings: Codes) -> Columns:
     """How many indices each embedding among these operators looked up, named by its table; {} without shapes."""
     from profkit.model.trace import EMBEDDED  # loaded after the reading, but for traces with shapes
 
     found, names, values = [], [], []
-    for event in rows:
-        dims = _EMBEDDED_DIMS.match(getattr(event.args, "input_dims", b"")) if event.name == EMBEDDING else None
+    for event, arg in zip(rows, args, strict=True):
+        dims = _EMBEDDED_DIMS.match(arg.input_dims) if event.name == EMBEDDING else None
         if dims is not None:
             found.append(event)
             names.append(strings[f"{EMBEDDED}{dims[1][:LONGEST_LABEL].decode()}"])
@@ -142,18 +142,17 @@ def embeddings(rows: list[Event], strings: Codes) -> Columns:
     return {"start_ns": starts(found), "name": np.array(names, np.int32), "value": np.array(values, np.float64)}
 
 
-def signatures(rows: list[Event]) -> tuple[Columns, list[tuple[bytes, ...]]]:
+def signatures(rows: list[Event], args: list[Any]) -> tuple[Columns, list[tuple[bytes, ...]]]:
     """Which of the distinct texts of recorded arguments each operator has, and these texts; {} where there are none.
 
     -1 where none were recorded, and for operators that only look at tensors or make empty ones: half of all rows, and
     each text costs time.
     """
-    if not any(event.args is not None and event.args.input_dims for event in rows):
+    if not any(map(attrgetter("input_dims"), args)):
         return {}, []
     places = [place for place, event in enumerate(rows) if event.name not in WITHOUT_WORK]
-    args = args_of([rows[place] for place in places])
     # one text for all of them: a key that is hashed once, and no JSON has the byte between
-    texts = map(_BETWEEN.join, map(attrgetter(*_SIGNATURE), args))
+    texts = map(_BETWEEN.join, map(attrgetter(*_SIGNATURE), [args[place] for place in places]))
     codes = Codes({_BETWEEN * (len(_SIGNATURE) - 1): 0})
     code = np.full(len(rows), ABSENT, np.int32)
     code[places] = np.fromiter(map(codes.__getitem__, texts), np.int32, len(places)) - 1
@@ -171,8 +170,9 @@ def _product(sizes: list[bytes]) -> int:
 
 def thread_names(groups: Groups) -> dict[tuple[str, str], str]:
     """The names of threads by (pid, tid)."""
+    rows = [event for event in groups.get(("", "M"), ()) if event.name == "thread_name"]
     return {
-        (text_of(event.pid), text_of(event.tid)): text_of(event.args.label)
-        for event in groups.get(("", "M"), ())
-        if event.name == "thread_name" and isinstance(event.args, RareArgs) and event.args.label
+        (text_of(event.pid), text_of(event.tid)): text_of(args.label)
+        for event, args in zip(rows, arguments(rows, LabelArgs), strict=True)
+        if args.label
     }

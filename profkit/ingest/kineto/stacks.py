@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from profkit.ingest.assemble.raw import Columns
-from profkit.ingest.kineto.events import Event
-from profkit.ingest.kineto.fields import Codes, args_of, were_read
+from profkit.ingest.kineto.fields import Codes
 from profkit.ingest.texts import LONGEST_TEXT
 
 _KEY: Final = b'"Call stack"'
@@ -44,14 +43,11 @@ def has_stacks(array: bytes) -> bool:
     return n_texts > 0 and _CALLS not in array and array.count(b';"') < n_texts
 
 
-def stack_frames(rows: list[Event], columns: Columns, strings: Codes) -> Columns:
-    """The frames around these operators, `columns` of which have their times: a row for each, the outermost first.
+def stack_frames(args: list[Any], columns: Columns, strings: Codes) -> Columns:
+    """The frames around operators with these arguments and times (in `columns`): a row for each, the outermost first.
 
     {} where no stacks of this kind were recorded.
     """
-    args = args_of(rows)
-    if not were_read(args, "call_stack"):
-        return {}
     known: dict[bytes, list[int]] = {b"": [], b'""': []}
     places: list[int] = []
     codes: list[int] = []

@@ -9,14 +9,21 @@ from typing import Any
 
 import msgspec
 
+from profkit.ingest.kineto.arguments import Args
 from profkit.ingest.kineto.columns import TABLE_OF_CATEGORY
-from profkit.ingest.kineto.events import RareArgs
 from tests.fuzz.documents import Blob, Case, File
 from tests.fuzz.kinds import kineto
 
 Event = dict[str, Any]
 
-_KEYS = [field.encode_name for field in msgspec.structs.fields(RareArgs)]
+
+def _keys_of(kind: type[Args]) -> set[str]:
+    own = {field.encode_name for field in msgspec.structs.fields(kind)}
+    return own.union(*map(_keys_of, kind.__subclasses__()))
+
+
+KEYS = sorted(_keys_of(Args))
+"""Of all arguments that profkit reads of some event."""
 _COLLECTIVE = {
     "Collective name": "allreduce",
     "dtype": "Float",
@@ -124,7 +131,7 @@ def _changed(rng: random.Random, events: list[Event]) -> None:
         if not isinstance(event.get("args"), dict):
             event["args"] = {}
         known = [*event["args"]] if rng.random() < 0.6 else []
-        event["args"][rng.choice(known or [*_KEYS, "other"])] = rng.choice(_VALUES)
+        event["args"][rng.choice(known or [*KEYS, "other"])] = rng.choice(_VALUES)
     elif what == "name":
         event["name"] = rng.choice(_NAMES)
     elif what == "cat":

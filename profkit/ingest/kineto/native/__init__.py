@@ -1,6 +1,6 @@
 """A scanner of events in C, for those who have it: the same batches as `kineto.batch` makes, some four times as fast.
 
-Where it stands: beneath `batch.decode_batch`, its only caller, beside `fast_decoder`. In: the JSON text of an array of
+Where it stands: beneath `batch.decode_batch`, its only caller. In: the JSON text of an array of
 whole events, as `split.pieces` cuts it (decompressed by `ingest.bytes`; what surrounds the events stays with `reader`).
 Out: a `Batch` of `ingest.assemble.raw`, the same to the last bit, or None.
 

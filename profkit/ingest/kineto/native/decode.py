@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
 
 from profkit.ingest.assemble.raw import Batch, Columns
+from profkit.ingest.kineto.arguments import CollectiveArgs, OperatorArgs, arguments
 from profkit.ingest.kineto.columns import COPY_CATEGORIES, TABLE_OF_CATEGORY
-from profkit.ingest.kineto.events import COMM_OP, COUNTED, EMBEDDING, LAUNCH_ARROWS, BadEventError, decode_rare
+from profkit.ingest.kineto.events import COMM_OP, COUNTED, EMBEDDING, LAUNCH_ARROWS, BadEventError, decode_events
 from profkit.ingest.kineto.fields import Codes
 from profkit.ingest.kineto.sparse_columns import (
     WITHOUT_WORK,
@@ -243,25 +245,25 @@ def _rare_rows(found: _Block, array: bytes) -> Rare:
 
 
 def _rows(rare: Rare, kind: int) -> list[Any]:
-    """The events of a kind, with every argument."""
+    """The events of a kind."""
     texts = [text for _, text in rare.get(kind, ())]
-    return decode_rare(b"[" + b",".join(texts) + b"]") if texts else []
+    return decode_events(b"[" + b",".join(texts) + b"]") if texts else []
 
 
 def _add_kernel_collectives(batch: Batch, rare: Rare, strings: Codes) -> None:
     rows = _rows(rare, _COLLECTIVE_KERNEL)
-    if not any(event.args.collective for event in rows):
-        return
-    found = kernel_collectives(rows, strings)
-    places = np.array([place for place, _ in rare[_COLLECTIVE_KERNEL]], np.int64)
-    batch.tables["collectives"] = found | {"kernel": places[found["kernel"]]}
+    said = [bool(args.collective) for args in arguments(rows, CollectiveArgs)]
+    if any(said):
+        places = [place for place, _ in compress(rare[_COLLECTIVE_KERNEL], said)]
+        batch.tables["collectives"] = kernel_collectives(list(compress(rows, said)), places, strings)
 
 
 def _add_of_operators(batch: Batch, rare: Rare, strings: Codes) -> None:
     if COMM_OP in strings:
         batch.tables["comm_ops"] = operator_collectives(_rows(rare, _COLLECTIVE_OPERATOR), strings)
     if EMBEDDING in strings:
-        _add_work(batch, embeddings(_rows(rare, _EMBEDDING_CALL), strings))
+        rows = _rows(rare, _EMBEDDING_CALL)
+        _add_work(batch, embeddings(rows, arguments(rows, OperatorArgs), strings))
 
 
 def _add_work(batch: Batch, rows: Columns) -> None:
