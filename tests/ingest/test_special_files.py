@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -213,6 +214,32 @@ def test_an_endless_pipe_that_is_named_is_refused_after_its_first_megabyte(tmp_p
     assert "is not a trace" in error.message
     thread.join(5)
     assert not thread.is_alive()
+
+
+def test_a_signal_is_heard_while_nothing_comes():
+    read_end, write_end = os.pipe()
+    heard = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
+
+    def signalled() -> None:  # in this thread: the read of the other is not interrupted
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        is_heard.append(heard.wait(10))
+        os.close(write_end)
+
+    is_heard: list[bool] = []
+    thread = threading.Thread(target=signalled)
+    try:
+        with os.fdopen(read_end, "rb") as pipe:
+            thread.start()
+            assert list(spool._chunks(pipe)) == []
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert is_heard == [True]
+
+
+def test_what_is_no_file_is_read_as_it_is():
+    assert b"".join(spool._chunks(io.BytesIO(b"[1]"))) == b"[1]"
 
 
 def test_a_killed_stream_leaves_nothing(temporary):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from select import select
 from typing import BinaryIO, Final
 
 from profkit import files
@@ -20,6 +21,8 @@ rank over minutes has a tenth of it."""
 _FREE_SHARE: Final = 0.9
 _LOOKED_AT_BYTES: Final = 2**20
 """So much of a stream is looked at before more is taken: what can never become a trace need not be waited for."""
+_HEARD_S: Final = 0.2
+"""After so long a signal is heard at the latest. Chosen: who ends a job does not notice it."""
 _HOW_TO_PIPE: Final = "pipe in what torch.profiler wrote: ssh node cat trace.json.gz | profkit triage -"
 _MORE_ROOM: Final = "save it as a file and give its name, or set TMPDIR to a folder with more space"
 
@@ -116,11 +119,33 @@ def _kind_of_stdin() -> str:
 
 def _looked_at(pipe: BinaryIO, shown: str, refuse: Callable[[bytes, str], None]) -> Iterator[bytes]:
     """What comes from a pipe, after a look at its beginning where there is much."""
-    head = pipe.read(_LOOKED_AT_BYTES)
-    if len(head) == _LOOKED_AT_BYTES:
-        refuse(head, shown)
+    chunks = _chunks(pipe)
+    head = b""
+    while len(head) < _LOOKED_AT_BYTES and (chunk := next(chunks, b"")):
+        head += chunk
+    if len(head) >= _LOOKED_AT_BYTES:
+        refuse(head[:_LOOKED_AT_BYTES], shown)
     yield head
-    while chunk := pipe.read(_LOOKED_AT_BYTES):
+    yield from chunks
+
+
+def _chunks(pipe: BinaryIO) -> Iterator[bytes]:
+    """What comes, as it comes; between two looks signals are heard.
+
+    Python's handler of a signal that arrives right before a read, or in another thread, runs after that read: a job
+    that is told to end would wait for its writer.
+    """
+    try:
+        waited = [pipe.fileno()]
+        select(waited, [], [], 0)
+    except (AttributeError, OSError, ValueError):  # no file, or a system that waits for sockets alone
+        waited = []
+    read = getattr(pipe, "read1", pipe.read)
+    while True:
+        while waited and not select(waited, [], [], _HEARD_S)[0]:
+            pass
+        if not (chunk := read(_LOOKED_AT_BYTES)):
+            return
         yield chunk
 
 
