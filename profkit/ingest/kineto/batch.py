@@ -24,15 +24,16 @@ from profkit.ingest.kineto.sparse_columns import (
 from profkit.ingest.kineto.stacks import has_stacks, stack_frames
 
 
-def decode_batch(array: bytes, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:
+def decode_batch(array: bytes | memoryview, *, unique_keys: bool = False, every_argument: bool = False) -> Batch:
     """The columns of a JSON array of whole events; raises BadEventError.
 
     `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
     `every_argument` reads also those that these events do not need, as happens when others of their batch need them:
-    what is good then is good in any company.
+    what is good then is good in any company. Nothing of the batch lies in the array's memory.
     """
     if not every_argument and (batch := native.decode(array, unique_keys=unique_keys)) is not None:
         return batch
+    array = bytes(array)
     with_stacks = has_stacks(array)
     if not (unique_keys or every_argument) and (usual := decode_usual(array, with_stacks=with_stacks)) is not None:
         with suppress(InexactError):

@@ -95,10 +95,36 @@ class RareEvent(Event, gc=False):
     args: RareArgs | None = None
 
 
+class AnnouncedArgs(msgspec.Struct, gc=False):
+    """Of the arguments of an operator that announces a collective those that say which."""
+
+    has_collective: ClassVar[bool] = True
+    external_id: Any = msgspec.field(name="External id", default=ABSENT)
+    old_external_id: Any = msgspec.field(name="external id", default=ABSENT)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    dtype: Any = None
+    in_elements: Any = msgspec.field(name="In msg nelems", default=ABSENT)
+    out_elements: Any = msgspec.field(name="Out msg nelems", default=ABSENT)
+    group_size: Any = msgspec.field(name="Group size", default=ABSENT)
+    group_name: Any = msgspec.field(name="Process Group Name", default=None)
+    group_ranks: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=_NONE)
+    seq: Any = msgspec.field(name="Seq", default=ABSENT)
+    source_rank: Any = msgspec.field(name="Src Rank", default=ABSENT)
+    target_rank: Any = msgspec.field(name="Dst Rank", default=ABSENT)
+
+
+class Announced(msgspec.Struct, gc=False):
+    """An operator that announces a collective: there are thousands, and most fields of `RareEvent` are not for it."""
+
+    name: str | int | None = ""
+    args: AnnouncedArgs | None = None
+
+
 Groups = dict[tuple[str, str], list[Event]]
 
 _COMMON = msgspec.json.Decoder(list[Event])
 _RARE = msgspec.json.Decoder(list[RareEvent])
+_ANNOUNCED = msgspec.json.Decoder(list[Announced])
 _MEMBERS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 COMM_OP: Final = "record_param_comms"
@@ -130,6 +156,11 @@ def decode_groups(array: bytes, *, unique_keys: bool, every_argument: bool) -> G
 def decode_rare(array: bytes) -> list[Any]:
     """The events of a JSON array with every argument, as `RareEvent`; raises BadEventError."""
     return _decode(_RARE, array)
+
+
+def decode_announced(array: bytes) -> list[Any]:
+    """The events of a JSON array that are known to be whole, as `Announced`; raises BadEventError."""
+    return _decode(_ANNOUNCED, array)
 
 
 def _refuse_repeated_keys(array: bytes) -> None:
