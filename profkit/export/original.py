@@ -51,7 +51,7 @@ class Original:
             progress=self._progress,
             lenient=self._lenient,
         )
-        for array in split.pieces(chunks, document, source=self._source, exact=True):
+        for array in split.pieces(chunks, document, source=self._source):
             is_clean = self._is_clean(array)
             if change is None and is_clean and _OWN not in array:
                 yield array[1:-1]

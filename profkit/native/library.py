@@ -106,6 +106,10 @@ def state() -> tuple[bool, str, str]:
     return True, f"in use ({NAME})", ""
 
 
+_FirstByte: Final = ctypes.c_char * 1
+"""Where memory that can be written begins, for C."""
+
+
 class Scanner:
     """One scanner of the library, with its memory: for one batch at a time."""
 
@@ -122,13 +126,14 @@ class Scanner:
         if not self._library.profkit_know(self._handle, is_name, written, len(written), flags, table):
             raise MemoryError
 
-    def scan(self, array: bytes, *, unique_keys: bool) -> tuple[memoryview, int]:
+    def scan(self, array: bytes | memoryview, *, unique_keys: bool) -> tuple[memoryview, int]:
         """The block of a JSON array (`result.h` says what is in it), or nothing and the reason why Python has it.
 
         The block lies in the scanner's own memory, until it scans again. No other thread waits: Python's lock is free
-        meanwhile.
+        meanwhile. A memoryview must be of memory that can be written: only of such does ctypes give the place.
         """
-        n_bytes: int = self._library.profkit_scan(self._handle, array, len(array), unique_keys)
+        text = array if isinstance(array, bytes) else _FirstByte.from_buffer(array)
+        n_bytes: int = self._library.profkit_scan(self._handle, text, len(array), unique_keys)
         if n_bytes < 0:
             return memoryview(b""), -n_bytes
         place: int = self._library.profkit_result(self._handle)

@@ -9,10 +9,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from profkit.allocator import return_free_memory
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.connections import connections_of
 from profkit.ingest.assemble.devices import device_work, linked
-from profkit.ingest.assemble.merge import WHAT, Merged, cleaned, code_table, in_time_order, untold
+from profkit.ingest.assemble.merge import WHAT, Merged, code_table
+from profkit.ingest.assemble.rows import Rows, untold
 from profkit.ingest.assemble.signatures import decoded
 from profkit.ingest.assemble.steps import find_steps, find_window, without_empty_steps
 from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, MOST_BYTES, MOST_NS, whole
@@ -117,6 +119,7 @@ def build_trace(raw: RawTrace) -> Trace:
         spans = mapped["spans"] = _without_cut_step(spans, warnings)
     spans = mapped["spans"] = without_empty_steps(spans, gpu=gpu, calls=calls, ops=ops, warnings=warnings)
     warnings += merged.warnings
+    return_free_memory(merged.n_events)  # what was read is copied by now
     _refuse_endless(mapped, raw.source)
     steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=raw.traits.step_source)
     window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
@@ -160,11 +163,14 @@ def _refuse_endless(tables: Mapping[str, Any], source: str) -> None:
         )
 
 
+def _ordered(rows: Rows, warnings: list[TraceWarning]) -> Columns:
+    rows.leave_out_untrue(warnings)
+    return rows.in_time_order()
+
+
 def _table(kind: Callable[..., Any], merged: Merged, table: str, warnings: list[TraceWarning]) -> Any:
-    columns = merged.take(table)
-    if not columns:
-        return kind.none(**_DTYPES)  # type: ignore[attr-defined]
-    return kind(**in_time_order(cleaned(columns, warnings, WHAT[table])))
+    rows = merged.rows(table)
+    return kind(**_ordered(rows, warnings)) if rows else kind.none(**_DTYPES)  # type: ignore[attr-defined]
 
 
 def _flows(merged: Merged, warnings: list[TraceWarning]) -> Flows:
@@ -172,34 +178,38 @@ def _flows(merged: Merged, warnings: list[TraceWarning]) -> Flows:
 
     The order of the file will not do: of each piece that was decoded, starts come before ends.
     """
-    columns = merged.take("flows")
-    if not columns:
+    rows = merged.rows("flows")
+    if not rows:
         return Flows.none(**_DTYPES)
-    columns = cleaned(columns, warnings, WHAT["flows"])
-    order = np.lexsort(
-        (columns["flow_id"], columns["thread"], ~columns["is_start"].astype(np.bool_), columns["start_ns"])
-    )
-    return Flows(**{name: picked(column, order) for name, column in columns.items()})
+    rows.leave_out_untrue(warnings)
+
+    def minor(tied: NDArray[np.intp]) -> list[NDArray[Any]]:
+        flow_id, thread, is_start = (rows.column(name)[tied] for name in ("flow_id", "thread", "is_start"))
+        return [flow_id, thread, ~is_start.astype(np.bool_)]
+
+    return Flows(**rows.in_time_order(minor))
 
 
 def _spans(merged: Merged, table: str, warnings: list[TraceWarning]) -> Spans:
-    columns = merged.take(table)
-    if not columns:
+    rows = merged.rows(table)
+    if not rows:
         return Spans.none(**_DTYPES)
+    columns = _ordered(rows, warnings)
     columns["kind"] = np.zeros(columns["name"].size, np.int8)
-    return Spans(**in_time_order(cleaned(columns, warnings, WHAT[table])))
+    return Spans(**columns)
 
 
 def _frames(merged: Merged, warnings: list[TraceWarning]) -> tuple[PythonFrames, bool]:
     """The Python frames, and whether they are from stacks of operators, which have the lines that run."""
-    columns, of_stacks = merged.take("python"), merged.take("stacks")
-    has_lines = bool(of_stacks) and not columns
-    columns = columns or of_stacks
-    if not columns:
+    rows, of_stacks = merged.rows("python"), merged.rows("stacks")
+    has_lines = bool(of_stacks) and not rows
+    rows = rows or of_stacks
+    if not rows:
         return PythonFrames.none(**_DTYPES), False
+    columns = _ordered(rows, warnings)
     columns["kind"] = np.zeros(columns["name"].size, np.int8)
     _fill(columns, ("frame_id", "parent_id", "module_id"))
-    return PythonFrames(**in_time_order(cleaned(columns, warnings, WHAT["python"]))), has_lines
+    return PythonFrames(**columns), has_lines
 
 
 def _fill(columns: Columns, optional: tuple[str, ...]) -> None:
@@ -209,32 +219,33 @@ def _fill(columns: Columns, optional: tuple[str, ...]) -> None:
 
 
 def _calls(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> RuntimeCalls:
-    columns = merged.take("calls")
-    if not columns:
+    rows = merged.rows("calls")
+    if not rows:
         return RuntimeCalls.none(**_DTYPES)
+    columns = _ordered(rows, warnings)
     columns["kind"] = code_table(columns["name"], strings, names.call_kind_of)[columns["name"]]
-    return RuntimeCalls(**in_time_order(cleaned(columns, warnings, WHAT["calls"])))
+    return RuntimeCalls(**columns)
 
 
 def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> tuple[CpuOps, Spans]:
     """Operators and annotations; before torch 1.12 steps and loader ranges are written as operators."""
-    ops, spans = merged.take("ops"), merged.take("spans")
-    if spans and "kind" not in spans:
-        spans["kind"] = code_table(spans["name"], strings, names.span_kind_of)[spans["name"]]
-    if ops:
+    rows, span_rows = merged.rows("ops"), merged.rows("spans")
+    ops: Columns = {}
+    if rows:
+        ops = _ordered(rows, warnings)
         _fill(ops, ("sequence", "forward_thread", "signature"))
-        ops = cleaned(ops, warnings, WHAT["ops"])
         kind = code_table(ops["name"], strings, names.span_kind_of)[ops["name"]]
         moved = kind != SpanKind.OTHER
         if moved.any():
             extra = {name: ops[name][moved] for name in ("start_ns", "end_ns", "name", "thread")}
-            extra["kind"] = kind[moved]
-            spans = {name: np.concatenate((spans[name], extra[name])) for name in extra} if spans else extra
+            span_rows.add(extra | {"kind": kind[moved]} if span_rows.has("kind") else extra)
             ops = {name: picked(column, ~moved) for name, column in ops.items()}
-    return (
-        CpuOps(**in_time_order(ops)) if ops else CpuOps.none(**_DTYPES),
-        Spans(**in_time_order(cleaned(spans, warnings, WHAT["spans"]))) if spans else Spans.none(**_DTYPES),
-    )
+    spans: Columns = {}
+    if span_rows:
+        spans = _ordered(span_rows, warnings)
+        if "kind" not in spans:
+            spans["kind"] = code_table(spans["name"], strings, names.span_kind_of)[spans["name"]]
+    return CpuOps(**ops) if ops else CpuOps.none(**_DTYPES), Spans(**spans) if spans else Spans.none(**_DTYPES)
 
 
 def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
-from profkit.ingest.assemble.merge import Merged, cleaned, code_table, in_time_order
+from profkit.ingest.assemble.merge import Merged, code_table
 from profkit.ingest.assemble.raw import Columns
+from profkit.ingest.assemble.rows import Rows, sort_order
 from profkit.model import names
-from profkit.model.arrays import I64, distinct, is_member, is_one_of, joined
+from profkit.model.arrays import I64, distinct, is_member, is_one_of
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Collectives, GpuWork, Kind, RuntimeCalls, TraceWarning
 
@@ -38,19 +39,16 @@ def device_work(
 
     Raises UnsupportedTraceError for rows on more devices than there can be.
     """
-    parts = [merged.take(table) for table in ("kernels", "copies")]
-    for part, is_kernel in zip(parts, (True, False), strict=True):
-        if part:
-            n = part["start_ns"].size
-            part["source_row"] = np.arange(n) if is_kernel else np.full(n, NO_ROW, np.int64)
-    parts = [cleaned(part, warnings, what) for part, what in zip(parts, ("kernels", "copies"), strict=True) if part]
+    rows = merged.rows("kernels", "copies")
+    if rows:
+        rows.leave_out_untrue(warnings)
     if mtia := _mtia(merged, strings, warnings):
-        parts.append(mtia)
-    if not parts:
+        rows.add(mtia)
+    if not rows:
         return _no_gpu(), _no_collectives()
-    columns = in_time_order({name: joined([part.pop(name) for part in parts]) for name in list(parts[0])})
+    columns = rows.in_time_order()
     is_copy = columns.pop("is_copy")
-    from_kernels = _kernel_collectives(merged, columns.pop("source_row"))
+    from_kernels = _kernel_collectives(merged, rows)
     kind = code_table(columns["name"], strings, lambda name: names.kind_of(name, is_copy=False))[columns["name"]]
     kind[is_copy] = Kind.COPY
     kind[from_kernels.gpu_row] = Kind.COMM
@@ -91,12 +89,14 @@ def _joined(first: Collectives, second: Collectives) -> Collectives:
     return Collectives(**columns).take(np.argsort(columns["gpu_row"], kind="stable"))
 
 
-def _kernel_collectives(merged: Merged, source_row: NDArray[np.int64]) -> Collectives:
-    """The collective arguments; `source_row` is, per device row, its place among the kernels as read."""
+def _kernel_collectives(merged: Merged, device_rows: Rows) -> Collectives:
+    """The collective arguments; `device_rows` are those of the device, kernels first, in time order by now."""
     columns = merged.take("collectives")
     if not columns:
         return _no_collectives()
     kernel = columns.pop("kernel")
+    places = np.arange(len(device_rows)) if device_rows.places is None else device_rows.places
+    source_row = np.where(places < merged.n_kernels, places, NO_ROW)
     gpu_row = np.full(int(max(kernel.max(), source_row.max(initial=NO_ROW))) + 1, NO_ROW, np.int64)
     kernels = np.flatnonzero(source_row >= 0)
     gpu_row[source_row[kernels]] = kernels
@@ -140,7 +140,6 @@ def _mtia(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]
         "grid": np.zeros((n, 3), np.int32),
         "block": np.zeros((n, 3), np.int32),
         "is_copy": kinds[kinds > 0] == 2,
-        "source_row": absent,
     }
 
 
@@ -160,8 +159,8 @@ def linked(gpu: GpuWork, calls: RuntimeCalls, pids: Sequence[str], warnings: lis
         return gpu
     launches = is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))
     usable = np.flatnonzero(calls.correlation > 0)
-    order = usable[np.lexsort((~launches[usable], calls.correlation[usable]))]
-    sorted_ids = calls.correlation[order]
+    places, sorted_ids = sort_order(calls.correlation[usable], lambda rows: (~launches[usable[rows]],))
+    order = usable if places is None else usable[places]
     position = np.searchsorted(sorted_ids, gpu.correlation)
     position[position == sorted_ids.size] = 0
     found = (sorted_ids[position] == gpu.correlation) if sorted_ids.size else np.zeros(len(gpu), np.bool_)
@@ -170,7 +169,7 @@ def linked(gpu: GpuWork, calls: RuntimeCalls, pids: Sequence[str], warnings: lis
         message = f"{int(shared.sum()):,} device rows have no known launch: calls of several processes share its number"
         warnings.append(TraceWarning(id="launches.shared", message=message, count=int(shared.sum())))
     row = np.where(found & ~shared, order[position] if order.size else 0, NO_ROW)
-    return GpuWork(**{**gpu.columns(), "launch_row": row.astype(np.int64)})
+    return GpuWork(**{**gpu.columns(), "launch_row": row.astype(np.int64, copy=False)})
 
 
 def _shared_numbers(calls: RuntimeCalls, pids: Sequence[str]) -> I64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 
 from profkit.allocator import return_free_memory
 from profkit.ingest.assemble.raw import Batch, Columns
-from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, within_range
+from profkit.ingest.assemble.rows import Rows
+from profkit.ingest.numbers import within_range
 from profkit.ingest.texts import LONGEST_LABEL, LONGEST_TEXT, MOST_TEXT, trimmed
-from profkit.model.arrays import I64, distinct_codes, joined, picked
+from profkit.model.arrays import distinct_codes
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Thread, TraceWarning
 
@@ -34,7 +36,7 @@ class Merged:
         self.signatures = sorted({text for batch in batches for text in batch.signatures})
         signature_codes = {text: code for code, text in enumerate(self.signatures)}
         self.n_events = 0
-        self._n_kernels = 0
+        self.n_kernels = 0
         self._parts: dict[str, list[Columns]] = {}
         for batch in batches:
             self.n_events += batch.n_events
@@ -44,13 +46,13 @@ class Merged:
             for given, count in batch.categories.items():
                 category = trimmed(given, LONGEST_LABEL)
                 self.categories[category] = self.categories.get(category, 0) + count
-            string_of = _mapping(batch.strings, codes)
+            string_of = _mapping(batch.strings, codes, NO_ROW)
             thread_of = _mapping([_trimmed_thread(thread) for thread in batch.threads], threads)
-            signature_of = _mapping(batch.signatures, signature_codes)
-            n_kernels_before = self._n_kernels
+            signature_of = _mapping(batch.signatures, signature_codes, NO_ROW)
+            n_kernels_before = self.n_kernels
             for table, columns in batch.tables.items():
                 if table == "kernels":
-                    self._n_kernels += columns["start_ns"].size
+                    self.n_kernels += columns["start_ns"].size
                 if table == "collectives":
                     columns["kernel"] = columns["kernel"] + n_kernels_before
                 if "signature" in columns:
@@ -64,16 +66,18 @@ class Merged:
         except ValueError:
             return NO_ROW
 
+    def rows(self, *tables: str) -> Rows:
+        """The rows of tables one behind the other, whose parts are forgotten here; none if the trace has none."""
+        rows = Rows(self._in_range, partial(return_free_memory, self.n_events))
+        for table in tables:
+            rows.begin(WHAT.get(table, table))
+            for part in self._parts.pop(table, ()):
+                rows.add(part)
+        return rows
+
     def take(self, table: str) -> Columns:
-        """Join a table's columns and forget its parts; {} if the trace has no such rows."""
-        parts = self._parts.pop(table, [])
-        if not parts:
-            return {}
-        names = dict.fromkeys(name for part in parts for name in part)
-        n_rows = [len(next(iter(part.values()))) for part in parts]
-        whole = {name: self._in_range(name, joined(_told(parts, name, n_rows))) for name in names}
-        return_free_memory(self.n_events)
-        return whole
+        """The columns of a table as read; {} if the trace has no such rows."""
+        return self.rows(table).as_added()
 
     def _in_range(self, name: str, column: NDArray[Any]) -> NDArray[Any]:
         column, n_outside = within_range(name, column)
@@ -105,8 +109,8 @@ def _trimmed_thread(thread: tuple[str, str]) -> tuple[str, str]:
     return trimmed(pid, LONGEST_LABEL), trimmed(tid, LONGEST_LABEL)
 
 
-def _mapping(values: list[Any], codes: dict[Any, int]) -> NDArray[np.int32]:
-    return np.array([codes.setdefault(value, len(codes)) for value in values], np.int32)
+def _mapping(values: list[Any], codes: dict[Any, int], *last: int) -> NDArray[np.int32]:
+    return np.array([*(codes.setdefault(value, len(codes)) for value in values), *last], np.int32)
 
 
 _STRING_COLUMNS: Final = {"name", "module", "caller", "collective", "dtype", "group_name", "group_ranks"}
@@ -125,63 +129,8 @@ def _recoded(columns: Columns, string_of: NDArray[np.int32], thread_of: NDArray[
 
 
 def _linked(codes: NDArray[np.int32], code_of: NDArray[np.int32]) -> NDArray[np.int32]:
-    return np.where(codes < 0, NO_ROW, code_of[codes]).astype(codes.dtype) if code_of.size else codes
-
-
-def _told(parts: list[Columns], name: str, n_rows: list[int]) -> list[NDArray[Any]]:
-    """A column of each part, taken out of it; -1 for the rows of a part that lacks it."""
-    told = [part.pop(name, None) for part in parts]
-    kind = next(column.dtype for column in told if column is not None)
-    return [untold(n, kind) if column is None else column for column, n in zip(told, n_rows, strict=True)]
-
-
-def untold(n: int, kind: Any) -> NDArray[Any]:
-    """A column that a file does not tell, shape (n,): -1, in the room of one value."""
-    return np.broadcast_to(np.array(NO_ROW, kind), (n,))
-
-
-def sort_order(start_ns: I64, end_ns: I64) -> NDArray[np.intp]:
-    """The order by start, the longer first among equals, so that a range precedes what it encloses."""
-    order = np.argsort(start_ns, kind="stable")
-    start = start_ns[order]
-    is_tied = np.zeros(order.size, np.bool_)
-    if order.size > 1:
-        same = start[1:] == start[:-1]
-        is_tied[1:] |= same
-        is_tied[:-1] |= same
-    tied = order[is_tied]
-    if tied.size:
-        order[is_tied] = tied[np.lexsort((-end_ns[tied], start_ns[tied]))]
-    return order
-
-
-def cleaned(columns: Columns, warnings: list[TraceWarning], what: str) -> Columns:
-    """Take out rows whose times cannot be true: a zero timestamp among real ones, a duration that wrapped."""
-    start = columns["start_ns"]
-    if start.size == 0:
-        return columns
-    too_long = columns["end_ns"] - start > LONGEST_PLAUSIBLE_NS if "end_ns" in columns else np.zeros(start.size, bool)
-    later = start[start > 0]  # in a trace that begins at zero the next row follows soon
-    at_zero = (start == 0) & bool(later.size and int(later.min()) > 10**9)
-    _warn(warnings, too_long, "dur.overflow", f"{what} with a duration of more than 11 days (an overflow) left out")
-    _warn(warnings, at_zero, "ts.zero", f"{what} with a zero timestamp left out")
-    bad = too_long | at_zero
-    return {name: picked(column, ~bad) for name, column in columns.items()} if bad.any() else columns
-
-
-def _warn(warnings: list[TraceWarning], rows: NDArray[np.bool_], warning_id: str, message: str) -> None:
-    if count := int(rows.sum()):
-        warnings.append(TraceWarning(id=warning_id, message=f"{count:,} {message}", count=count))
-
-
-def in_time_order(columns: Columns) -> Columns:
-    """The columns in time order, emptying `columns` one by one: two copies of a large table are too many."""
-    start, end = columns["start_ns"], columns.get("end_ns", columns["start_ns"])
-    later = start[1:] > start[:-1]
-    if bool((later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all()):
-        return columns
-    order = sort_order(start, end)
-    return {name: picked(columns.pop(name), order) for name in list(columns)}
+    """The codes of the trace for those of a batch; the last of `code_of` is for -1."""
+    return code_of[codes].astype(codes.dtype, copy=False)
 
 
 WHAT: Final = {

@@ -35,16 +35,18 @@ from profkit.ingest.kineto.sparse_columns import (
 from profkit.ingest.kineto.stacks import has_stacks, stack_frames
 
 
-def decode_batch(array: bytes, *, unique_keys: bool = False) -> Batch:
+def decode_batch(array: bytes | memoryview, *, unique_keys: bool = False) -> Batch:
     """The columns of a JSON array of whole events; raises BadEventError.
 
     `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
+    Nothing of the batch lies in the array's memory.
     """
     if (batch := native.decode(array, unique_keys=unique_keys)) is not None:
         return batch
+    text = bytes(array)
     with suppress(BadEventError, InexactError):  # times as numbers; as text they are exact, or the error is
-        return columns_of(array, quick_decoder(array), unique_keys=unique_keys)
-    return columns_of(array, AS_TEXT, unique_keys=unique_keys)
+        return columns_of(text, quick_decoder(text), unique_keys=unique_keys)
+    return columns_of(text, AS_TEXT, unique_keys=unique_keys)
 
 
 def columns_of(array: bytes, decoder: Any, *, unique_keys: bool = False) -> Batch:

@@ -128,7 +128,7 @@ def _by_rank(path: Path, source: str) -> tuple[dict[str, Any], dict[int, list[by
     document = split.Document()
     chunks = bytesource.read_chunks(path, source=source, chunk_bytes=_CHUNK_BYTES)
     try:
-        for array in split.pieces(_bounded(chunks, source), document, source=source, exact=True):
+        for array in split.pieces(_bounded(chunks, source), document, source=source):
             texts += split.elements(array)
             owners += _OWNERS.decode(array)
     except (msgspec.MsgspecError, BadEventError, TraceFormatError):

@@ -24,9 +24,9 @@ import msgspec
 from profkit.ingest.assemble.raw import Batch
 from profkit.ingest.bytes import bytesource
 from profkit.ingest.bytes.bytesource import Progress
-from profkit.ingest.kineto import split
 from profkit.ingest.kineto.native import decode as native
-from profkit.ingest.kineto.split import Document, NotAsUsualError
+from profkit.ingest.kineto.quick_cut import NotAsUsualError, Rooms, quick_pieces
+from profkit.ingest.kineto.split import Document
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -43,7 +43,7 @@ _AHEAD: Final = 3
 class Decode(Protocol):
     """`decode_batch`, with or without the search for repeated keys."""
 
-    def __call__(self, array: bytes) -> Batch:
+    def __call__(self, array: bytes | memoryview) -> Batch:
         """The columns of a JSON array of whole events; raises BadEventError."""
 
 
@@ -54,6 +54,7 @@ class Task(msgspec.Struct, frozen=True):
     source: str
     decode: Decode
     chunk_bytes: int
+    """How much text to decode at a time."""
 
 
 class Share(msgspec.Struct):
@@ -76,7 +77,7 @@ def read_quick(
     if jobs == 1:
         batches = [batch for _, batch in _decoded(task, document, count(), progress)]
     elif _is_scanned(task):
-        batches = _by_threads(task, _arrays(task, document, progress), jobs - 1, meanwhile)
+        batches = _by_threads(task, document, progress, jobs - 1, meanwhile)
     else:
         with _Workers(task, jobs) as workers:
             if meanwhile is not None:
@@ -92,46 +93,59 @@ def _decoded(
 ) -> Iterator[tuple[int, Batch]]:
     """The claimed pieces of a file with their places, decoded; fill `document` on the way."""
     claimed = next(claims)
-    for place, array in enumerate(_arrays(task, document, progress)):
+    rooms = Rooms(task.chunk_bytes)
+    for place, array in enumerate(_arrays(task, document, progress, rooms)):
         if place == claimed:
             yield place, task.decode(array)
             claimed = next(claims)
+        rooms.give_back(array)
 
 
-def _arrays(task: Task, document: Document, progress: Progress | None) -> Iterator[bytes]:
+def _arrays(task: Task, document: Document, progress: Progress | None, rooms: Rooms) -> Iterator[memoryview]:
     """The pieces of a file in order; fill `document` on the way."""
     path, source = task.path, task.source
-    chunks = bytesource.read_chunks(path, source=source, chunk_bytes=task.chunk_bytes, progress=progress)
-    return split.pieces(chunks, document, source=source, exact=False)
+    chunks = bytesource.read_chunks(path, source=source, chunk_bytes=rooms.part_bytes, progress=progress)
+    return quick_pieces(chunks, document, source=source, rooms=rooms)
 
 
 def _is_scanned(task: Task) -> bool:
     """Whether the compiled scanner takes the first piece, and so, as a rule, all; Python's way holds its lock."""
-    first = next(_arrays(task, Document(), None), b"")
+    first = next(_arrays(task, Document(), None, Rooms(task.chunk_bytes)), b"")
     return native.decode(first, unique_keys=False) is not None
 
 
 def _by_threads(
-    task: Task, arrays: Iterator[bytes], n_others: int, meanwhile: Callable[[], object] | None
+    task: Task,
+    document: Document,
+    progress: Progress | None,
+    n_others: int,
+    meanwhile: Callable[[], object] | None,
 ) -> list[Batch]:
     """The pieces decoded by this thread, which also makes them, and by `n_others` others; in their order."""
     from concurrent.futures import ThreadPoolExecutor  # 10 ms that a small trace need not pay
+
+    rooms = Rooms(task.chunk_bytes)
+
+    def decoded(array: memoryview) -> Batch:
+        batch = task.decode(array)
+        rooms.give_back(array)
+        return batch
 
     batches: list[Batch | Future[Batch]] = []
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(n_others) as pool:
         try:
-            for array in arrays:
+            for array in _arrays(task, document, progress, rooms):
                 while waiting and waiting[0].done():
                     waiting.popleft()
                 if len(waiting) < _AHEAD * n_others:
-                    waiting.append(pool.submit(task.decode, array))
+                    waiting.append(pool.submit(decoded, array))
                     batches.append(waiting[-1])
                     continue
                 if meanwhile is not None:
                     meanwhile()
                     meanwhile = None
-                batches.append(task.decode(array))
+                batches.append(decoded(array))
             if meanwhile is not None:
                 meanwhile()
         except BaseException:

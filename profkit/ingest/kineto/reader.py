@@ -21,7 +21,8 @@ from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.native import decode as native
 from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
-from profkit.ingest.kineto.split import Document, NotAsUsualError
+from profkit.ingest.kineto.quick_cut import NotAsUsualError
+from profkit.ingest.kineto.split import Document
 from profkit.ingest.kineto.traits import traits
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
@@ -141,7 +142,7 @@ def _read_exact(task: Task, *, lenient: bool, progress: Progress | None) -> RawT
     )
     raw = RawTrace(source, traits())
     n_bad = 0
-    for array in split.pieces(chunks, document, source=source, exact=True):
+    for array in split.pieces(chunks, document, source=source):
         try:
             raw.batches.append(decode(array))
         except BadEventError as error:

@@ -70,27 +70,36 @@ def operator_collectives(rows: list[Event], strings: Codes) -> Columns:
 def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
     target = integers(args, "target_rank")
     return {
-        "collective": _optional_strings([arg.collective for arg in args], strings),
-        "dtype": _optional_strings([arg.dtype for arg in args], strings),
+        "collective": _optional_strings(args, "collective", strings),
+        "dtype": _optional_strings(args, "dtype", strings),
         "in_elements": integers(args, "in_elements"),
         "out_elements": integers(args, "out_elements"),
         "group_size": integers(args, "group_size"),
-        "group_name": _optional_strings([arg.group_name for arg in args], strings),
-        "group_ranks": _optional_strings([_raw_text(arg.group_ranks) for arg in args], strings),
+        "group_name": _optional_strings(args, "group_name", strings),
+        "group_ranks": _optional_texts(args, "group_ranks", strings),
         "seq": integers(args, "seq"),
         "peer": np.where(target >= 0, target, integers(args, "source_rank")),
     }
 
 
-def _raw_text(value: Any) -> str | None:
+def _optional_strings(args: list[Any], name: str, strings: Codes) -> NDArray[np.int32]:
+    """The codes of an argument as text, -1 where it is absent; of old versions it is absent everywhere."""
+    values = list(map(attrgetter(name), args))
+    if values.count(None) == len(values):
+        return np.full(len(values), ABSENT, np.int32)
+    return np.array([ABSENT if value is None else strings[text_of(value)] for value in values], np.int32)
+
+
+def _optional_texts(args: list[Any], name: str, strings: Codes) -> NDArray[np.int32]:
+    """The codes of an argument as the file has it, -1 where it is absent."""
+    values = list(map(attrgetter(name), args))
+    if not any(values):
+        return np.full(len(values), ABSENT, np.int32)
     try:
-        return bytes(value).decode() or None
+        texts = [bytes(value).decode() for value in values]
     except UnicodeDecodeError:
         raise BadEventError("Process Group Ranks is not text") from None
-
-
-def _optional_strings(values: list[Any], strings: Codes) -> NDArray[np.int32]:
-    return np.array([ABSENT if value is None else strings[text_of(value)] for value in values], np.int32)
+    return np.array([strings[text] if text else ABSENT for text in texts], np.int32)
 
 
 def flows(groups: Groups, threads: Codes) -> Columns:

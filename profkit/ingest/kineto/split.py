@@ -1,15 +1,16 @@
 """JSON text of any layout to whole array elements, in bounded memory.
 
-Two ways to cut, one result. *Quick*: cut before the last `, {` that follows a `}`; right for everything a profiler
-writes, and checked by the decoder, since `[` + cut + `]` is valid JSON if and only if the cut is between two elements.
-*Exact*: find every bracket outside strings with vectorised scans and cut where the depth returns to the array's level;
-half as fast, never wrong. A reader tries quick first and starts over with exact when a piece does not decode.
+Two ways to cut, one result. *Quick* (`quick_cut`): cut before the last `, {` that follows a `}`; right for everything a
+profiler writes, and checked by the decoder, since `[` + cut + `]` is valid JSON if and only if the cut is between two
+elements. *Exact*, here: find every bracket outside strings with vectorised scans and cut where the depth returns to the
+array's level; half as fast, never wrong. A reader tries quick first and starts over with exact when a piece does not
+decode.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -27,9 +28,7 @@ needs up to 40 bytes per byte of it."""
 # Possessive: a plain (?:[^"\\]|\\.)* keeps 120 bytes per character of a string for going back.
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]', re.DOTALL)
 _ARRAY_START: Final = re.compile(rb"\s*:\s*\[")
-_MOST_BRACES: Final = 10_000
-"""So many objects inside one event are looked back over for the quick cut; the exact one has no such limit."""
-_SPACE: Final = b" \t\r\n"
+SPACE: Final = b" \t\r\n"
 _OPEN, _CLOSE, _COMMA, _QUOTE = 1, 2, 3, 4
 _CLASSES: Final = bytes(
     {0x7B: _OPEN, 0x5B: _OPEN, 0x7D: _CLOSE, 0x5D: _CLOSE, 0x2C: _COMMA, 0x22: _QUOTE}.get(byte, 0)
@@ -38,10 +37,6 @@ _CLASSES: Final = bytes(
 _SHIFTS: Final = np.array([0, 1, -1, 0, 0], np.int8)
 
 Places = NDArray[np.intp]
-
-
-class NotAsUsualError(Exception):
-    """The quick cut does not fit this file; the exact one will, or says what is wrong."""
 
 
 class Document(msgspec.Struct):
@@ -54,25 +49,23 @@ class Document(msgspec.Struct):
     n_bytes: int = 0
 
 
-Cut = Callable[[bytes], tuple[int, int]]
-"""Buffer -> (end of the last whole element, 0 for none; position of the array's `]`, -1 if not in the buffer)."""
+def pieces(chunks: Iterator[bytes], document: Document, *, source: str) -> Iterator[bytes]:
+    """JSON arrays of whole elements, cut exactly; fill `document` on the way.
 
-
-def pieces(chunks: Iterator[bytes], document: Document, *, source: str, exact: bool) -> Iterator[bytes]:
-    """JSON arrays of whole elements; fill `document` on the way.
-
-    A quick cut leaves the last elements in `document.tail`, with `]` and what follows it, for the decoder to take
-    apart. Raises TraceFormatError and TruncatedTraceError.
+    Raises TraceFormatError and TruncatedTraceError.
     """
-    buffer = _skip_to_array(chunks, document, source)
-    yield from (_exact if exact else _quick)(buffer, chunks, document, source)
+    yield from _exact(skip_to_array(chunks, document, source), chunks, document, source)
 
 
-def _skip_to_array(chunks: Iterator[bytes], document: Document, source: str) -> bytes:
+def skip_to_array(chunks: Iterator[bytes], document: Document, source: str) -> bytes:
+    """The text behind the array's `[` in the first chunks; fill `document.head`.
+
+    Raises TraceFormatError and TruncatedTraceError.
+    """
     buffer = b""
     for chunk in chunks:
         document.n_bytes += len(chunk)
-        buffer = (buffer + chunk).lstrip(b"\xef\xbb\xbf" + _SPACE) if not buffer.strip() else buffer + chunk
+        buffer = (buffer + chunk).lstrip(b"\xef\xbb\xbf" + SPACE) if not buffer.strip() else buffer + chunk
         if not buffer:
             continue
         if buffer[:1] == b"[":
@@ -135,45 +128,8 @@ def _find_array(buffer: bytes) -> int:
     return -1
 
 
-def _quick(buffer: bytes, chunks: Iterator[bytes], document: Document, source: str) -> Iterator[bytes]:
-    rest = b""  # of what stands before the buffer, behind the last cut
-    for chunk in chunks:  # one ahead of the buffer, for the last one is not cut
-        document.n_bytes += len(chunk)
-        end = _last_boundary(buffer)
-        if end > 0:
-            yield _array(buffer, end, rest)
-            rest = buffer[_after_comma(buffer, end) :]
-        else:
-            rest += buffer
-            if len(rest) > MAX_ELEMENT_BYTES:
-                raise NotAsUsualError
-        buffer = chunk
-    document.tail = rest + buffer
-
-
-def _array(buffer: bytes, end: int, rest: bytes = b"") -> bytes:
-    """`rest` and the buffer up to `end` as a JSON array: one copy of the text, which is most of the cost."""
-    return b"".join((b"[", rest, memoryview(buffer)[:end], b"]"))
-
-
-def _last_boundary(buffer: bytes) -> int:
-    """The end of the last `}` that is followed by a comma and a `{`, or 0."""
-    position = len(buffer)
-    for _ in range(_MOST_BRACES):
-        position = buffer.rfind(b"{", 0, position)
-        if position <= 0:
-            break
-        end = len(buffer[max(0, position - 64) : position].rstrip(_SPACE)) + max(0, position - 64)
-        if end and buffer[end - 1] == 0x2C:
-            end -= 1
-            end = len(buffer[max(0, end - 64) : end].rstrip(_SPACE)) + max(0, end - 64)
-            if end and buffer[end - 1] == 0x7D:
-                return end
-    return 0
-
-
-def _after_comma(buffer: bytes, end: int) -> int:
-    return buffer.index(b",", end) + 1
+def _array(elements: bytes) -> bytes:
+    return b"".join((b"[", elements, b"]"))  # one copy of the text
 
 
 def _exact(buffer: bytes, chunks: Iterator[bytes], document: Document, source: str) -> Iterator[bytes]:
@@ -182,8 +138,8 @@ def _exact(buffer: bytes, chunks: Iterator[bytes], document: Document, source: s
         end, close = _exact_cut(buffer)
         if close >= 0:
             last = _without_comma(buffer[:close], is_first)
-            if last.strip(_SPACE):
-                yield _array(last, len(last))
+            if last.strip(SPACE):
+                yield _array(last)
             document.tail = buffer[close:]
             for chunk in chunks:
                 document.n_bytes += len(chunk)
@@ -192,7 +148,7 @@ def _exact(buffer: bytes, chunks: Iterator[bytes], document: Document, source: s
             return
         if end:
             whole = _without_comma(buffer[:end], is_first)
-            yield _array(whole, len(whole))
+            yield _array(whole)
             buffer, is_first = buffer[end:], False
         _refuse_giant(buffer, source)
         more = _at_least(chunks, min(max(len(buffer), 1), MAX_ELEMENT_BYTES // 4))
@@ -206,7 +162,7 @@ def _exact(buffer: bytes, chunks: Iterator[bytes], document: Document, source: s
 
 def _without_comma(elements: bytes, is_first: bool) -> bytes:
     """Drop the comma that joins elements to those before; what lacks one is left for the decoder to refuse."""
-    stripped = elements.lstrip(_SPACE)
+    stripped = elements.lstrip(SPACE)
     if is_first or not stripped:
         return elements
     return stripped[1:] if stripped[:1] == b"," else b"," + stripped
@@ -275,7 +231,7 @@ def elements(array: bytes) -> list[bytes]:
     places, kinds, depth = _structure(array)
     cuts = places[(depth == 1) & ((kinds == _CLOSE) | (kinds == _COMMA))] + 1
     edges = [1, *cuts.tolist(), len(array) - 1]
-    between = (array[start:end].strip(b"," + _SPACE) for start, end in pairwise(edges))
+    between = (array[start:end].strip(b"," + SPACE) for start, end in pairwise(edges))
     return [piece for piece in between if piece]
 
 

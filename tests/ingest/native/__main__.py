@@ -28,7 +28,7 @@ def arrays(folder: Path) -> list[Path]:
     found = {f"drawn{n}": native.array(rng) for n in range(_N_DRAWN)}
     for path in sorted((ROOT / "traces").rglob("*.pt.trace.json.gz"))[::4]:
         chunks = bytesource.read_chunks(path, source=path.name, chunk_bytes=2**18)
-        pieces = split.pieces(chunks, split.Document(), source=path.name, exact=True)
+        pieces = split.pieces(chunks, split.Document(), source=path.name)
         texts = [text for array in pieces for text in split.elements(array)]
         chosen = rng.sample(texts, min(_PER_FILE, len(texts)))
         found[f"{path.parent.name}-{path.name}"] = b"[" + b",\n".join(chosen) + b"]"

@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Batch, Columns
 from profkit.ingest.kineto.arguments import CollectiveArgs, OperatorArgs, arguments
@@ -23,6 +24,7 @@ from profkit.ingest.kineto.sparse_columns import (
     thread_names,
 )
 from profkit.ingest.kineto.stacks import has_stacks
+from profkit.model.arrays import distinct
 from profkit.native.library import NotUsedError, Scanner
 
 TABLES: Final = (
@@ -70,7 +72,7 @@ class _Scanners(list[Scanner]):
 _IDLE: Final = _Scanners()
 
 
-def decode(array: bytes, *, unique_keys: bool) -> Batch | None:
+def decode(array: bytes | memoryview, *, unique_keys: bool) -> Batch | None:
     """The columns of a JSON array of whole events, None where Python must read it; see `batch.decode_batch`."""
     with _lent() as scanner:
         if scanner is None:
@@ -149,10 +151,14 @@ class _Block:
         self.has_stacks = bool(has_stacks)
         self._places: list[int] = places
 
+    def numbers(self, section: int, width: int) -> NDArray[np.int64]:
+        """The rows of a section of numbers, [n, width], in the block's memory."""
+        at, n_bytes = self._places[2 * section : 2 * section + 2]
+        return np.frombuffer(self._block, np.int64, n_bytes // 8, at).reshape(-1, width)
+
     def words(self, section: int, width: int) -> list[Any]:
         """The rows of a section of numbers."""
-        at, n_bytes = self._places[2 * section : 2 * section + 2]
-        found: list[Any] = np.frombuffer(self._block, np.int64, n_bytes // 8, at).reshape(-1, width).tolist()
+        found: list[Any] = self.numbers(section, width).tolist()
         return found
 
     def text(self, section: int) -> bytes:
@@ -175,10 +181,10 @@ class _Block:
 _GROUPS, _TABLES, _COLUMNS, _THREADS, _RARES, _NAMES, _IDS, _LABELS, _SIGNATURES = range(_N_SECTIONS)
 
 
-def _batch(block: memoryview, array: bytes) -> Batch | None:
+def _batch(block: memoryview, array: bytes | memoryview) -> Batch | None:
     """The batch of a block; None for one with stacks, which Python reads. Raises BadEventError."""
     found = _Block(block)
-    if found.has_stacks and has_stacks(array):
+    if found.has_stacks and has_stacks(bytes(array)):
         return None
     batch = Batch(n_events=found.n_events, categories=_categories(found))
     n_rows = dict(found.words(_TABLES, 2))
@@ -233,28 +239,30 @@ def _signatures(found: _Block) -> list[tuple[bytes, ...]]:
     return [tuple(text.split(b"\0")) for text in found.text(_SIGNATURES).split(b"\1")[:-1]]
 
 
-Rare = dict[int, list[tuple[int, bytes]]]
-"""Kind -> the rows of that kind: place in its table, text of the event."""
+Rare = dict[int, tuple[Any, bytes]]
+"""Kind -> the rows of that kind: places in their table, texts of the events as an array."""
 
 
-def _rare_rows(found: _Block, array: bytes) -> Rare:
+def _rare_rows(found: _Block, array: bytes | memoryview) -> Rare:
     rows: Rare = {}
-    for kind, place, at, n_bytes in found.words(_RARES, 4):
-        rows.setdefault(kind, []).append((place, array[at : at + n_bytes]))
+    words = found.numbers(_RARES, 4)
+    for kind in distinct(words[:, 0]).tolist() if words.size else ():
+        _, places, starts, sizes = words[words[:, 0] == kind].T
+        texts = [array[at:end] for at, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)]
+        rows[kind] = places.copy(), b"".join((b"[", b",".join(texts), b"]"))
     return rows
 
 
 def _rows(rare: Rare, kind: int) -> list[Any]:
     """The events of a kind."""
-    texts = [text for _, text in rare.get(kind, ())]
-    return decode_events(b"[" + b",".join(texts) + b"]") if texts else []
+    return decode_events(rare[kind][1]) if kind in rare else []
 
 
 def _add_kernel_collectives(batch: Batch, rare: Rare, strings: Codes) -> None:
     rows = _rows(rare, _COLLECTIVE_KERNEL)
     said = [bool(args.collective) for args in arguments(rows, CollectiveArgs)]
     if any(said):
-        places = [place for place, _ in compress(rare[_COLLECTIVE_KERNEL], said)]
+        places = rare[_COLLECTIVE_KERNEL][0][said].tolist()
         batch.tables["collectives"] = kernel_collectives(list(compress(rows, said)), places, strings)
 
 
