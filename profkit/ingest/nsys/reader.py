@@ -126,8 +126,8 @@ def _keep_training(export: Export) -> None:
     training = {
         key
         for key, process in rows.processes.items()
-        for part in process.parts("ranges")
-        for name in np.unique(part["name"]).tolist()
+        for names in process.column("ranges", "name")
+        for name in np.unique(names).tolist()
         if (kinds[name] if name >= 0 else range_kind_of(export.text(-2 - name))) is SpanKind.STEP
     }
     if training:
@@ -154,8 +154,8 @@ def _ids(export: Export) -> set[int]:
     ids = set(export.thread_names.values()) | (texts_of(export.samples) if export.samples is not None else set())
     for process in export.rows.processes.values():
         for table in ("kernels", "calls", "waits", "overhead", "ranges"):
-            for part in process.parts(table):
-                names = np.unique(part["name"])
+            for part in process.column(table, "name"):
+                names = np.unique(part)
                 found = -2 - names[names < UNNAMED] if table == "ranges" else names[names >= 0]
                 ids.update(found.tolist())
     return ids
@@ -169,10 +169,10 @@ def _unnamed(export: Export) -> dict[int, int]:
     n_kernels = 0
     unnamed: dict[int, int] = {}
     for key, process in export.rows.processes.items():
-        for part in process.parts("kernels"):
-            names, counts = np.unique(part["name"], return_counts=True)
+        for part in process.column("kernels", "name"):
+            names, counts = np.unique(part, return_counts=True)
             rows = list(zip(names.tolist(), counts.tolist(), strict=True))
-            n_kernels += part["name"].size
+            n_kernels += part.size
             unnamed[key] = unnamed.get(key, 0) + sum(n for name, n in rows if name >= 0 and name not in export.texts)
     n_unnamed = sum(unnamed.values())
     if n_unnamed > MAX_UNNAMED * n_kernels:
