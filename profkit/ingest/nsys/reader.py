@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from profkit.allocator import return_free_memory
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.bytes.bytesource import Progress
@@ -59,7 +60,9 @@ def read_export(path: Path, source: str, *, progress: Progress | None = None) ->
     with opened(path, source, progress) as database:
         export = _read(database, path)
     ranks = _ranks(export)
+    n_events = sum(n for process in export.rows.processes.values() for n in process.counts.values())
     for key, rank in sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0])):
+        return_free_memory(n_events)
         yield build_trace(raw_trace(export, key, rank))
 
 

@@ -52,8 +52,9 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
     tops = top_ops(trace)
     ranges = host_ranges(facts, tops)
     lead = longest_before(ranges, rows.issued_ns)
-    quiet = quiet_before(trace, rows.issued_ns, tops)
     by_name, work = names_of_ranges(ranges), names_of_work(facts)
+    del ranges  # of a large trace tens of MB, and the next needs the most room
+    quiet = quiet_before(trace, rows.issued_ns, tops)
     issuer = issuers(facts, rows, tops)
     strings, (name, dtype, issuer, of_lead, of_quiet, of_range, of_work) = _used(
         trace.strings, rows.name, rows.dtype, issuer, lead.name, quiet.name, by_name.name, work.name
