@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import weakref
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,77 @@ def test_the_ends_of_every_width_are_kept(width: int, kind: type[np.signedintege
             same(before, Packed.of(before).columns())
 
 
+def test_rows_that_were_put_aside_come_back(tmp_path: Path) -> None:
+    process, before = Process(), [columns(n, n, 2**20) for n in (1, 300, 40)]
+    for table, some in zip(("calls", "ranges", "kernels"), before, strict=True):
+        process.add(table, some)
+    constant_only = {"start_ns": np.array([5]), "device": np.array([3])}
+    process.add("copies", constant_only)
+    with (tmp_path / "rows").open("x+b", buffering=0) as file:
+        process.put_aside(file)
+        n_bytes = (tmp_path / "rows").stat().st_size
+        assert n_bytes == process.n_bytes > 0
+        after = process.take()
+    for table, some in zip(("calls", "ranges", "kernels"), before, strict=True):
+        same(some, after[table][0])
+    same(constant_only, after["copies"][0])
+
+
+def two_ranks(path: Path) -> Path:
+    export = Export()
+    for pid, device in ((11, 0), (12, 1)):
+        for row in range(20):
+            export.kernel(10_000 + 900 * row, 10_500 + 900 * row, f"kernel {row % 3} of {pid}", pid=pid, device=device)
+    return export.write(path)
+
+
+def told(path: Path) -> list[list[Any]]:
+    return [
+        [trace.meta.rank, trace.strings, *(column.tolist() for column in trace.gpu.columns().values())]
+        for trace in read_traces(str(path))
+    ]
+
+
+@pytest.mark.parametrize("n_free", [0, 10**9])
+def test_ranks_that_wait_in_a_file_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_free: int) -> None:
+    export, aside = two_ranks(tmp_path / "x.sqlite"), tmp_path / "aside"
+    before = told(export)
+    aside.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(aside))
+    monkeypatch.setattr("profkit.ingest.nsys.reader.ASIDE_FROM_BYTES", 0)
+    monkeypatch.setattr("profkit.ingest.nsys.reader.most_spooled", lambda _: n_free)
+    traces = read_traces(str(export))
+    next(traces)
+    (rows,) = aside.glob("*/rows")
+    assert (rows.stat().st_size > 0) == (n_free > 0)
+    assert len(list(traces)) == 1
+    assert list(aside.iterdir()) == []
+    assert told(export) == before
+
+
+@pytest.mark.parametrize("place", ["missing", "full"])
+def test_ranks_wait_in_memory_where_no_file_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    export = two_ranks(tmp_path / "x.sqlite")
+    before = told(export)
+    monkeypatch.setattr("profkit.ingest.nsys.reader.ASIDE_FROM_BYTES", 0)
+    if place == "missing":
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    else:
+        written: list[object] = []
+
+        def fills_up(part: Packed, file: object) -> None:
+            written.append(file)
+            if len(written) > 1:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            keep(part, file)  # type: ignore[arg-type]
+
+        keep = Packed.put_aside
+        monkeypatch.setattr(Packed, "put_aside", fills_up)
+    assert told(export) == before
+
+
 def test_what_is_unpacked_is_the_holders_to_change() -> None:
     before = columns(50, 0, 1000)
     packed = Packed.of(before)
@@ -87,8 +159,7 @@ def test_usual_rows_take_a_third_of_the_room() -> None:
         "stream": np.full(start.size, 7),
     }
     packed = Packed.of(rows)
-    n_bytes = sum(narrow.stored.nbytes for narrow in packed.narrow.values() if narrow.stored is not None)
-    assert n_bytes * 3 <= sum(column.nbytes for column in rows.values())
+    assert packed.room.nbytes * 3 <= sum(column.nbytes for column in rows.values())
 
 
 def test_a_process_gives_its_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:

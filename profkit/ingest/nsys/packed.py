@@ -6,6 +6,8 @@ value, in the smallest unsigned integers that reach its greatest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from io import SEEK_END, FileIO
 from typing import Any, Final, Self
 
 import msgspec
@@ -19,6 +21,8 @@ _KINDS: Final = ((np.dtype(np.uint8), 2**8), (np.dtype(np.uint16), 2**16), (np.d
 """Unsigned integers, and how many values each has."""
 _START, _END = "start_ns", "end_ns"
 _ALIGNED: Final = 8
+
+Bytes = NDArray[np.uint8]
 
 
 class _Narrow(msgspec.Struct):
@@ -57,6 +61,8 @@ class Packed(msgspec.Struct):
 
     first_ns: int
     narrow: dict[str, _Narrow]
+    room: Bytes
+    """What is stored of all columns."""
 
     @classmethod
     def of(cls, columns: Columns) -> Self:
@@ -66,8 +72,17 @@ class Packed(msgspec.Struct):
         narrow[_START] = _Narrow.of(np.diff(start))
         if _END in columns:
             narrow[_END] = _Narrow.of(columns[_END] - start)
-        _lay_together(list(narrow.values()))
-        return cls(int(start[0]), narrow)
+        return cls(int(start[0]), narrow, _together(narrow.values()))
+
+    def put_aside(self, file: FileIO) -> None:
+        """Keep the rows at the end of a file, which is read when they are asked for; raises OSError without room."""
+        first, room = file.seek(0, SEEK_END), self.room.data
+        while room:
+            room = room[file.write(room) :]
+        if self.room.size:
+            self.room = np.asarray(np.memmap(file, np.uint8, "r", first, self.room.shape))
+            for column, stored in _laid_out(self.narrow.values(), self.room):
+                column.stored = stored
 
     def column(self, name: str) -> NDArray[Any]:
         """A column that is no time."""
@@ -85,13 +100,24 @@ class Packed(msgspec.Struct):
         return wide
 
 
-def _lay_together(columns: list[_Narrow]) -> None:
+def _together(columns: Iterable[_Narrow]) -> Bytes:
     """Store columns in one piece of memory: small pieces that are freed one by one leave holes between others."""
-    kept = [(column, column.stored) for column in columns if column.stored is not None]
-    sizes = [-(-stored.nbytes // _ALIGNED) * _ALIGNED for _, stored in kept]
-    room = np.empty(sum(sizes), np.uint8)
+    columns = list(columns)
+    room = np.zeros(sum(_size(column.stored) for column in columns if column.stored is not None), np.uint8)
+    for column, stored in _laid_out(columns, room):
+        stored[...] = column.stored
+        column.stored = stored
+    return room
+
+
+def _laid_out(columns: Iterable[_Narrow], room: Bytes) -> Iterator[tuple[_Narrow, NDArray[Any]]]:
+    """The columns of which anything is stored, each with its place in a piece of memory."""
     first = 0
-    for (column, stored), size in zip(kept, sizes, strict=True):
-        column.stored = room[first : first + stored.nbytes].view(stored.dtype).reshape(stored.shape)
-        column.stored[...] = stored
-        first += size
+    for column in columns:
+        if (stored := column.stored) is not None:
+            yield column, room[first : first + stored.nbytes].view(stored.dtype).reshape(stored.shape)
+            first += _size(stored)
+
+
+def _size(stored: NDArray[Any]) -> int:
+    return -(-stored.nbytes // _ALIGNED) * _ALIGNED

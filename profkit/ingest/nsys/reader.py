@@ -7,21 +7,24 @@ else processes are numbered by GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from profkit import files
 from profkit.allocator import return_free_memory
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.bytes.bytesource import Progress
+from profkit.ingest.bytes.spool import most_spooled
 from profkit.ingest.nsys.device import busy_processes, give_owner, read_device_rows
 from profkit.ingest.nsys.host import launching_processes, marked_processes, read_host_rows, read_thread_names
 from profkit.ingest.nsys.nvtx import range_kind_of
 from profkit.ingest.nsys.process import NO_DEVICE, Export, raw_trace
-from profkit.ingest.nsys.rows import TABLES, UNNAMED, Rows
+from profkit.ingest.nsys.rows import TABLES, UNNAMED, Process, Rows
 from profkit.ingest.nsys.samples import CHAINS, add_samples, read_samples, texts_of
 from profkit.ingest.nsys.session import pid_of, read_session, text_of
 from profkit.ingest.nsys.sqlite import Database, opened
@@ -37,6 +40,8 @@ MAX_UNNAMED: Final = 0.01
 """Share of kernels without a name from which an export is refused. Chosen: no real export lacks one."""
 _MOST_NAMED: Final = 5
 """Tables named of a database that is no export (chosen)."""
+ASIDE_FROM_BYTES: Final = 16 * 2**20
+"""Rows that take less wait in memory. Chosen: so much is no concern beside the trace that is analysed meanwhile."""
 _ON_CPU: Final = (
     f"{RECAPTURE_CPU} -- COMMAND marks the steps of a PyTorch job; others put each step into an NVTX range (step 1,"
     " step 2, ...)"
@@ -60,10 +65,27 @@ def read_export(path: Path, source: str, *, progress: Progress | None = None) ->
     with opened(path, source, progress) as database:
         export = _read(database, path)
     ranks = _ranks(export)
-    n_events = sum(n for process in export.rows.processes.values() for n in process.counts.values())
-    for key, rank in sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0])):
-        return_free_memory(n_events)
-        yield build_trace(raw_trace(export, key, rank))
+    order = sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0]))
+    processes = export.rows.processes
+    n_events = sum(n for process in processes.values() for n in process.counts.values())
+    with _put_aside([processes[key] for key, _ in order[1:] if key in processes]):
+        for key, rank in order:
+            return_free_memory(n_events)
+            yield build_trace(raw_trace(export, key, rank))
+
+
+@contextmanager
+def _put_aside(processes: Sequence[Process]) -> Iterator[None]:
+    """Keep much that waits for its turn in a file, as far as there is room; memory is for the analysis of the first."""
+    n_bytes = sum(process.n_bytes for process in processes)
+    with ExitStack() as stack:
+        if n_bytes >= ASIDE_FROM_BYTES:
+            with suppress(OSError):  # no temporary folder, or a full one: they wait in memory
+                folder = stack.enter_context(files.temporary_folder("nsys"))
+                file = stack.enter_context((folder / "rows").open("x+b", buffering=0))
+                for process in processes if n_bytes < most_spooled(folder) else ():
+                    process.put_aside(file)
+        yield
 
 
 def _no_export(database: Database, path: Path) -> TraceFormatError:

@@ -6,6 +6,7 @@ schema reference of nsys, checked on exports of 2020 to 2026; what a version doe
 
 from __future__ import annotations
 
+from io import FileIO
 from typing import Any, Final
 
 import msgspec
@@ -69,15 +70,30 @@ class Process(msgspec.Struct):
         self._pack(table)
         return [part.column(name) for part in self._parts.get(table, ())]
 
+    @property
+    def n_bytes(self) -> int:
+        """What the packed rows take; the last ones of a table may not be packed yet."""
+        return sum(part.room.nbytes for parts in self._parts.values() for part in parts)
+
+    def put_aside(self, file: FileIO) -> None:
+        """Keep the rows in a file until they are taken; raises OSError where it has no room for all of them."""
+        self._pack_all()
+        for parts in self._parts.values():
+            for part in parts:
+                part.put_aside(file)
+
     def take(self) -> Tables:
         """All tables in parts, which the process forgets."""
-        for table in list(self._tails):
-            self._pack(table)
+        self._pack_all()
         taken: Tables = {}
         for table in list(self._parts):
             parts = self._parts.pop(table)
             taken[table] = [parts.pop(0).columns() for _ in range(len(parts))]
         return taken
+
+    def _pack_all(self) -> None:
+        for table in list(self._tails):
+            self._pack(table)
 
     def _pack(self, table: str) -> None:
         if tail := self._tails.pop(table, []):
