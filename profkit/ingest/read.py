@@ -49,8 +49,8 @@ def read_traces(
         yield from _read_remote(source, how)
         return
     path = Path(source)
-    for trace in source_of(path, source).read(path, how):
-        yield _with_second(trace) if again else trace
+    traces = source_of(path, source).read(path, how)
+    yield from map(_with_second, traces) if again else traces  # no name here keeps one while the next is made
 
 
 def _read_remote(url: str, how: How) -> Iterator[Trace]:

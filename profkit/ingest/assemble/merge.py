@@ -50,7 +50,8 @@ class Merged:
             thread_of = _mapping([_trimmed_thread(thread) for thread in batch.threads], threads)
             signature_of = _mapping(batch.signatures, signature_codes, NO_ROW)
             n_kernels_before = self.n_kernels
-            for table, columns in batch.tables.items():
+            for table in list(batch.tables):
+                columns = batch.tables.pop(table)  # what is coded anew is not kept twice
                 if table == "kernels":
                     self.n_kernels += columns["start_ns"].size
                 if table == "collectives":

@@ -10,6 +10,7 @@ import numpy as np
 from profkit.ingest.nsys.rows import TABLES, Rows, small, times_of
 from profkit.ingest.nsys.session import process_of
 from profkit.ingest.nsys.sqlite import Database
+from profkit.model.arrays import constant
 
 _GRID: Final = ("gridX", "gridY", "gridZ")
 _BLOCK: Final = ("blockX", "blockY", "blockZ")
@@ -48,8 +49,8 @@ def _kernels(database: Database, table: str) -> Iterator[dict[str, Any]]:
             columns[shape] = np.clip(sizes, 0, _INT32.max).astype(np.int32)
         yield columns | {
             "name": small(chunk[name], database, table, name),
-            "graph_node": chunk["graphNodeId"],
-            "n_bytes": np.full(columns["start_ns"].size, -1, np.int64),
+            "graph_node": node if (node := chunk["graphNodeId"]).any() else constant(0, node.size),
+            "n_bytes": constant(-1, columns["start_ns"].size),
             "table": "kernels",
         }
 
@@ -61,8 +62,8 @@ def _graphs(database: Database, table: str) -> Iterator[dict[str, Any]]:
         n = columns["start_ns"].size
         yield columns | {
             "name": -2 - np.abs(small(chunk["graphId"], database, table, "graphId")),
-            "graph_node": np.zeros(n, np.int64),
-            "n_bytes": np.full(n, -1, np.int64),
+            "graph_node": constant(0, n),
+            "n_bytes": constant(-1, n),
             "table": "kernels",
         }
 
@@ -72,7 +73,7 @@ def _copies(database: Database, table: str) -> Iterator[dict[str, Any]]:
         kinds = [np.clip(chunk[name], 0, 15).astype(np.int32) for name in ("copyKind", "srcKind", "dstKind")]
         yield _work(chunk, database, table, is_copy=True) | {
             "name": kinds[0] * 256 + kinds[1] * 16 + kinds[2],
-            "graph_node": np.zeros(kinds[0].size, np.int64),
+            "graph_node": constant(0, kinds[0].size),
             "n_bytes": chunk["bytes"],
             "table": "copies",
         }
@@ -83,7 +84,7 @@ def _memsets(database: Database, table: str) -> Iterator[dict[str, Any]]:
         kind = np.clip(chunk["memKind"], 0, 15).astype(np.int32)
         yield _work(chunk, database, table, is_copy=True) | {
             "name": -2 - kind,  # not to be taken for a copy's
-            "graph_node": np.zeros(kind.size, np.int64),
+            "graph_node": constant(0, kind.size),
             "n_bytes": chunk["bytes"],
             "table": "copies",
         }
@@ -128,8 +129,8 @@ def busy_processes(rows: Rows) -> dict[int, int]:
     devices: dict[int, int] = {}
     for key, process in rows.processes.items():
         counts: dict[int, int] = {}
-        for part in process.parts("kernels"):
-            for device, count in zip(*np.unique(part["device"], return_counts=True), strict=True):
+        for part in process.column("kernels", "device"):
+            for device, count in zip(*np.unique(part, return_counts=True), strict=True):
                 counts[int(device)] = counts.get(int(device), 0) + int(count)
         if counts:
             devices[key] = max(counts, key=lambda device: counts[device])

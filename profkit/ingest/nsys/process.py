@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.nvtx import CUT_STEP, Labels
-from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Process, Rows
+from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Rows, Tables
 from profkit.ingest.nsys.samples import Samples
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
 from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, traits
@@ -69,13 +69,13 @@ class Export(msgspec.Struct):
 def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
     """The batches and metadata of one process, taking its rows out of the export."""
     process = export.rows.processes.pop(key)
-    n_open = _close(process)
+    read = process.take()
+    n_kernels = sum(part["name"].size for part in read.get("kernels", []))
+    n_open = _close(read)
     codes: dict[str, int] = {}
-    tables = [
-        (table, part) for table, label in _labels(export).items() for part in _named(process, table, label, codes)
-    ]
-    tables += _operators_and_spans(process, export, codes)
-    tables += _samples(process, export, codes)
+    tables = [(table, part) for table, label in _labels(export).items() for part in _named(read, table, label, codes)]
+    tables += _operators_and_spans(read, export, codes)
+    tables += _samples(read, export, codes)
     threads, thread_names = _number_threads([part for _, part in tables if "thread" in part], export)
     strings = list(codes)
     batches = [Batch(tables={table: part}, strings=strings, threads=threads) for table, part in tables]
@@ -90,7 +90,7 @@ def raw_trace(export: Export, key: int, rank: int | None) -> RawTrace:
         batches=batches,
         metadata=_metadata(export, key, rank, devices),
         n_bytes=export.n_bytes,
-        warnings=_warnings(export, key, process, n_open),
+        warnings=_warnings(export, key, process.counts, n_kernels=n_kernels, n_open=n_open),
     )
 
 
@@ -117,14 +117,15 @@ def _memory(kind: int) -> str:
     return _MEMORY_KINDS[kind] if 0 <= kind < len(_MEMORY_KINDS) else "Unknown"
 
 
-def _named(process: Process, table: str, label: Callable[[int], str], codes: dict[str, int]) -> list[Columns]:
+def _named(read: Tables, table: str, label: Callable[[int], str], codes: dict[str, int]) -> list[Columns]:
     """The parts of a table with the codes of labels for names; `label` is called once for each distinct value."""
     seen: dict[int, int] = {}
-    for part in process.parts(table):
+    parts = read.get(table, [])
+    for part in parts:
         part["name"] = _coded(part["name"], lambda value: codes.setdefault(label(value), len(codes)), seen)
         if table in _WITH_EXTERNAL_ID:
             part["external_id"] = constant(_NO_ID, part["name"].size)
-    return process.parts(table)
+    return parts
 
 
 def _coded(values: NDArray[np.int32], code: Callable[[int], int], seen: dict[int, int]) -> NDArray[np.int32]:
@@ -135,23 +136,24 @@ def _coded(values: NDArray[np.int32], code: Callable[[int], int], seen: dict[int
     return np.array([seen[value] for value in distinct.tolist()], np.int32)[np.searchsorted(distinct, values)]
 
 
-def _close(process: Process) -> int:
+def _close(read: Tables) -> int:
     """Close the ranges that were open when the capture ended at the last event of their thread; give their number."""
-    is_open = [part["end_ns"] == NO_END for part in process.parts("ranges")]
+    ranges = read.get("ranges", [])
+    is_open = [part["end_ns"] == NO_END for part in ranges]
     n_open = sum(int(rows.sum()) for rows in is_open)
     if n_open:
-        parts = [*process.parts("ranges"), *process.parts("calls")]
+        parts = [*ranges, *read.get("calls", [])]
         last = np.full(max(int(part["thread"].max()) for part in parts) + 1, np.iinfo(np.int64).min)
         for part in parts:
             np.maximum.at(last, part["thread"], np.maximum(part["start_ns"], part["end_ns"]))
-        for part, rows in zip(process.parts("ranges"), is_open, strict=True):
+        for part, rows in zip(ranges, is_open, strict=True):
             part["end_ns"] = np.where(rows, last[part["thread"]], part["end_ns"])
     return n_open
 
 
-def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:
+def _operators_and_spans(read: Tables, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:
     """The ranges as torch's operators and as annotations, by table."""
-    labels = export.rows.labels
+    labels, ranges = export.rows.labels, read.get("ranges", [])
 
     def label_of(name: int) -> int:
         if name >= 0:
@@ -161,8 +163,8 @@ def _operators_and_spans(process: Process, export: Export, codes: dict[str, int]
     tables: list[tuple[str, Columns]] = []
     of_name: dict[int, int] = {}
     of_label: dict[int, int] = {}
-    coded = [_coded(part.pop("name"), label_of, of_name) for part in process.parts("ranges")]
-    for part, label in _whole_steps(process.parts("ranges"), coded, labels):
+    coded = [_coded(part.pop("name"), label_of, of_name) for part in ranges]
+    for part, label in _whole_steps(ranges, coded, labels):
         is_operator = np.array([one.is_operator for one in labels.all()], np.bool_)[label]
         part["name"] = _coded(label, lambda one: codes.setdefault(labels.all()[one].name, len(codes)), of_label)
         part["kind"] = np.array([one.kind for one in labels.all()], np.int8)[label]
@@ -192,15 +194,15 @@ def _whole_steps(
         yield {name: column[kept] for name, column in part.items()}, label[kept]
 
 
-def _samples(process: Process, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:
+def _samples(read: Tables, export: Export, codes: dict[str, int]) -> list[tuple[str, Columns]]:
     """The CPU samples, their words coded."""
-    words = export.sample_words
-    for part in process.parts("samples"):
+    words, parts = export.sample_words, read.get("samples", [])
+    for part in parts:
         for column in ("name", "module", "caller"):
             part[column] = _coded(
                 part[column], lambda word: codes.setdefault(words[word], len(codes)) if word >= 0 else -1, {}
             )
-    return [("samples", part) for part in process.parts("samples")]
+    return [("samples", part) for part in parts]
 
 
 def _number_threads(parts: list[Columns], export: Export) -> tuple[list[tuple[str, str]], dict[tuple[str, str], str]]:
@@ -249,7 +251,9 @@ def _metadata(export: Export, key: int, rank: int | None, devices: set[int]) -> 
     return metadata | ({"profkit_command": session.command} if session.command else {})
 
 
-def _warnings(export: Export, key: int, process: Process, n_open: int) -> list[TraceWarning]:
+def _warnings(
+    export: Export, key: int, counts: Mapping[str, int], *, n_kernels: int, n_open: int
+) -> list[TraceWarning]:
     found = list(export.session.warnings)
 
     def warn(warning_id: str, message: str, count: int = 1) -> None:
@@ -275,15 +279,14 @@ def _warnings(export: Export, key: int, process: Process, n_open: int) -> list[T
         ends = "rows that end before they start" if n > 1 else "row that ends before it starts"
         warn("dur.negative", f"{n:,} {ends} left out")
     if n := export.n_unnamed.get(key, 0):
-        total = sum(part["name"].size for part in process.parts("kernels"))
         verb = "have" if n > 1 else "has"
-        warn("nsys.names", f"{n:,} of {total:,} kernels {verb} no name in StringIds: treated as compute", n)
+        warn("nsys.names", f"{n:,} of {n_kernels:,} kernels {verb} no name in StringIds: treated as compute", n)
     if n_open:
         warn("nsys.open", f"{n_open:,} NVTX ranges were still open at the end; they end with their thread", n_open)
-    if process.counts.get("graph"):
+    if counts.get("graph"):
         warn(
             "nsys.graphs",
-            f"{process.counts['graph']:,} CUDA graphs were recorded without the kernels inside them"
+            f"{counts['graph']:,} CUDA graphs were recorded without the kernels inside them"
             " (--cuda-graph-trace=node records them)",
         )
     return found

@@ -7,20 +7,24 @@ else processes are numbered by GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from profkit import files
+from profkit.allocator import return_free_memory
 from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.bytes.bytesource import Progress
+from profkit.ingest.bytes.spool import most_spooled
 from profkit.ingest.nsys.device import busy_processes, give_owner, read_device_rows
 from profkit.ingest.nsys.host import launching_processes, marked_processes, read_host_rows, read_thread_names
 from profkit.ingest.nsys.nvtx import range_kind_of
 from profkit.ingest.nsys.process import NO_DEVICE, Export, raw_trace
-from profkit.ingest.nsys.rows import TABLES, UNNAMED, Rows
+from profkit.ingest.nsys.rows import TABLES, UNNAMED, Process, Rows
 from profkit.ingest.nsys.samples import CHAINS, add_samples, read_samples, texts_of
 from profkit.ingest.nsys.session import pid_of, read_session, text_of
 from profkit.ingest.nsys.sqlite import Database, opened
@@ -36,6 +40,8 @@ MAX_UNNAMED: Final = 0.01
 """Share of kernels without a name from which an export is refused. Chosen: no real export lacks one."""
 _MOST_NAMED: Final = 5
 """Tables named of a database that is no export (chosen)."""
+ASIDE_FROM_BYTES: Final = 16 * 2**20
+"""Rows that take less wait in memory. Chosen: so much is no concern beside the trace that is analysed meanwhile."""
 _ON_CPU: Final = (
     f"{RECAPTURE_CPU} -- COMMAND marks the steps of a PyTorch job; others put each step into an NVTX range (step 1,"
     " step 2, ...)"
@@ -59,8 +65,27 @@ def read_export(path: Path, source: str, *, progress: Progress | None = None) ->
     with opened(path, source, progress) as database:
         export = _read(database, path)
     ranks = _ranks(export)
-    for key, rank in sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0])):
-        yield build_trace(raw_trace(export, key, rank))
+    order = sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0]))
+    processes = export.rows.processes
+    n_events = sum(n for process in processes.values() for n in process.counts.values())
+    with _put_aside([processes[key] for key, _ in order[1:] if key in processes]):
+        for key, rank in order:
+            return_free_memory(n_events)
+            yield build_trace(raw_trace(export, key, rank))
+
+
+@contextmanager
+def _put_aside(processes: Sequence[Process]) -> Iterator[None]:
+    """Keep much that waits for its turn in a file, as far as there is room; memory is for the analysis of the first."""
+    n_bytes = sum(process.n_bytes for process in processes)
+    with ExitStack() as stack:
+        if n_bytes >= ASIDE_FROM_BYTES:
+            with suppress(OSError):  # no temporary folder, or a full one: they wait in memory
+                folder = stack.enter_context(files.temporary_folder("nsys"))
+                file = stack.enter_context((folder / "rows").open("x+b", buffering=0))
+                for process in processes if n_bytes < most_spooled(folder) else ():
+                    process.put_aside(file)
+        yield
 
 
 def _no_export(database: Database, path: Path) -> TraceFormatError:
@@ -126,8 +151,8 @@ def _keep_training(export: Export) -> None:
     training = {
         key
         for key, process in rows.processes.items()
-        for part in process.parts("ranges")
-        for name in np.unique(part["name"]).tolist()
+        for names in process.column("ranges", "name")
+        for name in np.unique(names).tolist()
         if (kinds[name] if name >= 0 else range_kind_of(export.text(-2 - name))) is SpanKind.STEP
     }
     if training:
@@ -154,8 +179,8 @@ def _ids(export: Export) -> set[int]:
     ids = set(export.thread_names.values()) | (texts_of(export.samples) if export.samples is not None else set())
     for process in export.rows.processes.values():
         for table in ("kernels", "calls", "waits", "overhead", "ranges"):
-            for part in process.parts(table):
-                names = np.unique(part["name"])
+            for part in process.column(table, "name"):
+                names = np.unique(part)
                 found = -2 - names[names < UNNAMED] if table == "ranges" else names[names >= 0]
                 ids.update(found.tolist())
     return ids
@@ -169,10 +194,10 @@ def _unnamed(export: Export) -> dict[int, int]:
     n_kernels = 0
     unnamed: dict[int, int] = {}
     for key, process in export.rows.processes.items():
-        for part in process.parts("kernels"):
-            names, counts = np.unique(part["name"], return_counts=True)
+        for part in process.column("kernels", "name"):
+            names, counts = np.unique(part, return_counts=True)
             rows = list(zip(names.tolist(), counts.tolist(), strict=True))
-            n_kernels += part["name"].size
+            n_kernels += part.size
             unnamed[key] = unnamed.get(key, 0) + sum(n for name, n in rows if name >= 0 and name not in export.texts)
     n_unnamed = sum(unnamed.values())
     if n_unnamed > MAX_UNNAMED * n_kernels:

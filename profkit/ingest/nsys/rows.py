@@ -6,6 +6,7 @@ schema reference of nsys, checked on exports of 2020 to 2026; what a version doe
 
 from __future__ import annotations
 
+from io import FileIO
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from profkit.errors import TraceFormatError
 from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.nsys.nvtx import Labels
+from profkit.ingest.nsys.packed import Packed
 from profkit.ingest.nsys.session import process_of
 from profkit.ingest.nsys.sqlite import Database
-from profkit.model.arrays import I64, rows_by_value
+from profkit.model.arrays import I64, joined, picked, rows_by_value
 
 NO_END: Final = -1
 NO_NAME: Final = -1
@@ -25,7 +27,7 @@ UNNAMED: Final = -1
 """Of a range without text; ids of StringIds stand as -(id + 2), so that they and label codes share a column."""
 
 PART_ROWS: Final = 2**18
-"""Rows kept together: arrays of a megabyte and more, which the system gets back when they are freed."""
+"""Rows packed together."""
 _LATEST_NS: Final = 2**60  # 36 years; a difference of two such times fits 64 bits
 _INT32: Final = np.iinfo(np.int32)
 
@@ -45,29 +47,58 @@ TABLES: Final = {
 """The tables that are read, with the category their rows are counted under."""
 
 
+Tables = dict[str, list[Columns]]
+"""The tables of a process in parts, which are the holder's to change."""
+
+
 class Process(msgspec.Struct):
     """The columns of one process as parts, by table of a `Trace`; names are codes yet to resolve."""
 
     counts: dict[str, int] = msgspec.field(default_factory=dict)
-    _parts: dict[str, list[Columns]] = msgspec.field(default_factory=dict)
+    _parts: dict[str, list[Packed]] = msgspec.field(default_factory=dict)
     _tails: dict[str, list[Columns]] = msgspec.field(default_factory=dict)
 
     def add(self, table: str, columns: Columns) -> None:
-        """Add rows to a table."""
+        """Add rows to a table; there is one at least."""
         tail = self._tails.setdefault(table, [])
         tail.append(columns)
         if sum(part["start_ns"].size for part in tail) >= PART_ROWS:
             self._pack(table)
 
-    def parts(self, table: str) -> list[Columns]:
-        """The parts of a table; they may be changed, and belong to the process until it is forgotten."""
+    def column(self, table: str, name: str) -> list[NDArray[Any]]:
+        """A column that is no time, in parts."""
         self._pack(table)
-        return self._parts.get(table, [])
+        return [part.column(name) for part in self._parts.get(table, ())]
+
+    @property
+    def n_bytes(self) -> int:
+        """What the packed rows take; the last ones of a table may not be packed yet."""
+        return sum(part.room.nbytes for parts in self._parts.values() for part in parts)
+
+    def put_aside(self, file: FileIO) -> None:
+        """Keep the rows in a file until they are taken; raises OSError where it has no room for all of them."""
+        self._pack_all()
+        for parts in self._parts.values():
+            for part in parts:
+                part.put_aside(file)
+
+    def take(self) -> Tables:
+        """All tables in parts, which the process forgets."""
+        self._pack_all()
+        taken: Tables = {}
+        for table in list(self._parts):
+            parts = self._parts.pop(table)
+            taken[table] = [parts.pop(0).columns() for _ in range(len(parts))]
+        return taken
+
+    def _pack_all(self) -> None:
+        for table in list(self._tails):
+            self._pack(table)
 
     def _pack(self, table: str) -> None:
         if tail := self._tails.pop(table, []):
-            joined = {name: np.concatenate([part[name] for part in tail]) for name in tail[0]}
-            self._parts.setdefault(table, []).append(joined)
+            whole = {name: joined([part[name] for part in tail]) for name in tail[0]}
+            self._parts.setdefault(table, []).append(Packed.of(whole))
 
 
 class Rows(msgspec.Struct):
@@ -90,12 +121,14 @@ class Rows(msgspec.Struct):
         if backward.any():  # never seen in an export; what lasts less than nothing is no row
             backward &= columns["end_ns"] != NO_END
             self.n_reversed += int(backward.sum())
-            owner, columns = owner[~backward], {name: column[~backward] for name, column in columns.items()}
+            owner, columns = owner[~backward], {name: picked(column, ~backward) for name, column in columns.items()}
         keys = process_of(owner)
         for key, rows in rows_by_value(keys):
             process = self.processes.setdefault(int(key), Process())
             process.counts[category] = process.counts.get(category, 0) + rows.size
-            mine = columns if rows.size == keys.size else {name: column[rows] for name, column in columns.items()}
+            mine = (
+                columns if rows.size == keys.size else {name: picked(column, rows) for name, column in columns.items()}
+            )
             process.add(table, mine)
 
     def thread_codes(self, global_tids: I64) -> NDArray[np.int32]:

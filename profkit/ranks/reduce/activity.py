@@ -33,7 +33,11 @@ def threads_of(trace: Trace) -> tuple[int, ...]:
 
 def top_ops(trace: Trace) -> NDArray[Any]:
     """The rows of operators that no other encloses, on the training threads, in order of start."""
-    rows = np.flatnonzero(np.isin(trace.ops.thread, threads_of(trace)))
+    trains = np.isin(trace.ops.thread, threads_of(trace))
+    if trains.all():  # as a rule in a large trace, of which a copy is dear
+        nested = nesting(trace.ops)
+        return np.sort(nested.order[nested.is_top].astype(np.intp))
+    rows = np.flatnonzero(trains)
     nested = nesting(trace.ops.take(rows))
     return np.sort(rows[nested.order[nested.is_top]])
 
@@ -45,18 +49,22 @@ def host_ranges(facts: Facts, tops: NDArray[Any]) -> Spans:
     those are phases of their own.
     """
     trace = facts.trace
-    ops, spans = trace.ops.take(tops), trace.spans
-    ops = ops.take(~is_call(trace, ops.name))
+    ops, spans = trace.ops, trace.spans
+    tops = tops[~is_call(trace, ops.name[tops])]
     own = spans.take(np.isin(spans.thread, threads_of(trace)) & ~np.isin(spans.kind, _NOT_WORK))
-    parts: dict[str, NDArray[Any]] = {
-        "start_ns": np.concatenate((ops.start_ns, own.start_ns)),
-        "end_ns": np.concatenate((ops.end_ns, own.end_ns)),
-        "name": np.concatenate((ops.name, own.name)),
-        "kind": np.concatenate((np.zeros(len(ops), np.int8), own.kind)),
-        "thread": np.concatenate((ops.thread, own.thread)),
-    }
-    order = np.argsort(parts["start_ns"], kind="stable")
-    return Spans(**{name: column[order] for name, column in parts.items()})
+    order = np.argsort(np.concatenate((ops.start_ns[tops], own.start_ns)), kind="stable")
+
+    def joined(of_ops: NDArray[Any], of_own: NDArray[Any]) -> NDArray[Any]:
+        column: NDArray[Any] = np.concatenate((of_ops, of_own))[order]
+        return column
+
+    return Spans(
+        start_ns=joined(ops.start_ns[tops], own.start_ns),
+        end_ns=joined(ops.end_ns[tops], own.end_ns),
+        name=joined(ops.name[tops], own.name),
+        kind=joined(np.zeros(tops.size, np.int8), own.kind),
+        thread=joined(ops.thread[tops], own.thread),
+    )
 
 
 def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
@@ -70,15 +78,17 @@ def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
 
 def most_by_row(row: I64, name: I64, length: I64) -> LeadRanges:
     """The names with most time before each collective (`row`), three of each at most."""
-    keys, inverse = np.unique(np.stack([row, name], axis=1), axis=0, return_inverse=True)
-    total = np.zeros(len(keys), np.int64)
-    np.add.at(total, inverse.reshape(-1), length)
-    order = np.lexsort((-total, keys[:, 0]))
+    n_names = int(name.max(initial=NO_CODE)) + 1 - NO_CODE
+    pairs, place = np.unique(row * n_names + (name - NO_CODE), return_inverse=True)
+    total = np.zeros(pairs.size, np.int64)
+    np.add.at(total, place.reshape(-1), length)
+    row, name = np.divmod(pairs, n_names)
+    order = np.lexsort((-total, row))
     order = order[total[order] >= _MIN_RANGE_NS]
-    at = keys[order, 0]
-    place = np.arange(order.size) - np.searchsorted(at, at)
-    order = order[place < _MAX_LEADS]
-    return LeadRanges(row=keys[order, 0], name=keys[order, 1].astype(np.int32), total_ns=total[order])
+    at = row[order]
+    rank = np.arange(order.size) - np.searchsorted(at, at)
+    order = order[rank < _MAX_LEADS]
+    return LeadRanges(row=row[order], name=(name[order] + NO_CODE).astype(np.int32), total_ns=total[order])
 
 
 def names_of_ranges(ranges: Spans) -> NameRows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from profkit.allocator import return_free_memory
 from profkit.analyzers import quality
 from profkit.errors import ProfkitError, blamed
 from profkit.findings.capture import FEW_STEPS
@@ -47,6 +48,7 @@ def outcomes_of(source: str, options: Options) -> tuple[Outcome, ...]:
 
 def outcome(analysed: Analysed, *, tracks_room: int = 0) -> Outcome:
     """The outcome of a trace that is analysed, with up to `tracks_room` intervals to draw it."""
+    return_free_memory(analysed.facts.trace.meta.n_events)
     said = analysed.rank.rank
     named = rank_in_name(analysed.rank.source.rpartition("/")[2])
     rank = named if said is None and named >= 0 else said

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from profkit.allocator import return_free_memory
 from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals, from_where_alone
 from profkit.model.table import NO_CODE
@@ -51,9 +52,12 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
     sets = _phase_sets(facts)
     tops = top_ops(trace)
     ranges = host_ranges(facts, tops)
+    return_free_memory(trace.meta.n_events)
     lead = longest_before(ranges, rows.issued_ns)
-    quiet = quiet_before(trace, rows.issued_ns, tops)
     by_name, work = names_of_ranges(ranges), names_of_work(facts)
+    del ranges  # of a large trace tens of MB, and the next needs the most room
+    return_free_memory(trace.meta.n_events)
+    quiet = quiet_before(trace, rows.issued_ns, tops)
     issuer = issuers(facts, rows, tops)
     strings, (name, dtype, issuer, of_lead, of_quiet, of_range, of_work) = _used(
         trace.strings, rows.name, rows.dtype, issuer, lead.name, quiet.name, by_name.name, work.name
