@@ -187,7 +187,7 @@ def _device(
     """The facts of a device, by its number; operators of calls and places in the code are given for the busiest."""
     device, op_of_call, code = known
     queue = launch_queue(trace, activity)
-    return_free_memory(trace.meta.n_events)  # what follows needs the most room
+    return_free_memory(trace.meta.n_events)
     idle = idle_causes(trace, activity, host, queue)
     parts = _parts(activity, idle)
     budget = Budget(window_ns=trace.window_duration_ns, **{name: times.total_ns for name, times in parts.items()})
@@ -196,12 +196,15 @@ def _device(
         return DeviceFacts(
             device=device, activity=activity, queue=queue, idle=IdleCauses.none(), unasked=none, budget=budget
         )
+    unasked_times = unasked(trace, activity, parts["comm_exposed"], host)
+    del parts
+    return_free_memory(trace.meta.n_events)  # the replay needs the most room
     return DeviceFacts(
         device=device,
         activity=activity,
         queue=queue,
         idle=idle,
-        unasked=unasked(trace, activity, parts["comm_exposed"], host),
+        unasked=unasked_times,
         budget=budget,
         gains=gains(trace, activity, host, idle, queue),
         places=idle_places(trace, activity, idle, queue, (op_of_call, code)),

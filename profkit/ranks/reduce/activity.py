@@ -101,9 +101,7 @@ def names_of_work(facts: Facts) -> NameRows:
     trace, main = facts.trace, facts.main_device
     if main is not None:
         rows = main.activity.rows[trace.gpu.kind[main.activity.rows] == Kind.COMPUTE]
-        shape = trace.gpu.grid[rows].astype(np.int64).prod(axis=1) * 4096
-        shape += trace.gpu.block[rows].astype(np.int64).prod(axis=1)  # at most 1024 threads
-        return _by_name(trace.gpu.name[rows], shape, trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows])
+        return _by_name(trace.gpu.name[rows], _shapes(trace, rows), trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows])
     low, high = trace.window_ns
     ops = trace.ops
     nested = nesting(ops)
@@ -114,11 +112,30 @@ def names_of_work(facts: Facts) -> NameRows:
     return _by_name(ops.name[rows], np.zeros(rows.size, np.int64), ops.end_ns[rows] - ops.start_ns[rows])
 
 
+def _shapes(trace: Trace, rows: NDArray[Any]) -> I64:
+    """A number for each grid and block."""
+    shape = _volume(trace.gpu.grid, rows)
+    shape *= 4096
+    shape += _volume(trace.gpu.block, rows)  # at most 1024 threads
+    return shape
+
+
+def _volume(sizes: I32, rows: NDArray[Any]) -> I64:
+    """The products of the three sizes of some rows."""
+    volume: I64 = sizes[rows, 0].astype(np.int64)
+    for side in (1, 2):
+        volume *= sizes[rows, side]
+    return volume
+
+
 def _by_name(name: I32, shape: I64, length: I64) -> NameRows:
     if name.size == 0:
         return NameRows.none(name=np.int32)
     order = np.lexsort((length, shape, name))
-    name, shape, length = name[order], shape[order], length[order]
+    name = name[order]  # one after the other: of a large trace each is 10 MB
+    shape = shape[order]
+    length = length[order]
+    del order
     first = np.flatnonzero(np.append(True, (name[1:] != name[:-1]) | (shape[1:] != shape[:-1])))
     count = np.diff(np.append(first, name.size))
     total = np.add.reduceat(length, first)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import SYNC
+from profkit.model import arrays
 from profkit.model.arrays import I64, is_one_of, order_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
@@ -86,16 +87,22 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     def done_ns(self, removed: Intervals) -> int:
         """How long the replayed work of the window takes without these times of the host."""
         events = self.program.events
+        at, left, begin = events.at_ns, events.left_ns, self.begin_ns
         waits = np.flatnonzero(events.lane == WAIT)
-        before = removed.covered_ns(np.array([self.begin_ns]), events.at_ns)
-        through = before.copy()  # a launch takes no time here
-        through[waits] = removed.covered_ns(np.array([self.begin_ns]), events.left_ns[waits])
-        went_on = np.concatenate(([self.begin_ns], events.left_ns[:-1]))
-        spent = events.at_ns - went_on - (before - np.concatenate(([0], through[:-1])))
-        is_gone = np.zeros(events.lane.size, np.bool_)
-        is_gone[waits] = (through - before)[waits] >= (events.left_ns - events.at_ns)[waits]
+        until_begin = int(arrays.coverage(removed.sets, np.array([begin]))[0])
+        gone = arrays.coverage(removed.sets, at)  # worked on in place: of a large trace each column is 10 MB
+        spent = np.empty(at.size, np.int64)
+        spent[0] = at[0] - begin + until_begin
+        np.subtract(at[1:], left[:-1], out=spent[1:])
+        spent -= gone
+        through = arrays.coverage(removed.sets, left[waits])
+        is_gone = np.zeros(at.size, np.bool_)
+        is_gone[waits] = through - gone[waits] >= left[waits] - at[waits]
+        gone[waits] = through  # a launch takes no time here
+        spent[1:] += gone[:-1]
+        del gone
+        last = left[-1:]
         host, *streams = run(self.program, spent, is_gone, tuple(at - self.begin_ns for at in self.before_ns))
-        last = events.left_ns[-1:]
         until = np.maximum(last, self.until_ns)
         host += int((until - last - removed.covered_ns(last, until))[0])
         return round(max(host, *streams) if self.end_ns <= self.until_ns else max(streams))
@@ -153,10 +160,41 @@ def _longest(times: Intervals) -> Intervals:
     return Intervals(times.start_ns[place], times.end_ns[place])
 
 
+class _Launches(msgspec.Struct, frozen=True, kw_only=True):
+    """What a window's work is launched by, in the order of launches."""
+
+    streams: list[Stream]
+    at_ns: I64
+    held: NDArray[np.intp]
+    """The calls that held the host."""
+    begin_ns: int
+    end_ns: int
+    """When the last of the work was done."""
+
+
 def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
     """The replay of one device's window; None where no launch of its operations is known."""
-    gpu, calls = trace.gpu, trace.calls
-    low, high = trace.window_ns
+    calls, (low, high) = trace.calls, trace.window_ns
+    launches = _launches(trace, activity, queue)
+    if launches is None:
+        return None
+    held = launches.held
+    before_ns = tuple(stream.before_ns for stream in launches.streams)
+    made = Replay(
+        program=program_of(_events(trace, launches.streams, held, launches.at_ns, queue)),
+        sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
+        allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
+        begin_ns=launches.begin_ns,
+        before_ns=before_ns,
+        end_ns=max(high, launches.end_ns),
+        until_ns=high,
+        idle_ns=high - low - activity.any.total_ns,
+    )
+    return replace(made, replayed_ns=made.done_ns(Intervals.empty()))
+
+
+def _launches(trace: Trace, activity: Activity, queue: Queue) -> _Launches | None:
+    gpu, calls, low = trace.gpu, trace.calls, trace.window_ns[0]
     is_inside = gpu.start_ns[activity.rows] >= low
     rows, before = activity.rows[is_inside], activity.rows[~is_inside]
     launch = gpu.launch_row[rows]
@@ -172,21 +210,16 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
     driving.sort(kind="stable")  # calls are in order of time
     held = holding(trace, blocking & is_one_of(calls.thread, threads), calls.start_ns[driving], begin)
     key = np.where(linked, issued, np.maximum.accumulate(issued))  # without a launch: behind the one before it
+    del launch, driving, issued  # of a large trace 10 MB each
     order = order_of(key)
     at = np.maximum(key[order], begin)
-    streams = streams_of(trace, rows[order], before, at, linked[order])
-    before_ns = tuple(stream.before_ns for stream in streams)
-    made = Replay(
-        program=program_of(_events(trace, streams, held, at, queue)),
-        sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
-        allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
+    return _Launches(
+        streams=streams_of(trace, rows[order], before, at, linked[order]),
+        at_ns=at,
+        held=held,
         begin_ns=begin,
-        before_ns=before_ns,
-        end_ns=max(high, int(gpu.end_ns[rows].max())),
-        until_ns=high,
-        idle_ns=high - low - activity.any.total_ns,
+        end_ns=int(gpu.end_ns[rows].max()),
     )
-    return replace(made, replayed_ns=made.done_ns(Intervals.empty()))
 
 
 def _driving(calls: RuntimeCalls, launch: I64) -> tuple[int, ...]:
