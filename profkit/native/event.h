@@ -50,12 +50,13 @@ typedef struct {
     span written;
 } value;
 
-enum { MEMBER_PH = 1, MEMBER_CAT = 2, MEMBER_NAME = 4, MEMBER_PID = 8, MEMBER_TID = 16, MEMBER_TS = 32, MEMBER_DUR = 64, MEMBER_ARGS = 128, MEMBER_ID = 256 };
+/* What is read of an event; OTHER_MEMBER stands for any other. */
+enum { OTHER_MEMBER, MEMBER_PH, MEMBER_CAT, MEMBER_NAME, MEMBER_PID, MEMBER_TID, MEMBER_TS, MEMBER_DUR, MEMBER_ARGS, MEMBER_ID };
 enum { MOST_OTHER_MEMBERS = 24, KEY_SLOTS = 256 };
 
 typedef struct {
     span written;
-    unsigned members;      /* MEMBER_..., those that were there */
+    unsigned members;      /* a bit for each MEMBER_... that was there */
     bool has_args;         /* and they are not null */
     uint64_t arguments;    /* a bit for each argument that was there; the others are not set */
     string name, cat, ph;  /* set where the member is there, as ts_ns and dur_ns */
@@ -66,20 +67,23 @@ typedef struct {
     int n_others;
 } event;
 
-/* A key as it stood at its place in the event before, from its first quote to its colon: most events have those of the
-   one before, and to compare is less work than to read. */
-enum { MOST_EXPECTED = 16, MOST_EXPECTED_BYTES = 32, SHAPES = 32 };
+static inline bool has_member(const event *event, unsigned member) { return event->members >> member & 1; }
+
+/* What stood at this place in the event before, from behind the comma or the brace to the value: most events have the
+   keys of the one before, and to compare is less work than to read. */
+enum { MOST_EXPECTED = 16, MOST_EXPECTED_BYTES = 64, SHAPES = 32, PHASES = 8 };
 
 typedef struct {
-    const uint8_t *at;
-    uint32_t n; /* 0: nothing is expected */
-    int what;   /* a MEMBER_..., or an argument */
+    span key;            /* without bytes: nothing is expected */
+    int what;            /* a MEMBER_..., or an argument */
+    uint8_t n_digits[2]; /* of its last number, before and after the point */
+    span text;           /* of a category: its last, with the quotes */
 } expected;
 
 typedef struct {
     uint8_t place[KEY_SLOTS]; /* of an argument + 1, by the hash of its key */
     uint8_t length[N_ARGUMENTS];
-    expected member[MOST_EXPECTED];
+    expected member[1 + PHASES][MOST_EXPECTED]; /* before the phase, and by what it looks like: arrows lie between calls */
     expected argument[SHAPES][MOST_EXPECTED]; /* by what the category looks like */
 } keys;
 
@@ -89,16 +93,13 @@ static void forget_expected(keys *keys) {
     memset(keys->argument, 0, sizeof keys->argument);
 }
 
-static inline bool is_expected(const expected *key, const uint8_t *p, const uint8_t *end) {
-    if (end - p < MOST_EXPECTED_BYTES || key->n == 0) return false;
-    if (key->n < 8) return memcmp(key->at, p, 4) == 0 && memcmp(key->at + key->n - 4, p + key->n - 4, 4) == 0;
-    if (key->n <= 16) return load64(key->at) == load64(p) && load64(key->at + key->n - 8) == load64(p + key->n - 8);
-    return memcmp(key->at, p, key->n) == 0;
+static inline bool stands_at(span text, const uint8_t *p, const uint8_t *end) {
+    return text.n && end - p >= MOST_EXPECTED_BYTES && same_bytes(text.at, p, text.n);
 }
 
-static inline void expect(expected *key, const uint8_t *start, const uint8_t *behind, int what) {
-    ptrdiff_t n = behind - start;
-    *key = (expected){start, n >= 4 && n <= MOST_EXPECTED_BYTES ? (uint32_t)n : 0, what};
+/* What to expect of the next event: nothing where it is too long to compare. */
+static inline span to_expect(const uint8_t *start, const uint8_t *behind) {
+    return (span){start, behind - start <= MOST_EXPECTED_BYTES ? (uint32_t)(behind - start) : 0};
 }
 
 static inline unsigned key_slot(const uint8_t *p, uint32_t n) {
@@ -124,16 +125,20 @@ static inline int argument_of(const keys *keys, span key) {
     return -1;
 }
 
-static inline const uint8_t *read_value(const uint8_t *p, const uint8_t *end, value *found) {
+static inline const uint8_t *read_value(const uint8_t *p, const uint8_t *end, value *found, uint8_t *usual) {
     const uint8_t *start = p;
     number number;
     found->kind = OTHER;
     if (p == end) return NULL;
-    if (*p == '"') {
+    const uint8_t *behind = read_plain(p, end, &found->integer, usual);
+    if (behind) {
+        p = behind;
+        found->kind = INTEGER;
+    } else if (*p == '"') {
         p = read_string(p + 1, end, &found->string);
         found->kind = TEXT;
     } else if (*p == '-' || is_digit(*p)) {
-        p = read_number(p, end, &number);
+        p = read_number(p, end, &number, usual);
         if (p && integer_of(&number, &found->integer)) {
             found->kind = INTEGER;
         } else if (p && (number.has_exponent || !number.n_decimals)) {
@@ -150,9 +155,11 @@ static inline const uint8_t *read_value(const uint8_t *p, const uint8_t *end, va
     return p;
 }
 
-static inline const uint8_t *read_time(const uint8_t *p, const uint8_t *end, int64_t *found) {
+static inline const uint8_t *read_time(const uint8_t *p, const uint8_t *end, int64_t *found, uint8_t *usual) {
     number number;
-    return (p = read_number(p, end, &number)) && nanoseconds_of(&number, found) ? p : NULL;
+    const uint8_t *behind = read_plain_time(p, end, found, usual);
+    if (behind) return behind;
+    return (p = read_number(p, end, &number, usual)) && nanoseconds_of(&number, found) ? p : NULL;
 }
 
 static const uint8_t *refused(reason why, reason *told) {
@@ -160,13 +167,14 @@ static const uint8_t *refused(reason why, reason *told) {
     return NULL;
 }
 
-/* From a key's first quote to behind its colon. */
+/* From before a key to its value. */
 static inline const uint8_t *read_key(const uint8_t *p, const uint8_t *end, string *key, reason *why) {
+    p = after_space(p, end);
     if (p == end || *p != '"' || !(p = read_string(p + 1, end, key))) return refused(MALFORMED, why);
     if (key->has_escapes) return refused(ODD_KEY, why);
     p = after_space(p, end);
     if (p == end || *p != ':') return refused(MALFORMED, why);
-    return p + 1;
+    return after_space(p + 1, end);
 }
 
 /* Behind a member, at the next key or behind the object's end; `is_over` tells which. */
@@ -177,40 +185,43 @@ static inline const uint8_t *after_member(const uint8_t *p, const uint8_t *end, 
     return p + 1;
 }
 
-/* The argument of the key at p, -1 for one that is not read; p is left behind the colon. */
+/* The argument of the key at p, -1 for one that is not read; p is left at its value. */
 static inline bool next_argument(const uint8_t **p, const uint8_t *end, const keys *keys, expected *next, int *i, reason *why) {
     string key;
     const uint8_t *start = *p;
-    if (next && is_expected(next, start, end)) {
-        *p += next->n;
+    if (stands_at(next->key, start, end)) {
+        *p = after_space(start + next->key.n, end);
         *i = next->what;
         return true;
     }
     if (!(*p = read_key(start, end, &key, why))) return false;
     *i = argument_of(keys, key.text);
-    if (next) expect(next, start, *p, *i);
+    *next = (expected){.key = to_expect(start, *p), .what = *i};
     return true;
 }
 
 static const uint8_t *read_arguments(const uint8_t *p, const uint8_t *end, keys *keys, event *event, reason *why) {
     bool is_over;
     int i, place = 0;
-    span cat = event->members & MEMBER_CAT ? event->cat.text : (span){NULL, 0};
-    expected *next = keys->argument[cat.n ? (cat.n + *cat.at) % SHAPES : 0];
-    p = after_space(p + 1, end);
-    if (p < end && *p == '}') return p + 1;
+    span cat = has_member(event, MEMBER_CAT) ? event->cat.text : (span){NULL, 0};
+    expected *shape = keys->argument[cat.n ? (cat.n + *cat.at) % SHAPES : 0], other;
+    const uint8_t *first = after_space(p + 1, end);
+    if (first < end && *first == '}') return first + 1;
+    p++;
     do {
-        p = after_space(p, end);
-        if (!next_argument(&p, end, keys, place < MOST_EXPECTED ? next + place : NULL, &i, why)) return NULL;
-        place++;
-        p = after_space(p, end);
+        expected *next = &shape[place++];
+        if (place > MOST_EXPECTED) {
+            other = (expected){.what = 0};
+            next = &other;
+        }
+        if (!next_argument(&p, end, keys, next, &i, why)) return NULL;
         if (i < 0) {
-            p = after_value(p, end, false);
+            p = after_unread(p, end, next->n_digits);
         } else if (event->arguments >> i & 1) {
             return refused(REPEATED_KEY, why);
         } else {
             event->arguments |= UINT64_C(1) << i;
-            p = read_value(p, end, &event->argument[i]);
+            p = read_value(p, end, &event->argument[i], next->n_digits);
         }
         if (!p) return refused(ODD_ARGUMENT, why);
         if (!(p = after_member(p, end, &is_over, why))) return NULL;
@@ -224,21 +235,21 @@ static inline unsigned member_of(span key) {
     case 2:
         if (p[0] == 'p' && p[1] == 'h') return MEMBER_PH;
         if (p[0] == 't' && p[1] == 's') return MEMBER_TS;
-        return p[0] == 'i' && p[1] == 'd' ? MEMBER_ID : 0;
+        return p[0] == 'i' && p[1] == 'd' ? MEMBER_ID : OTHER_MEMBER;
     case 3:
         if (memcmp(p, "cat", 3) == 0) return MEMBER_CAT;
         if (memcmp(p, "pid", 3) == 0) return MEMBER_PID;
         if (memcmp(p, "tid", 3) == 0) return MEMBER_TID;
-        return memcmp(p, "dur", 3) == 0 ? MEMBER_DUR : 0;
+        return memcmp(p, "dur", 3) == 0 ? MEMBER_DUR : OTHER_MEMBER;
     case 4:
-        return memcmp(p, "name", 4) == 0 ? MEMBER_NAME : memcmp(p, "args", 4) == 0 ? MEMBER_ARGS : 0;
+        return memcmp(p, "name", 4) == 0 ? MEMBER_NAME : memcmp(p, "args", 4) == 0 ? MEMBER_ARGS : OTHER_MEMBER;
     default:
-        return 0;
+        return OTHER_MEMBER;
     }
 }
 
-static const uint8_t *read_id(const uint8_t *p, const uint8_t *end, value *found) {
-    p = read_value(p, end, found);
+static const uint8_t *read_id(const uint8_t *p, const uint8_t *end, value *found, uint8_t *usual) {
+    p = read_value(p, end, found, usual);
     return p && found->kind != OTHER ? p : NULL;
 }
 
@@ -255,54 +266,82 @@ static bool noted(event *event, span key) {
     return true;
 }
 
+/* The category: mostly that of the event before. */
+static const uint8_t *read_category(const uint8_t *p, const uint8_t *end, string *found, expected *next) {
+    if (stands_at(next->text, p, end)) {
+        *found = (string){{next->text.at + 1, next->text.n - 2}, false};
+        return p + next->text.n;
+    }
+    const uint8_t *start = p;
+    p = read_text(p, end, found);
+    if (p && !found->has_escapes) next->text = to_expect(start, p);
+    return p;
+}
+
+/* The phase: mostly one letter. */
+static const uint8_t *read_phase(const uint8_t *p, const uint8_t *end, string *found) {
+    if (end - p < 3 || p[0] != '"' || p[2] != '"' || p[1] < 0x20 || p[1] == '"' || p[1] == '\\') return read_text(p, end, found);
+    *found = (string){{p + 1, 1}, false};
+    return p + 3;
+}
+
+/* What to expect behind a phase. */
+static inline expected *shape_of(keys *keys, span ph) {
+    return keys->member[1 + (ph.n ? *ph.at % PHASES : 0)];
+}
+
 /* Read an event from its brace to behind its last; NULL, with the reason, for one that Python must look at.
    `unique_keys`: also no member that profkit does not read may stand there twice. */
 static const uint8_t *read_event(const uint8_t *p, const uint8_t *end, keys *keys, bool unique_keys, event *event, reason *why) {
     bool is_over = false;
     int place = 0;
-    const uint8_t *start = p;
+    expected *shape = keys->member[0], other;
+    const uint8_t *start = p++;
     event->members = 0;
     event->has_args = false;
     event->arguments = 0;
     event->n_others = 0;
     event->pid.kind = event->tid.kind = event->id.kind = ABSENT;
-    p = after_space(p + 1, end);
-    if (p < end && *p == '}') {
+    const uint8_t *first = after_space(p, end);
+    if (first < end && *first == '}') {
         is_over = true;
-        p++;
+        p = first + 1;
     }
     while (!is_over) {
         unsigned member;
-        span key;
-        expected *next = place < MOST_EXPECTED ? &keys->member[place++] : NULL;
-        p = after_space(p, end);
-        if (next && is_expected(next, p, end)) {
-            member = (unsigned)next->what;
-            key = (span){p, next->n};
-            p += next->n;
-        } else {
-            string text;
-            const uint8_t *first = p;
-            if (!(p = read_key(p, end, &text, why))) return NULL;
-            key = text.text;
-            member = member_of(key);
-            if (next && member) expect(next, first, p, (int)member);
+        string key = {{NULL, 0}, false};
+        expected *next = &shape[place++];
+        if (place > MOST_EXPECTED) {
+            other = (expected){.what = 0};
+            next = &other;
         }
-        p = after_space(p, end);
-        if (event->members & member) return refused(REPEATED_KEY, why);
-        event->members |= member;
+        if (stands_at(next->key, p, end)) {
+            member = (unsigned)next->what;
+            p = after_space(p + next->key.n, end);
+        } else {
+            first = p;
+            if (!(p = read_key(p, end, &key, why))) return NULL;
+            member = member_of(key.text);
+            *next = (expected){.key = to_expect(first, p), .what = (int)member};
+            if (!member && unique_keys) next->key.n = 0; /* its text is needed each time */
+        }
+        if (member && has_member(event, member)) return refused(REPEATED_KEY, why);
+        event->members |= 1u << member;
         reason wrong = ODD_MEMBER;
         switch (member) {
-        case MEMBER_PH: p = read_text(p, end, &event->ph); break;
-        case MEMBER_CAT: p = read_text(p, end, &event->cat); break;
+        case MEMBER_PH:
+            p = read_phase(p, end, &event->ph);
+            if (p) shape = shape_of(keys, event->ph.text);
+            break;
+        case MEMBER_CAT: p = read_category(p, end, &event->cat, next); break;
         case MEMBER_NAME: p = read_text(p, end, &event->name); break;
-        case MEMBER_PID: p = read_id(p, end, &event->pid); break;
-        case MEMBER_TID: p = read_id(p, end, &event->tid); break;
-        case MEMBER_ID: p = read_id(p, end, &event->id); break;
+        case MEMBER_PID: p = read_id(p, end, &event->pid, next->n_digits); break;
+        case MEMBER_TID: p = read_id(p, end, &event->tid, next->n_digits); break;
+        case MEMBER_ID: p = read_id(p, end, &event->id, next->n_digits); break;
         case MEMBER_TS:
         case MEMBER_DUR:
             wrong = ODD_TIME;
-            p = read_time(p, end, member == MEMBER_TS ? &event->ts_ns : &event->dur_ns);
+            p = read_time(p, end, member == MEMBER_TS ? &event->ts_ns : &event->dur_ns, next->n_digits);
             break;
         case MEMBER_ARGS:
             if (p < end && *p == '{') {
@@ -313,8 +352,8 @@ static const uint8_t *read_event(const uint8_t *p, const uint8_t *end, keys *key
             }
             break;
         default:
-            if (unique_keys && !noted(event, key)) return refused(REPEATED_KEY, why);
-            p = after_value(p, end, false);
+            if (unique_keys && !noted(event, key.text)) return refused(REPEATED_KEY, why);
+            p = after_unread(p, end, next->n_digits);
         }
         if (!p) return refused(wrong, why);
         if (!(p = after_member(p, end, &is_over, why))) return NULL;

@@ -60,23 +60,33 @@ static void arena_clear(arena *arena, bool keep_one) {
     if (arena->last) arena->last->used = 0;
 }
 
-static uint64_t load64(const uint8_t *p) {
+static inline uint64_t load64(const uint8_t *p) {
     uint64_t word;
     memcpy(&word, p, 8);
     return word;
 }
 
-static uint64_t mixed(uint64_t hash, uint64_t word) {
+static inline uint32_t load32(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return word;
+}
+
+static inline uint64_t mixed(uint64_t hash, uint64_t word) {
     hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
     return hash ^ (hash >> 29);
 }
 
-static uint64_t hash_of(const uint8_t *p, size_t n, uint64_t hash) {
+static inline uint64_t hash_of(const uint8_t *p, size_t n, uint64_t hash) {
     hash = mixed(hash, n);
-    for (; n >= 8; p += 8, n -= 8) hash = mixed(hash, load64(p));
-    uint64_t rest = 0;
-    for (size_t i = 0; i < n; i++) rest |= (uint64_t)p[i] << (8 * i);
-    hash = mixed(hash, rest);
+    if (n >= 8) { /* the last eight bytes may be some of those before */
+        for (size_t i = 0; i + 8 < n; i += 8) hash = mixed(hash, load64(p + i));
+        hash = mixed(hash, load64(p + n - 8));
+    } else if (n >= 4) {
+        hash = mixed(hash, load32(p) | (uint64_t)load32(p + n - 4) << 32);
+    } else if (n) {
+        hash = mixed(hash, p[0] | (uint64_t)p[n / 2] << 8 | (uint64_t)p[n - 1] << 16);
+    }
     /* Slots are taken by the lowest bits, and a product's know nothing of the last bytes of a word ("node 17"). */
     hash = (hash ^ (hash >> 33)) * UINT64_C(0xFF51AFD7ED558CCD);
     return hash ^ (hash >> 33);
@@ -88,9 +98,21 @@ typedef struct {
     uint32_t n;
 } span;
 
-static bool same(span one, span other) {
-    return one.n == other.n && (one.n == 0 || memcmp(one.at, other.at, one.n) == 0);
+/* Whether two texts of n bytes are the same: most are short, and no call is worth their while. */
+static inline bool same_bytes(const uint8_t *one, const uint8_t *other, uint32_t n) {
+    if (n < 4) {
+        for (uint32_t i = 0; i < n; i++)
+            if (one[i] != other[i]) return false;
+        return true;
+    }
+    if (n < 8) return load32(one) == load32(other) && load32(one + n - 4) == load32(other + n - 4);
+    if (n <= 16) return load64(one) == load64(other) && load64(one + n - 8) == load64(other + n - 8);
+    if (n > 32) return memcmp(one, other, n) == 0;
+    return load64(one) == load64(other) && load64(one + 8) == load64(other + 8) &&
+           load64(one + n - 16) == load64(other + n - 16) && load64(one + n - 8) == load64(other + n - 8);
 }
+
+static inline bool same(span one, span other) { return one.n == other.n && same_bytes(one.at, other.at, one.n); }
 
 /* What is coded in order of first sight: texts of up to four parts (a name has one). `code` is given at the end of the
    batch, in the order of tables, which is not that of the file. */
@@ -147,12 +169,11 @@ static int64_t table_find(const table *table, const span part[], int n_parts, ui
     return -1;
 }
 
-/* The place of a text, which is entered at its first sight; -1 without memory or with too many of one hash. */
-static int64_t table_place(table *table, const span part[], int n_parts, bool *is_new) {
+/* The place of a text with a hash, which is entered at its first sight; -1 without memory or with too many of one hash. */
+static int64_t table_placed(table *table, const span part[], int n_parts, uint64_t hash, bool *is_new) {
     if ((table->n + 1) * 2 > table->n_slots && !table_rehashed(table, table->n_slots ? table->n_slots * 2 : FIRST_SLOTS))
         return -1;
     size_t slot = 0;
-    uint64_t hash = table_hash(table, part, n_parts);
     int64_t place = table_find(table, part, n_parts, hash, &slot);
     *is_new = place == -1;
     if (place != -1) return place < 0 ? -1 : place;
@@ -164,6 +185,19 @@ static int64_t table_place(table *table, const span part[], int n_parts, bool *i
     fresh->code = -1;
     table->slots[slot] = (uint32_t)++table->n;
     return (int64_t)table->n - 1;
+}
+
+static int64_t table_place(table *table, const span part[], int n_parts, bool *is_new) {
+    return table_placed(table, part, n_parts, table_hash(table, part, n_parts), is_new);
+}
+
+/* The same for a text of one part: most stand in the first slot that their hash gives. */
+static inline int64_t table_place_text(table *table, span text, bool *is_new) {
+    uint64_t hash = hash_of(text.at, text.n, table->seed);
+    uint32_t place = table->n_slots ? table->slots[hash & (table->n_slots - 1)] : 0;
+    *is_new = false;
+    if (place && table->entries[place - 1].hash == hash && same(table->entries[place - 1].part[0], text)) return place - 1;
+    return table_placed(table, &text, 1, hash, is_new);
 }
 
 /* The entry of a text, NULL for one that is not there. */

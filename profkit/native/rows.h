@@ -103,6 +103,7 @@ typedef struct {
     group groups[MOST_GROUPS];
     int n_groups;
     category category[MOST_GROUPS];
+    uint16_t usual_category[SHAPES]; /* place + 1 of the last that looked like it */
     int64_t n_events;
     bool has_stacks, has_signatures;
     int64_t last_thread;
@@ -190,6 +191,7 @@ static bool dimensions(const event *event, int i, int32_t sizes[3]) {
     if (!has_argument(event, i) || event->argument[i].kind == NULL_VALUE) return true;
     const value *given = &event->argument[i];
     int32_t found[3];
+    uint8_t usual[2] = {0, 0};
     int n = 0;
     if (given->kind == TEXT) {
         span text = given->string.text;
@@ -198,11 +200,12 @@ static bool dimensions(const event *event, int i, int32_t sizes[3]) {
             while (at < text.n && !is_digit(text.at[at])) {
                 if (text.at[at++] >= 0x80) return false;
             }
+            uint64_t value;
             uint32_t first = at;
-            while (at < text.n && is_digit(text.at[at])) at++;
+            at = (uint32_t)(read_digits(text.at + first, text.at + text.n, &value, usual) - text.at);
             if (at == first) break;
             if (at - first > MOST_INTEGER_DIGITS) return false;
-            if (n < 3) found[n] = size_of(value_of(text.at + first, at - first));
+            if (n < 3) found[n] = size_of((int64_t)value);
         }
     } else {
         const uint8_t *p = given->written.at, *end = p + given->written.n;
@@ -211,7 +214,7 @@ static bool dimensions(const event *event, int i, int32_t sizes[3]) {
         while (*p != ']') {
             number number;
             int64_t size;
-            p = read_number(p, end, &number);
+            p = read_number(p, end, &number, usual);
             if (!p || !integer_of(&number, &size)) return false;
             if (n < 3) found[n] = size_of(size);
             n++;
@@ -223,6 +226,9 @@ static bool dimensions(const event *event, int i, int32_t sizes[3]) {
     return true;
 }
 
+static const uint64_t SIGNATURE_ARGUMENTS =
+    UINT64_C(1) << INPUT_DIMS | UINT64_C(1) << INPUT_TYPES | UINT64_C(1) << INPUT_STRIDES | UINT64_C(1) << CONCRETE_INPUTS;
+
 static span told_argument(const event *event, int i) { return has_argument(event, i) ? event->argument[i].written : (span){NULL, 0}; }
 
 /* Note what was recorded of an operator's arguments, for those that work. */
@@ -231,9 +237,9 @@ static bool read_signature(scanner *s, const event *event, row *row, uint32_t na
     s->has_stacks |= has_argument(event, CALL_STACK);
     s->has_signatures |= has_argument(event, INPUT_DIMS);
     if (name_flags & NAME_WITHOUT_WORK) return true;
+    if (!(event->arguments & SIGNATURE_ARGUMENTS)) return true;
     span part[MOST_PARTS] = {told_argument(event, INPUT_DIMS), told_argument(event, INPUT_TYPES),
                              told_argument(event, INPUT_STRIDES), told_argument(event, CONCRETE_INPUTS)};
-    if (!part[0].n && !part[1].n && !part[2].n && !part[3].n) return true;
     int64_t place = table_place(&s->signatures, part, MOST_PARTS, &is_new);
     row->signature = (int32_t)place;
     return place >= 0;
@@ -286,8 +292,8 @@ static int64_t thread_of(scanner *s, const event *event) {
 static int64_t name_of(scanner *s, const event *event, uint32_t *flags) {
     span text = {NULL, 0};
     bool is_new;
-    if (event->members & MEMBER_NAME && !unescaped(event->name, &s->arena, &text)) return -1;
-    int64_t place = table_place(&s->names, &text, 1, &is_new);
+    if (has_member(event, MEMBER_NAME) && !unescaped(event->name, &s->arena, &text)) return -1;
+    int64_t place = table_place_text(&s->names, text, &is_new);
     if (place < 0) return -1;
     if (is_new) {
         const entry *known = table_entry(&s->usual_names, text);
@@ -299,7 +305,7 @@ static int64_t name_of(scanner *s, const event *event, uint32_t *flags) {
 
 static bool is_named(scanner *s, const event *event, const char *name) {
     span text = {NULL, 0}, wanted = {(const uint8_t *)name, (uint32_t)strlen(name)};
-    return event->members & MEMBER_NAME && unescaped(event->name, &s->arena, &text) && same(text, wanted);
+    return has_member(event, MEMBER_NAME) && unescaped(event->name, &s->arena, &text) && same(text, wanted);
 }
 
 static bool noted_as_rare(scanner *s, const event *event, int kind, int64_t row) {
@@ -313,13 +319,16 @@ static int category_of(scanner *s, const event *event, reason *why) {
     span text = {NULL, 0};
     bool is_new;
     *why = ODD_MEMBER;
-    if (event->members & MEMBER_CAT) {
+    if (has_member(event, MEMBER_CAT)) {
         text = event->cat.text;
         if (event->cat.has_escapes || text.n == 0) return -1;
     }
+    uint16_t *usual = &s->usual_category[text.n ? (text.n + text.at[0] + text.at[text.n - 1]) % SHAPES : 0];
+    if (*usual && same(s->categories.entries[*usual - 1].part[0], text)) return *usual - 1;
     int64_t place = table_place(&s->categories, &text, 1, &is_new);
     *why = TOO_MANY;
     if (place < 0 || place >= MOST_GROUPS) return -1;
+    *usual = (uint16_t)(place + 1);
     if (is_new) {
         const entry *known = table_entry(&s->usual_categories, text);
         category *fresh = &s->category[place];
@@ -344,7 +353,7 @@ static group *group_of(scanner *s, const event *event, reason *why) {
     category *category = &s->category[place];
     *why = ODD_MEMBER;
     span ph = event->ph.text;
-    if (!(event->members & MEMBER_PH) || event->ph.has_escapes || ph.n == 0) return NULL;
+    if (!(has_member(event, MEMBER_PH)) || event->ph.has_escapes || ph.n == 0) return NULL;
     if (category->flags & CATEGORY_ARROWS) ph = (span){(const uint8_t *)"s", 1};
     if (category->last_group >= 0 && same(s->groups[category->last_group].ph, ph)) return &s->groups[category->last_group];
     int i = 0;
@@ -368,11 +377,11 @@ static int rare_kind(const event *event, const category *category, int table, ui
 /* Times, name and thread of a row, as far as its table has them. */
 static bool read_range(scanner *s, const event *event, row *row, uint32_t *name_flags, reason *why) {
     *why = ODD_TIME;
-    row->start_ns = row->end_ns = event->members & MEMBER_TS ? event->ts_ns : 0;
+    row->start_ns = row->end_ns = has_member(event, MEMBER_TS) ? event->ts_ns : 0;
     if (row->start_ns > LATEST_NS || row->start_ns < -LATEST_NS) return false;
     *why = TOO_MANY;
     if (is_on_host(row->table) || is_on_device(row->table)) {
-        int64_t duration = event->members & MEMBER_DUR ? event->dur_ns : 0;
+        int64_t duration = has_member(event, MEMBER_DUR) ? event->dur_ns : 0;
         int64_t name = name_of(s, event, name_flags);
         if (name < 0) return false;
         row->name = (int32_t)name;

@@ -68,6 +68,7 @@ static void cleared(scanner *s) {
     s->n_events = 0;
     s->has_stacks = s->has_signatures = false;
     s->last_thread = -1;
+    memset(s->usual_category, 0, sizeof s->usual_category);
     forget_expected(&s->keys);
 }
 

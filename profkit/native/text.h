@@ -9,9 +9,20 @@
 #define PROFKIT_SSE2 1
 #endif
 
+/* A number of which the compiler may assume nothing, not that it is another one of the same value, and a branch that it
+   may not make without a jump: what is jumped over, the processor does not wait for. */
+#define NOT_KNOWN(number) __asm__ volatile("" : "+r"(number))
+#define JUMPED __asm__ volatile("")
+
 enum { MOST_DEPTH = 64, MOST_INTEGER_DIGITS = 18, MOST_TIME_DIGITS = 16, MOST_NUMBER_BYTES = 64 };
 
 static inline const uint8_t *after_space(const uint8_t *p, const uint8_t *end) {
+    if (p < end && *p > ' ') return p;
+    if (p < end && *p == '\n') {
+        JUMPED;
+        p++;
+    }
+    while (end - p >= 4 && load32(p) == UINT32_C(0x20202020)) p += 4; /* indents */
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) p++;
     return p;
 }
@@ -22,6 +33,13 @@ static inline bool is_digit(uint8_t byte) { return (uint8_t)(byte - '0') < 10; }
 static bool is_utf8(const uint8_t *p, const uint8_t *end) {
     while (p < end) {
 #ifdef PROFKIT_SSE2
+        while (end - p >= 64) {
+            const __m128i *four = (const __m128i *)p;
+            __m128i first = _mm_or_si128(_mm_loadu_si128(four), _mm_loadu_si128(four + 1));
+            __m128i last = _mm_or_si128(_mm_loadu_si128(four + 2), _mm_loadu_si128(four + 3));
+            if (_mm_movemask_epi8(_mm_or_si128(first, last))) break;
+            p += 64;
+        }
         while (end - p >= 16 && !_mm_movemask_epi8(_mm_loadu_si128((const __m128i *)p))) p += 16;
         if (p == end) break;
 #endif
@@ -138,27 +156,74 @@ static bool unescaped(string written, arena *arena, span *found) {
     return true;
 }
 
-/* A number as written: its digits before and after the point. */
+/* Eight bytes of text: how many digits they begin with. A sum or a difference of a byte that is no digit may change the
+   bytes above it, never those below. */
+static inline unsigned n_digits_of(uint64_t bytes) {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t odd = ((bytes + ones * 0x46) | (bytes - ones * 0x30)) & (ones * 0x80);
+    return odd ? (unsigned)__builtin_ctzll(odd) / 8 : 8;
+}
+
+/* The value of the first n digits of eight bytes, n from 1: pairs of them, then pairs of pairs. */
+static inline uint64_t value_of_bytes(uint64_t bytes, unsigned n) {
+    bytes = (bytes & UINT64_C(0x0F0F0F0F0F0F0F0F)) << (64 - 8 * n);
+    bytes = (bytes * (10 * 256 + 1) >> 8) & UINT64_C(0x00FF00FF00FF00FF);
+    bytes = (bytes * (100 * 65536 + 1) >> 16) & UINT64_C(0x0000FFFF0000FFFF);
+    return bytes * (UINT64_C(10000) << 32 | 1) >> 32;
+}
+
+static const uint64_t POWERS[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+
+/* Behind the digits at p, with their value, which is of use up to 18 of them. `usual` is how many there were last time:
+   as long as that holds, the processor goes on from where they end before it has counted them. */
+static inline const uint8_t *read_digits(const uint8_t *p, const uint8_t *end, uint64_t *value, uint8_t *usual) {
+    *value = 0;
+    if (end - p >= 24) {
+        uint64_t bytes = load64(p);
+        unsigned n = n_digits_of(bytes), more = 0;
+        if (n == 0) return p;
+        *value = value_of_bytes(bytes, n);
+        if (n == 8) {
+            bytes = load64(p + 8);
+            more = n_digits_of(bytes);
+            if (more) *value = *value * POWERS[more] + value_of_bytes(bytes, more);
+        }
+        unsigned expected = *usual, step = expected;
+        NOT_KNOWN(step);
+        if (n + more != expected) {
+            step = n + more;
+            *usual = (uint8_t)step;
+            NOT_KNOWN(step);
+        }
+        p += step;
+        if (more < 8) return p;
+    }
+    for (; p < end && is_digit(*p); p++) *value = *value * 10 + (*p - '0');
+    return p;
+}
+
+/* A number as written: its digits before and after the point, and their values where they are not too many. */
 typedef struct {
-    const uint8_t *whole, *decimals;
+    const uint8_t *decimals;
+    uint64_t whole_value, decimals_value;
     uint32_t n_whole, n_decimals;
     bool is_negative, has_exponent;
 } number;
 
-static inline const uint8_t *read_number(const uint8_t *p, const uint8_t *end, number *found) {
+static inline const uint8_t *read_number(const uint8_t *p, const uint8_t *end, number *found, uint8_t *usual) {
     const uint8_t *start = p;
     found->n_decimals = 0;
     found->has_exponent = false;
     found->is_negative = p < end && *p == '-';
     p += found->is_negative;
-    found->whole = p;
-    while (p < end && is_digit(*p)) p++;
-    ptrdiff_t n_whole = p - found->whole;
-    if (n_whole == 0 || (n_whole > 1 && *found->whole == '0')) return NULL;
+    const uint8_t *whole = p;
+    p = read_digits(p, end, &found->whole_value, usual);
+    ptrdiff_t n_whole = p - whole;
+    if (n_whole == 0 || (n_whole > 1 && *whole == '0')) return NULL;
     found->n_whole = (uint32_t)n_whole;
     if (p < end && *p == '.') {
         found->decimals = ++p;
-        while (p < end && is_digit(*p)) p++;
+        p = read_digits(p, end, &found->decimals_value, usual + 1);
         if (p == found->decimals) return NULL;
         found->n_decimals = (uint32_t)(p - found->decimals);
     }
@@ -172,16 +237,10 @@ static inline const uint8_t *read_number(const uint8_t *p, const uint8_t *end, n
     return p - start > MOST_NUMBER_BYTES ? NULL : p;
 }
 
-static inline int64_t value_of(const uint8_t *digits, uint32_t n) {
-    int64_t value = 0;
-    for (uint32_t i = 0; i < n; i++) value = value * 10 + (digits[i] - '0');
-    return value;
-}
-
 /* A whole number as int64; false for one with a point, an exponent, more than 18 digits, and for -0. */
 static inline bool integer_of(const number *number, int64_t *found) {
     if (number->n_decimals || number->has_exponent || number->n_whole > MOST_INTEGER_DIGITS) return false;
-    int64_t value = value_of(number->whole, number->n_whole);
+    int64_t value = (int64_t)number->whole_value;
     *found = number->is_negative ? -value : value;
     return value != 0 || !number->is_negative;
 }
@@ -189,17 +248,57 @@ static inline bool integer_of(const number *number, int64_t *found) {
 /* Decimal microseconds as whole nanoseconds, further decimals rounded half to even, as `decimals.us_to_ns` does. */
 static inline bool nanoseconds_of(const number *number, int64_t *found) {
     if (number->has_exponent || number->n_whole > MOST_TIME_DIGITS) return false;
-    int64_t value = value_of(number->whole, number->n_whole);
+    int64_t value = (int64_t)number->whole_value;
     if (value > INT64_MAX / 1000 - 1) return false;
-    for (uint32_t i = 0; i < 3; i++) value = value * 10 + (i < number->n_decimals ? number->decimals[i] - '0' : 0);
+    value *= 1000;
     if (number->n_decimals > 3) {
         const uint8_t *rest = number->decimals + 3;
         bool is_more = false;
+        for (uint32_t i = 0; i < 3; i++) value += (number->decimals[i] - '0') * (int64_t)POWERS[2 - i];
         for (uint32_t i = 4; i < number->n_decimals; i++) is_more |= number->decimals[i] != '0';
         if (*rest > '5' || (*rest == '5' && (is_more || value % 2))) value++;
+    } else if (number->n_decimals) {
+        value += (int64_t)(number->decimals_value * POWERS[3 - number->n_decimals]);
     }
     *found = number->is_negative ? -value : value;
     return value != 0 || !number->is_negative;
+}
+
+/* A whole number of few digits, as most are; NULL for any other, which is then read in the usual way. */
+static inline const uint8_t *read_plain(const uint8_t *p, const uint8_t *end, int64_t *found, uint8_t *usual) {
+    uint64_t value;
+    const uint8_t *behind = read_digits(p, end, &value, usual);
+    ptrdiff_t n = behind - p;
+    if (n == 0 || n > MOST_INTEGER_DIGITS || (n > 1 && *p == '0') || behind == end || *behind == '.' || (*behind | 0x20) == 'e') {
+        JUMPED;
+        return NULL;
+    }
+    *found = (int64_t)value;
+    return behind;
+}
+
+/* Microseconds with at most three decimals, as nanoseconds; NULL for any other. */
+static inline const uint8_t *read_plain_time(const uint8_t *p, const uint8_t *end, int64_t *found, uint8_t usual[2]) {
+    uint64_t us, part = 0;
+    const uint8_t *behind = read_digits(p, end, &us, usual);
+    ptrdiff_t n = behind - p, n_decimals = 0;
+    if (n == 0 || n > MOST_TIME_DIGITS || (n > 1 && *p == '0') || us > INT64_MAX / 1000 - 1) {
+        JUMPED;
+        return NULL;
+    }
+    if (behind < end && *behind == '.') {
+        JUMPED;
+        p = behind + 1;
+        behind = read_digits(p, end, &part, usual + 1);
+        n_decimals = behind - p;
+        if (n_decimals == 0 || n_decimals > 3) return NULL;
+    }
+    if (behind == end || (*behind | 0x20) == 'e') {
+        JUMPED;
+        return NULL;
+    }
+    *found = (int64_t)(us * 1000 + part * POWERS[3 - n_decimals]);
+    return behind;
 }
 
 static inline const uint8_t *after_word(const uint8_t *p, const uint8_t *end, const char *word, ptrdiff_t n) {
@@ -213,6 +312,7 @@ static const uint8_t *after_value(const uint8_t *p, const uint8_t *end, bool is_
     int depth = 0;
     string text;
     number number;
+    uint8_t usual[2] = {0, 0};
     for (;;) { /* at the start of a value */
         p = after_space(p, end);
         if (p == end) return NULL;
@@ -230,7 +330,7 @@ static const uint8_t *after_value(const uint8_t *p, const uint8_t *end, bool is_
         } else if (*p == '"') {
             p = read_string(p + 1, end, &text);
         } else if (*p == '-' || is_digit(*p)) {
-            p = read_number(p, end, &number);
+            p = read_number(p, end, &number, usual);
             if (p && is_read && (number.has_exponent || (!number.n_decimals && number.n_whole > MOST_INTEGER_DIGITS)))
                 return NULL;
         } else {
@@ -257,4 +357,10 @@ static const uint8_t *after_value(const uint8_t *p, const uint8_t *end, bool is_
         if (p == end || *p != ':') return NULL;
         p++;
     }
+}
+
+static inline const uint8_t *after_unread(const uint8_t *p, const uint8_t *end, uint8_t *usual) {
+    int64_t value;
+    const uint8_t *behind = read_plain(p, end, &value, usual);
+    return behind ? behind : after_value(p, end, false);
 }
