@@ -520,6 +520,19 @@ def test_names_of_threads_streams_and_processes_say_nothing(tmp_path: Path) -> N
     assert other.ranks[0].devices[0].budget == told.ranks[0].devices[0].budget
 
 
+@pytest.mark.parametrize("more", [2**31 - 100, 2**31, 2**40])
+def test_how_large_the_profilers_numbers_are_says_nothing(more: int, tmp_path: Path) -> None:
+    rows = _mixed_job().rows
+    counted = ("correlation", "External id", "stream")
+    larger = [
+        replace(row, args={**row.args, **{key: row.args[key] + more for key in counted if key in row.args}})
+        for row in rows
+    ]
+    told, other = triaged(rows, tmp_path), triaged(larger, tmp_path)
+    assert _answer(other) == _answer(told)
+    assert other.ranks[0].devices[0].budget == told.ranks[0].devices[0].budget
+
+
 def test_twice_the_steps_are_twice_the_budget(tmp_path: Path) -> None:
     once, twice = Job(), Job()
     _with_copies(once, 8)

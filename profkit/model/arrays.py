@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from profkit.native import algebra
 
 I64 = NDArray[np.int64]
+Whole = NDArray[np.integer[Any]]
+"""Numbers that are compared, sorted and looked up, and never added or multiplied: their width says nothing."""
 Bool = NDArray[np.bool_]
 IntervalArrays = tuple[I64, I64]
 
@@ -25,6 +27,7 @@ MANY: Final = 32
 """Groups (threads, streams) beyond which they are worked on together, not one after the other. Chosen."""
 _FEW: Final = 2**16
 """Values this close together are counted whatever their number. Chosen: counters of half a megabyte."""
+_NARROW: Final = np.iinfo(np.int32)
 _EMPTY = np.empty(0, np.int64)
 _EMPTY.flags.writeable = False
 
@@ -52,6 +55,14 @@ def picked(column: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
         return chosen
     n = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else rows.size
     return np.broadcast_to(column[:1].reshape(()), (n,))
+
+
+def narrowed(column: Whole) -> Whole:
+    """The same numbers in 32 bits where all of them fit, else the column itself."""
+    if column.itemsize <= _NARROW.bits // 8 or is_constant(column) or column.size == 0:
+        return column
+    fits = int(column.min()) >= _NARROW.min and int(column.max()) <= _NARROW.max
+    return column.astype(np.int32) if fits else column
 
 
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -87,14 +98,14 @@ def is_sorted(values: NDArray[np.generic]) -> bool:
     return bool(values.size < 2 or (values[1:] >= values[:-1]).all())  # type: ignore[operator]
 
 
-def order_of(values: I64) -> NDArray[np.intp]:
+def order_of(values: Whole) -> NDArray[np.intp]:
     """The rows in the order of their values, equal ones as they stand: a stable `np.argsort`."""
     if values.size >= algebra.LEAST and (rows := algebra.ordered(values)) is not None:
         return rows
     return np.argsort(values, kind="stable")
 
 
-def is_member(values: I64, ordered: I64) -> Bool:
+def is_member(values: Whole, ordered: Whole) -> Bool:
     """Tell, for each value, whether it occurs in `ordered` (sorted); unlike `np.isin`, without a hash table of it."""
     if ordered.size == 0:
         return np.zeros(values.size, np.bool_)
@@ -134,7 +145,7 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     return ordered[is_first]
 
 
-def coded(values: I64) -> tuple[I64, NDArray[np.intp]]:
+def coded(values: Whole) -> tuple[Whole, NDArray[np.intp]]:
     """The values that occur, in order, [k], and the place of each value among them, [n]: as `np.unique` with inverse.
 
     Where they lie close together, as numbers of streams do, they are counted and not sorted.
@@ -274,7 +285,7 @@ def overlapping_pairs(a: IntervalArrays, b: IntervalArrays) -> tuple[NDArray[np.
     return row_a, np.repeat(first, counts) + offset
 
 
-def place_among(ordered: I64, values: I64, *, after: bool = False) -> NDArray[np.intp]:
+def place_among(ordered: Whole, values: Whole, *, after: bool = False) -> NDArray[np.intp]:
     """Where values belong among ordered ones, before or `after` equal ones: `np.searchsorted`, quicker in order."""
     if values.size >= algebra.LEAST and (found := algebra.place_among(ordered, values, after=after)) is not None:
         return found

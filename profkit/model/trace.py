@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct
+from profkit.model.arrays import I64, Whole, distinct
 from profkit.model.connection import Connection
 from profkit.model.signature import Signature
 from profkit.model.table import Table
@@ -71,14 +71,14 @@ class GpuWork(Table, frozen=True, kw_only=True):
     name: I32
     kind: I8
     device: I32
-    stream: I64
-    correlation: I64
+    stream: Whole
+    correlation: Whole
     launch_row: I64
-    external_id: I64
+    external_id: Whole
     n_bytes: I64
     grid: I32  # [n, 3] blocks
     block: I32  # [n, 3] threads
-    graph_node: I64
+    graph_node: Whole
 
 
 class Collectives(Table, frozen=True, kw_only=True):
@@ -109,9 +109,9 @@ class CpuOps(Table, frozen=True, kw_only=True):
     end_ns: I64
     name: I32
     thread: I32
-    external_id: I64
-    sequence: I64
-    forward_thread: I64
+    external_id: Whole
+    sequence: Whole
+    forward_thread: Whole
     signature: I32
 
 
@@ -134,8 +134,8 @@ class RuntimeCalls(Table, frozen=True, kw_only=True):
     name: I32
     kind: I8
     thread: I32
-    correlation: I64
-    external_id: I64
+    correlation: Whole
+    external_id: Whole
 
 
 class Spans(Table, frozen=True, kw_only=True):
@@ -167,7 +167,7 @@ class DeviceSpans(Table, frozen=True, kw_only=True):
     end_ns: I64
     name: I32
     device: I32
-    stream: I64
+    stream: Whole
 
 
 class MemoryEvents(Table, frozen=True, kw_only=True):
@@ -182,8 +182,8 @@ class MemoryEvents(Table, frozen=True, kw_only=True):
     n_bytes: I64
     allocated_bytes: I64
     reserved_bytes: I64
-    device_type: I64
-    device: I64
+    device_type: Whole
+    device: Whole
 
 
 class Flows(Table, frozen=True, kw_only=True):

@@ -45,6 +45,11 @@ def _given(dtype: Any, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...] | Non
     return tuple(np.ascontiguousarray(column) for column in columns)
 
 
+def _wide(column: NDArray[Any]) -> NDArray[Any]:
+    """A column of int32 as int64, any other as it is."""
+    return column.astype(np.int64) if column.dtype == np.int32 else column
+
+
 def _at(column: NDArray[Any]) -> int:
     address: int = column.ctypes.data
     return address
@@ -109,9 +114,9 @@ def _of_two(name: str, a: Pair, b: Pair) -> Pair | None:
     return found
 
 
-def place_among(ordered: I64, values: I64, *, after: bool) -> I64 | None:
-    """`np.searchsorted` of times among ordered ones, "right" or "left"."""
-    used, given = _used(), _given(np.int64, ordered, values)
+def place_among(ordered: NDArray[Any], values: NDArray[Any], *, after: bool) -> I64 | None:
+    """`np.searchsorted` of times, or of narrower whole numbers, among ordered ones, "right" or "left"."""
+    used, given = _used(), _given(np.int64, *map(_wide, (ordered, values)))
     if used is None or given is None:
         return None
     found = np.empty(values.size, np.int64)
@@ -119,9 +124,9 @@ def place_among(ordered: I64, values: I64, *, after: bool) -> I64 | None:
     return found
 
 
-def ordered(values: I64) -> I64 | None:
+def ordered(values: NDArray[Any]) -> I64 | None:
     """`np.argsort`, stable, of what does not nearly stand in order."""
-    used, given = _used(), _given(np.int64, values)
+    used, given = _used(), _given(np.int64, _wide(values))
     if used is None or given is None:
         return None
     row = np.empty(values.size, np.int64)

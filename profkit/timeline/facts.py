@@ -199,6 +199,8 @@ def _device(
     unasked_times = unasked(trace, activity, parts["comm_exposed"], host)
     del parts
     return_free_memory(trace.meta.n_events)  # the replay needs the most room
+    gained = gains(trace, activity, host, idle, queue)
+    return_free_memory(trace.meta.n_events)  # and the places nearly as much
     return DeviceFacts(
         device=device,
         activity=activity,
@@ -206,7 +208,7 @@ def _device(
         idle=idle,
         unasked=unasked_times,
         budget=budget,
-        gains=gains(trace, activity, host, idle, queue),
+        gains=gained,
         places=idle_places(trace, activity, idle, queue, (op_of_call, code)),
     )
 

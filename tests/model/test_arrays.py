@@ -116,3 +116,30 @@ def test_coded_values_are_those_of_unique(values: list[int]) -> None:
     wanted, inverse = np.unique(array, return_inverse=True)
     assert found.tolist() == wanted.tolist()
     assert place.tolist() == inverse.reshape(-1).tolist()
+
+
+NEAR = st.sampled_from([-(2**63), -(2**31) - 1, -(2**31), -1, 0, 7, 2**31 - 1, 2**31, 2**63 - 1])
+
+
+@given(st.lists(NEAR, max_size=5))
+def test_numbers_take_32_bits_where_all_fit(numbers: list[int]) -> None:
+    made = arrays.narrowed(np.array(numbers, np.int64))
+    assert made.tolist() == numbers
+    fits = bool(numbers) and all(-(2**31) <= number < 2**31 for number in numbers)
+    assert made.dtype == (np.int32 if fits else np.int64)
+
+
+def test_a_constant_column_keeps_its_room_of_one_value() -> None:
+    made = arrays.narrowed(arrays.constant(-1, 3))
+    assert arrays.is_constant(made)
+    assert made.tolist() == [-1, -1, -1]
+
+
+@given(st.lists(NEAR, min_size=1, max_size=8))
+def test_places_orders_and_codes_are_those_of_wide_numbers(numbers: list[int]) -> None:
+    wide = np.array([number for number in numbers if -(2**31) <= number < 2**31], np.int64)
+    narrow = arrays.narrowed(wide)
+    assert arrays.order_of(narrow).tolist() == arrays.order_of(wide).tolist()
+    assert [each.tolist() for each in arrays.coded(narrow)] == [each.tolist() for each in arrays.coded(wide)]
+    ordered = np.sort(wide)
+    assert arrays.place_among(arrays.narrowed(ordered), wide).tolist() == arrays.place_among(ordered, wide).tolist()

@@ -16,13 +16,17 @@ from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, RANGES
-from profkit.model.arrays import I64, is_constant, joined, picked
+from profkit.model.arrays import I64, Whole, is_constant, joined, narrowed, picked
 from profkit.model.table import NO_ROW
 from profkit.model.trace import TraceWarning
 
 _BLOCK: Final = 2**15
 """Rows looked at together: what is worked out of them stays in cache. Chosen."""
 _LATE_NS: Final = 10**9
+_NUMBERS: Final = frozenset(
+    {"stream", "correlation", "external_id", "sequence", "forward_thread", "graph_node", "device_type", "device"}
+)
+"""Columns that count or name and are not added up: 32 bits do for most traces (`narrowed`)."""
 _TRIM_BYTES: Final = 16 * 2**20
 """So much of parts freed is worth handing back. Chosen: it takes some milliseconds."""
 
@@ -115,8 +119,9 @@ class Rows:
         n_freed = 0
         for name in names:
             whole = self._whole.pop(name) if name in self._whole else self._joined(name, scratch)
-            columns[name] = whole if self.places is None or name == "start_ns" else picked(whole, self.places)
             n_freed += whole.nbytes
+            whole = narrowed(whole) if name in _NUMBERS else whole
+            columns[name] = whole if self.places is None or name == "start_ns" else picked(whole, self.places)
             del whole
             if n_freed > _TRIM_BYTES:
                 self._trim()
@@ -124,7 +129,7 @@ class Rows:
         self._forget()
         return columns
 
-    def _ordered(self, minor: Minor) -> tuple[Places | None, I64]:
+    def _ordered(self, minor: Minor) -> tuple[Places | None, Whole]:
         """The places of the rows in order, None where they stand in it, and their starts."""
         start, kept = self.column("start_ns"), self._kept
         if kept is None:
@@ -188,7 +193,7 @@ def untold(n: int, kind: Any) -> NDArray[Any]:
     return np.broadcast_to(np.array(NO_ROW, kind), (n,))
 
 
-def sort_order(values: I64, minor: Minor) -> tuple[Places | None, I64]:
+def sort_order(values: Whole, minor: Minor) -> tuple[Places | None, Whole]:
     """The order of values (None where they stand in it), the same ones by `minor`, stable; and the values in order."""
     order = None if _is_sorted(values) else np.argsort(values, kind="stable")
     ordered = values if order is None else values[order]

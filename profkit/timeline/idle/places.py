@@ -115,8 +115,6 @@ def idle_places(
     start, end = gaps.start_ns[long], gaps.end_ns[long]
     if start.size == 0:
         return IdlePlaces()
-    causes = {part: _inside_ns(cause, gaps)[long] for part, cause in _parts(idle).items() if cause}
-    total = {part: int(spent.sum()) for part, spent in causes.items()}
     row = ending_rows(trace, activity, end)
     name = np.where(row >= 0, trace.gpu.name[row], -1)
     kept = _of_top_names(name, end - start)
@@ -126,7 +124,11 @@ def idle_places(
     group, first = _grouped((name, around.op, around.line))
     span, meanwhile = _usual(group, around.span, length), _usual(group, around.meanwhile, length)
     spent = _summed(group, length)
-    by_part = {part: _summed(group, each[kept]) for part, each in causes.items()}
+    total, by_part = {}, {}
+    for part, cause in _parts(idle).items():
+        if cause:
+            inside = _inside_ns(cause, gaps)[long]
+            total[part], by_part[part] = int(inside.sum()), _summed(group, inside[kept])
     counts = np.bincount(group)
     shown = _shown(spent, by_part)
     places = []
