@@ -6,7 +6,9 @@ mask and no copy is as long as the table that need not be, and columns that are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any, Final
 
@@ -22,6 +24,8 @@ from profkit.model.trace import TraceWarning
 
 _BLOCK: Final = 2**15
 """Rows looked at together: what is worked out of them stays in cache. Chosen."""
+_LEAST_RUN: Final = 256
+"""Rows that a stretch must have, as a mean, to be copied as one: a file has a few stretches of many thousands. Chosen."""
 _LATE_NS: Final = 10**9
 _TRIM_BYTES: Final = 16 * 2**20
 """So much of parts freed is worth handing back. Chosen: it takes some milliseconds."""
@@ -109,15 +113,13 @@ class Rows:
         """The columns by start, and where that is the same by `minor`: without it the longer row comes first."""
         names = self._names()
         self.places, start = self._ordered(minor or (lambda rows: (-self._end()[rows],)))
-        self._whole["start_ns"] = start  # as it was added it is needed no more
-        scratch = _Scratch() if self.places is not None else None
         columns: Columns = {}
+        in_order = self._in_order()
         n_freed = 0
         for name in names:
-            whole = self._whole.pop(name) if name in self._whole else self._joined(name, scratch)
-            columns[name] = whole if self.places is None or name == "start_ns" else picked(whole, self.places)
-            n_freed += whole.nbytes
-            del whole
+            columns[name] = start if name == "start_ns" else in_order(name)
+            self._whole.pop(name, None)
+            n_freed += columns[name].nbytes
             if n_freed > _TRIM_BYTES:
                 self._trim()
                 n_freed = 0
@@ -132,6 +134,26 @@ class Rows:
         order, start = sort_order(start[kept], lambda rows: minor(kept[rows]))
         return kept if order is None else kept[order], start
 
+    def _in_order(self) -> Callable[[str], NDArray[Any]]:
+        """What gives a column by `places`: of few stretches of the parts one behind the other, else row by row."""
+        places = self.places
+        if places is None:
+            return self.column
+        edges = np.flatnonzero(places[1:] - places[:-1] != 1) + 1
+        if len(self._segments) > 1 or self._kept is not None or edges.size * _LEAST_RUN > places.size:
+            scratch = _Scratch()
+            return lambda name: picked(self._whole[name] if name in self._whole else self._joined(name, scratch), places)
+        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(places, edges)]
+        cuts = list(_cut(runs, [n for n, _ in self._parts]))
+
+        def stretched(name: str) -> NDArray[Any]:
+            if name in self._whole:
+                return joined([self._whole[name][first:last] for first, last in runs])
+            told = self._told(name)
+            return self._judged(name, joined([told[part][first:last] for part, first, last in cuts]))
+
+        return stretched
+
     def _end(self) -> I64:
         return self.column("end_ns" if self.has("end_ns") else "start_ns")
 
@@ -144,14 +166,21 @@ class Rows:
 
     def _joined(self, name: str, scratch: _Scratch | None = None) -> NDArray[Any]:
         """A column of all parts, -1 for the rows of one that lacks it; in `scratch` if its rows will be picked."""
-        told = [(n, part.pop(name, None)) for n, part in self._parts]
-        kind = next(column.dtype for _, column in told if column is not None)
-        columns = [untold(n, kind) if column is None else column for n, column in told]
-        del told
+        columns = self._told(name)
         if len(columns) == 1 and columns[0].base is None:
             whole = columns[0]
         else:
             whole = joined(columns) if scratch is None else scratch.joined(columns)
+        return self._judged(name, whole)
+
+    def _told(self, name: str) -> list[NDArray[Any]]:
+        """A column of each part, which is taken out of it."""
+        told = [(n, part.pop(name, None)) for n, part in self._parts]
+        kind = next(column.dtype for _, column in told if column is not None)
+        return [untold(n, kind) if column is None else column for n, column in told]
+
+    def _judged(self, name: str, whole: NDArray[Any]) -> NDArray[Any]:
+        """A column without what is impossible, each table's for itself."""
         for one in self._segments if name in RANGES else ():
             part = whole[one.first : one.last]
             possible = self._in_range(name, part)
@@ -183,6 +212,18 @@ class _Scratch:
         return np.concatenate(columns, out=whole)
 
 
+def _cut(runs: list[tuple[int, int]], sizes: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Stretches of rows as stretches of the parts, one behind the other, that these rows are in: part, first, last."""
+    begins = [0, *accumulate(sizes)]
+    for first, last in runs:
+        part = bisect_right(begins, first) - 1
+        while first < last:
+            until = min(last, begins[part + 1])
+            if first < until:
+                yield part, first - begins[part], until - begins[part]
+            first, part = until, part + 1
+
+
 def untold(n: int, kind: Any) -> NDArray[Any]:
     """A column that a file does not tell, shape (n,): -1, in the room of one value."""
     return np.broadcast_to(np.array(NO_ROW, kind), (n,))
@@ -212,12 +253,16 @@ def _is_sorted(values: NDArray[Any]) -> bool:
     return all(bool((block[1:] >= block[:-1]).all()) for block in blocks)
 
 
-def _may_be_untrue(start: I64, end: I64) -> bool:
-    return any(
-        bool((end[first : first + _BLOCK] - start[first : first + _BLOCK]).max() > LONGEST_PLAUSIBLE_NS)
-        or not start[first : first + _BLOCK].all()
+def longest_ns(start: I64, end: I64) -> int:
+    """The longest duration, block by block: of a large trace a column of durations is megabytes; at least one row."""
+    return max(
+        int((end[first : first + _BLOCK] - start[first : first + _BLOCK]).max())
         for first in range(0, start.size, _BLOCK)
     )
+
+
+def _may_be_untrue(start: I64, end: I64) -> bool:
+    return start.size > 0 and (longest_ns(start, end) > LONGEST_PLAUSIBLE_NS or not start.all())
 
 
 def _untrue(start: I64, end: I64, warnings: list[TraceWarning], what: str) -> NDArray[np.bool_]:
