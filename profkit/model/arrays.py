@@ -48,7 +48,8 @@ def is_constant(column: NDArray[Any]) -> bool:
 def picked(column: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     """The chosen rows (positions or a mask) of a column; of a constant one a constant one."""
     if not is_constant(column) or column.size == 0:
-        chosen: NDArray[Any] = column[rows]
+        # of positions `take` moves rows of several values in one piece
+        chosen: NDArray[Any] = column[rows] if rows.dtype == np.bool_ else column.take(rows, axis=0)
         return chosen
     n = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else rows.size
     return np.broadcast_to(column[:1].reshape(()), (n,))
@@ -92,6 +93,18 @@ def order_of(values: I64) -> NDArray[np.intp]:
     if values.size >= algebra.LEAST and (rows := algebra.ordered(values)) is not None:
         return rows
     return np.argsort(values, kind="stable")
+
+
+def next_equal(values: I64) -> I64:
+    """Per value the place of the next one behind it that is equal, n for none."""
+    n = values.size
+    if n >= algebra.LEAST and (places := algebra.next_equal(values)) is not None:
+        return places
+    order = order_of(values)
+    following = np.full(n, n, np.int64)
+    again = values[order[1:]] == values[order[:-1]]
+    following[order[:-1][again]] = order[1:][again]
+    return following
 
 
 def is_member(values: I64, ordered: I64) -> Bool:
@@ -310,6 +323,8 @@ def contains(a: IntervalArrays, at: I64) -> Bool:
     """Tell, for each time, whether it lies inside set `a`."""
     if a[0].size == 0:
         return np.zeros(np.shape(at), np.bool_)
+    if at.size >= algebra.LEAST and (found := algebra.contained(a, at)) is not None:
+        return found
     row = place_among(a[0], at, after=True)
     inside: Bool = (row > 0) & (at < a[1][np.maximum(row - 1, 0)])
     return inside
