@@ -55,6 +55,11 @@ def picked(column: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     return np.broadcast_to(column[:1].reshape(()), (n,))
 
 
+def of_rows(column: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """The rows of a column at positions in order, each once: the column itself where these are all of it."""
+    return column if rows.size == len(column) else picked(column, rows)
+
+
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Columns one after the other; where all are constant with one value, a constant one."""
     first = columns[0]
@@ -95,10 +100,10 @@ def order_of(values: I64) -> NDArray[np.intp]:
     return np.argsort(values, kind="stable")
 
 
-def next_equal(values: I64) -> I64:
+def next_equal(values: NDArray[np.integer[Any]]) -> I64:
     """Per value the place of the next one behind it that is equal, n for none."""
     n = values.size
-    if n >= algebra.LEAST and (places := algebra.next_equal(values)) is not None:
+    if n >= algebra.LEAST and (places := algebra.next_equal(values.astype(np.int64, copy=False))) is not None:
         return places
     order = order_of(values)
     following = np.full(n, n, np.int64)
@@ -139,6 +144,8 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The values that occur, in order, [k]; as `np.unique`, which loads numpy.ma for it."""
     if values.size >= _FEW and values.dtype.kind in "iu":
         low, high = int(values.min()), int(values.max())
+        if low == high:
+            return values.reshape(-1)[:1].copy()
         if high - low < _FEW:  # counted: ten times as fast as sorted
             return (np.flatnonzero(np.bincount(values.reshape(-1) - low)) + low).astype(values.dtype)
     ordered = np.sort(values, axis=None)

@@ -204,11 +204,11 @@ def host_states(trace: Trace) -> HostStates:
     on_thread = is_one_of(calls.thread, threads)
     blocking = on_thread & blocking_calls(trace)
     loader, elsewhere = loader_ranges(spans, threads)
-    other = on_thread & ~blocking
     in_ops = _dispatching_ops(trace, threads)
-    start, end = calls.start_ns[other], calls.end_ns[other]
-    outside = in_ops.covered_ns(start, end) < end - start  # most calls are inside an operator: two large sets less
-    dispatch = in_ops | Intervals.of(start[outside], end[outside])
+    # most calls are inside an operator: two large sets less
+    outside = in_ops.covered_ns(calls.start_ns, calls.end_ns) < calls.end_ns - calls.start_ns
+    outside &= on_thread & ~blocking
+    dispatch = in_ops | Intervals.of(calls.start_ns[outside], calls.end_ns[outside])
     low, high = trace.window_ns
     has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(

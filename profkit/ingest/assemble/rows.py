@@ -6,8 +6,9 @@ mask and no copy is as long as the table that need not be, and columns that are 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from math import prod
 from typing import Any, Final
@@ -25,7 +26,7 @@ from profkit.model.trace import TraceWarning
 _BLOCK: Final = 2**15
 """Rows looked at together: what is worked out of them stays in cache. Chosen."""
 _LEAST_RUN: Final = 256
-"""Rows that a stretch must have, as a mean, to be copied as one: a file has a few stretches of many thousands. Chosen."""
+"""Rows that a stretch must have to be copied as one, as a mean. Chosen: a file has some stretches of many thousands."""
 _LATE_NS: Final = 10**9
 _TRIM_BYTES: Final = 16 * 2**20
 """So much of parts freed is worth handing back. Chosen: it takes some milliseconds."""
@@ -135,24 +136,26 @@ class Rows:
         return kept if order is None else kept[order], start
 
     def _in_order(self) -> Callable[[str], NDArray[Any]]:
-        """What gives a column by `places`: of few stretches of the parts one behind the other, else row by row."""
+        """What gives a column by `places`: a few stretches of the parts one behind the other, else row by row."""
         places = self.places
         if places is None:
             return self.column
         edges = np.flatnonzero(places[1:] - places[:-1] != 1) + 1
-        if len(self._segments) > 1 or self._kept is not None or edges.size * _LEAST_RUN > places.size:
-            scratch = _Scratch()
-            return lambda name: picked(self._whole[name] if name in self._whole else self._joined(name, scratch), places)
+        is_few = edges.size * _LEAST_RUN <= places.size
+        if len(self._segments) > 1 or self._kept is not None or not is_few:
+            return partial(self._picked, places, _Scratch())
         runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(places, edges)]
-        cuts = list(_cut(runs, [n for n, _ in self._parts]))
+        return partial(self._stretched, runs, list(_cut(runs, [n for n, _ in self._parts])))
 
-        def stretched(name: str) -> NDArray[Any]:
-            if name in self._whole:
-                return joined([self._whole[name][first:last] for first, last in runs])
-            told = self._told(name)
-            return self._judged(name, joined([told[part][first:last] for part, first, last in cuts]))
+    def _picked(self, places: Places, scratch: _Scratch, name: str) -> NDArray[Any]:
+        return picked(self._whole[name] if name in self._whole else self._joined(name, scratch), places)
 
-        return stretched
+    def _stretched(self, runs: list[tuple[int, int]], cuts: list[tuple[int, int, int]], name: str) -> NDArray[Any]:
+        """A column of one table in stretches of its rows (first, last, not included), or of its parts (which, ...)."""
+        if name in self._whole:
+            return joined([self._whole[name][first:last] for first, last in runs])
+        told = self._told(name)
+        return self._judged(name, joined([told[part][first:last] for part, first, last in cuts]))
 
     def _end(self) -> I64:
         return self.column("end_ns" if self.has("end_ns") else "start_ns")
@@ -216,12 +219,10 @@ def _cut(runs: list[tuple[int, int]], sizes: list[int]) -> Iterator[tuple[int, i
     """Stretches of rows as stretches of the parts, one behind the other, that these rows are in: part, first, last."""
     begins = [0, *accumulate(sizes)]
     for first, last in runs:
-        part = bisect_right(begins, first) - 1
-        while first < last:
-            until = min(last, begins[part + 1])
-            if first < until:
-                yield part, first - begins[part], until - begins[part]
-            first, part = until, part + 1
+        for part in range(bisect_right(begins, first) - 1, bisect_left(begins, last)):
+            low, high = max(first, begins[part]), min(last, begins[part + 1])
+            if low < high:
+                yield part, low - begins[part], high - begins[part]
 
 
 def untold(n: int, kind: Any) -> NDArray[Any]:
