@@ -104,9 +104,9 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         found[ahead & ends] = _ACTIVATIONS
         stays = (next_step < _NEVER) & (freed_ns > next_step) & ~ends
         found[begun & is_freed & ~stays & (ends | (next_step < _NEVER))] = _TEMPORARY
-        found[begun & stays] = _GRADIENTS
-        # zero_grad frees gradients: what is still there in the next backward pass is none, as a workspace of cuBLAS
         is_gradient = begun & stays
+        found[is_gradient] = _GRADIENTS
+        # zero_grad frees gradients: what is still there in the next backward pass is none, as a workspace of cuBLAS
         if is_gradient.any() and self.frees_gradients(pool):
             again = _next(self.nodes_ns, _next(np.sort(self.zeroing.start_ns), next_step))
             found[is_gradient & (freed_ns > again)] = _OTHER

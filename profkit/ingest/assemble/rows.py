@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, Final
 
@@ -25,13 +26,15 @@ from profkit.model.trace import TraceWarning
 
 _BLOCK: Final = 2**15
 """Rows looked at together: what is worked out of them stays in cache. Chosen."""
-_LEAST_RUN: Final = 256
-"""Rows that a stretch must have to be copied as one, as a mean. Chosen: a file has some stretches of many thousands."""
+_LEAST_STRETCH: Final = 1024
+"""Rows that stretches must have to be copied in one piece each, as a mean. Chosen: a file has some of thousands."""
 _LATE_NS: Final = 10**9
 _TRIM_BYTES: Final = 16 * 2**20
 """So much of parts freed is worth handing back. Chosen: it takes some milliseconds."""
 
 Places = NDArray[np.intp]
+Stretches = list[tuple[int, int]]
+"""Rows from the first to the last, not included, of each."""
 InRange = Callable[[str, NDArray[Any]], NDArray[Any]]
 """Name and values of a column -> the same values, or others where some are impossible."""
 Minor = Callable[[Places], Sequence[NDArray[Any]]]
@@ -59,7 +62,9 @@ class Rows:
         self._kept: Places | None = None
         self._n_rows = 0
         self.places: Places | None = None
-        """The place of each row of `in_time_order` among all that were added; None where each has kept its own."""
+        """The place of each row of `in_time_order` among all that were added; None where each has kept its own.
+
+        Of several tables: of one nobody asks, and where it comes in stretches they are not made."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -113,9 +118,10 @@ class Rows:
     def in_time_order(self, minor: Minor | None = None) -> Columns:
         """The columns by start, and where that is the same by `minor`: without it the longer row comes first."""
         names = self._names()
-        self.places, start = self._ordered(minor or (lambda rows: (-self._end()[rows],)))
+        order, start = self._ordered(minor or (lambda rows: (-self._end()[rows],)))
+        self.places = order if isinstance(order, np.ndarray) else None
+        in_order = self._in_order(order)
         columns: Columns = {}
-        in_order = self._in_order()
         n_freed = 0
         for name in names:
             columns[name] = start if name == "start_ns" else in_order(name)
@@ -127,33 +133,34 @@ class Rows:
         self._forget()
         return columns
 
-    def _ordered(self, minor: Minor) -> tuple[Places | None, I64]:
-        """The places of the rows in order, None where they stand in it, and their starts."""
+    def _ordered(self, minor: Minor) -> tuple[Stretches | Places | None, I64]:
+        """The rows in order, None where they stand in it, and their starts."""
         start, kept = self.column("start_ns"), self._kept
-        if kept is None:
-            return sort_order(start, minor)
-        order, start = sort_order(start[kept], lambda rows: minor(kept[rows]))
-        return kept if order is None else kept[order], start
+        if kept is not None:
+            order, start = sort_order(start[kept], lambda rows: minor(kept[rows]))
+            return kept if order is None else kept[order], start
+        stretches = _stretches(start) if len(self._segments) == 1 else None
+        if stretches is not None and len(stretches) > 1:
+            ordered = joined([start[first:last] for first, last in stretches])
+            if _moved(ordered, partial(_rows_at, stretches), minor) is None:
+                return stretches, ordered
+        return sort_order(start, minor)
 
-    def _in_order(self) -> Callable[[str], NDArray[Any]]:
-        """What gives a column by `places`: a few stretches of the parts one behind the other, else row by row."""
-        places = self.places
-        if places is None:
+    def _in_order(self, order: Stretches | Places | None) -> Callable[[str], NDArray[Any]]:
+        """What gives a column in order: in stretches of the parts, or row by row."""
+        if order is None:
             return self.column
-        edges = np.flatnonzero(places[1:] - places[:-1] != 1) + 1
-        is_few = edges.size * _LEAST_RUN <= places.size
-        if len(self._segments) > 1 or self._kept is not None or not is_few:
-            return partial(self._picked, places, _Scratch())
-        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(places, edges)]
-        return partial(self._stretched, runs, list(_cut(runs, [n for n, _ in self._parts])))
+        if isinstance(order, list):
+            return partial(self._stretched, order, list(_cut(order, [n for n, _ in self._parts])))
+        return partial(self._picked, order, _Scratch())
 
     def _picked(self, places: Places, scratch: _Scratch, name: str) -> NDArray[Any]:
         return picked(self._whole[name] if name in self._whole else self._joined(name, scratch), places)
 
-    def _stretched(self, runs: list[tuple[int, int]], cuts: list[tuple[int, int, int]], name: str) -> NDArray[Any]:
-        """A column of one table in stretches of its rows (first, last, not included), or of its parts (which, ...)."""
+    def _stretched(self, stretches: Stretches, cuts: list[tuple[int, int, int]], name: str) -> NDArray[Any]:
+        """A column of one table in stretches of its rows, or of its parts."""
         if name in self._whole:
-            return joined([self._whole[name][first:last] for first, last in runs])
+            return joined([self._whole[name][first:last] for first, last in stretches])
         told = self._told(name)
         return self._judged(name, joined([told[part][first:last] for part, first, last in cuts]))
 
@@ -215,10 +222,10 @@ class _Scratch:
         return np.concatenate(columns, out=whole)
 
 
-def _cut(runs: list[tuple[int, int]], sizes: list[int]) -> Iterator[tuple[int, int, int]]:
+def _cut(stretches: Stretches, sizes: list[int]) -> Iterator[tuple[int, int, int]]:
     """Stretches of rows as stretches of the parts, one behind the other, that these rows are in: part, first, last."""
     begins = [0, *accumulate(sizes)]
-    for first, last in runs:
+    for first, last in stretches:
         for part in range(bisect_right(begins, first) - 1, bisect_left(begins, last)):
             low, high = max(first, begins[part]), min(last, begins[part + 1])
             if low < high:
@@ -232,26 +239,64 @@ def untold(n: int, kind: Any) -> NDArray[Any]:
 
 def sort_order(values: I64, minor: Minor) -> tuple[Places | None, I64]:
     """The order of values (None where they stand in it), the same ones by `minor`, stable; and the values in order."""
-    order = None if _is_sorted(values) else np.argsort(values, kind="stable")
+    stretches = _stretches(values)
+    if stretches is None:
+        order = np.argsort(values, kind="stable")
+    else:
+        order = np.concatenate([np.arange(*each) for each in stretches]) if len(stretches) > 1 else None
     ordered = values if order is None else values[order]
-    same = ordered[1:] == ordered[:-1]
-    if not same.any():
-        return order, ordered
-    is_tied = np.zeros(ordered.size, np.bool_)
-    is_tied[1:] = same
-    is_tied[:-1] |= same
-    tied = np.flatnonzero(is_tied) if order is None else order[is_tied]
-    by = np.lexsort((*minor(tied), ordered[is_tied]))
-    if not _is_sorted(by):
+    moved = _moved(ordered, lambda at: at if order is None else order[at], minor)
+    if moved is not None:
         order = np.arange(ordered.size) if order is None else order
-        order[is_tied] = tied[by]
+        order[moved[0]] = moved[1]
     return order, ordered
 
 
-def _is_sorted(values: NDArray[Any]) -> bool:
-    """Whether values never decrease, block by block: of unsorted ones the first few tell."""
-    blocks = (values[first : first + _BLOCK + 1] for first in range(0, values.size, _BLOCK))
-    return all(bool((block[1:] >= block[:-1]).all()) for block in blocks)
+def _stretches(values: I64) -> Stretches | None:
+    """The stretches of rows that follow each other in a stable order of values; None for too many of them.
+
+    As a file has them, each thread's rows in order, a few long ones: they are merged, and nothing is sorted.
+    """
+    descents = np.flatnonzero(values[1:] < values[:-1]) + 1
+    most = values.size // _LEAST_STRETCH + 1
+    if descents.size >= most:
+        return None
+    edges = [0, *descents.tolist(), values.size]
+    ahead = [(int(values[first]), first, last) for first, last in pairwise(edges) if first < last]
+    heapify(ahead)
+    found: Stretches = []
+    while ahead and len(found) <= most:
+        _, first, last = heappop(ahead)
+        stop = last
+        if ahead:  # until the next stretch begins; of equal values those that stand first
+            value, other, _ = ahead[0]
+            stop = first + int(np.searchsorted(values[first:last], value, "right" if first < other else "left"))
+        found.append((first, stop))
+        if stop < last:
+            heappush(ahead, (int(values[stop]), stop, last))
+    return found if not ahead else None
+
+
+def _rows_at(stretches: Stretches, at: Places) -> Places:
+    """The rows at these places of the order that stretches make."""
+    first, last = np.array(stretches).T
+    ends = np.cumsum(last - first)
+    which = np.searchsorted(ends, at, "right")
+    return last[which] - (ends[which] - at)
+
+
+def _moved(ordered: I64, rows_at: Callable[[Places], Places], minor: Minor) -> tuple[Places, Places] | None:
+    """The places of equal values, and the rows that belong there by `minor`; None where they stand there."""
+    same = ordered[1:] == ordered[:-1]
+    if not same.any():
+        return None
+    is_tied = np.zeros(ordered.size, np.bool_)
+    is_tied[1:] = same
+    is_tied[:-1] |= same
+    tied = np.flatnonzero(is_tied)
+    rows = rows_at(tied)
+    by = np.lexsort((*minor(rows), ordered[tied]))
+    return None if bool((by[1:] >= by[:-1]).all()) else (tied, rows[by])
 
 
 def longest_ns(start: I64, end: I64) -> int:
