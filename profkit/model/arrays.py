@@ -182,10 +182,11 @@ def median(values: NDArray[np.integer[Any]]) -> int:
 
 def quantile(values: NDArray[np.integer[Any]], fraction: float) -> float:
     """The value below which `fraction` of at least one value lies, linear between two: as `np.quantile`."""
-    ordered = np.sort(values)
-    place = (ordered.size - 1) * fraction
+    place = (values.size - 1) * fraction
     below = int(place)
-    low, high = float(ordered[below]), float(ordered[min(below + 1, ordered.size - 1)])
+    above = min(below + 1, values.size - 1)
+    ordered = np.partition(values, (below, above))
+    low, high = float(ordered[below]), float(ordered[above])
     part = place - below
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 

@@ -45,7 +45,7 @@ static int64_t ordered(const int64_t *values, int64_t n, int64_t *row) {
     return told;
 }
 
-enum { FEW_VALUES = 1024, MOST_OTHERS = 256 };
+enum { FEW_VALUES = 64, MOST_OTHERS = 256 };
 
 static inline size_t value_slot(int64_t value, size_t n_slots) {
     uint64_t mixed = (uint64_t)value * UINT64_C(0x9E3779B97F4A7C15);

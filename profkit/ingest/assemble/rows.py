@@ -29,7 +29,7 @@ _BLOCK: Final = 2**15
 _LEAST_STRETCH: Final = 1024
 """Rows that stretches must have to be copied in one piece each, as a mean. Chosen: a file has some of thousands."""
 _LATE_NS: Final = 10**9
-_TRIM_BYTES: Final = 16 * 2**20
+_TRIM_BYTES: Final = 32 * 2**20
 """So much of parts freed is worth handing back. Chosen: it takes some milliseconds."""
 
 Places = NDArray[np.intp]
