@@ -176,7 +176,7 @@ def _operators(facts: Facts, work: Work, codes: Sequence[int]) -> dict[int, str]
     known = np.flatnonzero((of_kernel >= 0) & (op >= 0))
     if known.size == 0:
         return dict.fromkeys(codes, "")
-    names, which = coded(facts.trace.ops.name[op[known]])
+    names, which = coded(facts.trace.ops.name[op[known]].astype(np.int64))
     shape = len(codes), names.size
     pair = of_kernel[known] * names.size + which
     count = np.bincount(pair, minlength=len(codes) * names.size).reshape(shape)

@@ -102,12 +102,12 @@ def order_of(values: I64) -> NDArray[np.intp]:
 
 def next_equal(values: NDArray[np.integer[Any]]) -> I64:
     """Per value the place of the next one behind it that is equal, n for none."""
-    n = values.size
-    if n >= algebra.LEAST and (places := algebra.next_equal(values.astype(np.int64, copy=False))) is not None:
+    wide, n = values.astype(np.int64, copy=False), values.size
+    if n >= algebra.LEAST and (places := algebra.next_equal(wide)) is not None:
         return places
-    order = order_of(values)
+    order = order_of(wide)
     following = np.full(n, n, np.int64)
-    again = values[order[1:]] == values[order[:-1]]
+    again = wide[order[1:]] == wide[order[:-1]]
     following[order[:-1][again]] = order[1:][again]
     return following
 

@@ -240,12 +240,13 @@ def untold(n: int, kind: Any) -> NDArray[Any]:
 def sort_order(values: I64, minor: Minor) -> tuple[Places | None, I64]:
     """The order of values (None where they stand in it), the same ones by `minor`, stable; and the values in order."""
     stretches = _stretches(values)
+    order: Places | None = None
     if stretches is None:
         order = np.argsort(values, kind="stable")
-    else:
-        order = np.concatenate([np.arange(*each) for each in stretches]) if len(stretches) > 1 else None
+    elif len(stretches) > 1:
+        order = np.concatenate([np.arange(*each) for each in stretches])
     ordered = values if order is None else values[order]
-    moved = _moved(ordered, lambda at: at if order is None else order[at], minor)
+    moved = _moved(ordered, (lambda at: at) if order is None else order.__getitem__, minor)
     if moved is not None:
         order = np.arange(ordered.size) if order is None else order
         order[moved[0]] = moved[1]
@@ -282,7 +283,8 @@ def _rows_at(stretches: Stretches, at: Places) -> Places:
     first, last = np.array(stretches).T
     ends = np.cumsum(last - first)
     which = np.searchsorted(ends, at, "right")
-    return last[which] - (ends[which] - at)
+    rows: Places = last[which] - (ends[which] - at)
+    return rows
 
 
 def _moved(ordered: I64, rows_at: Callable[[Places], Places], minor: Minor) -> tuple[Places, Places] | None:
