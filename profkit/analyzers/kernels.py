@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile, operators, py_spy_operators
 from profkit.findings.kernels import LAYOUT, UNFUSED
-from profkit.model.arrays import distinct
+from profkit.model.arrays import coded, distinct
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
@@ -149,6 +149,7 @@ def _top(facts: Facts, work: Work, family: dict[int, str], total: NDArray[np.int
     # those that a next tool may name: the hottest, and the hottest that memory limits
     wanted = {*ranked[:1], *[code for code in ranked if family[code] in MEMORY_FAMILIES][:1]}
     typical = {code: order.typical(code) if order is not None and code in wanted else None for code in ranked}
+    operator = _operators(facts, work, ranked)
     return tuple(
         KernelUse(
             name=facts.trace.name(code),
@@ -156,7 +157,7 @@ def _top(facts: Facts, work: Work, family: dict[int, str], total: NDArray[np.int
             count=int(counts[code]),
             total_ns=int(total[code]),
             mean_ns=int(total[code] // counts[code]),
-            operator=_operator(facts, work, code),
+            operator=operator[code],
             typical_launch=None if launch is None else launch.before,
             typical_ns=0 if launch is None else launch.duration_ns,
         )
@@ -164,18 +165,25 @@ def _top(facts: Facts, work: Work, family: dict[int, str], total: NDArray[np.int
     )
 
 
-def _operator(facts: Facts, work: Work, code: int) -> str:
-    """The operator that launches most of a kernel's time."""
+def _operators(facts: Facts, work: Work, codes: Sequence[int]) -> dict[int, str]:
+    """The operator that launches most of the time of each of these kernels, "" where none is known."""
     if work.is_cpu or facts.op_of_call.size == 0:
-        return ""
-    mine = np.flatnonzero(work.name == code)
-    launch = work.launch[mine]
-    op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], NO_ROW)
-    known = op >= 0
-    if not known.any():
-        return ""
-    time = np.bincount(facts.trace.ops.name[op[known]], weights=work.duration_ns[mine[known]])
-    return facts.trace.name(int(time.argmax()))
+        return dict.fromkeys(codes, "")
+    place = np.full(int(work.name.max()) + 1, NO_ROW, np.int64)
+    place[codes] = np.arange(len(codes))
+    of_kernel = place[work.name]
+    op = np.where(work.launch >= 0, facts.op_of_call[np.maximum(work.launch, 0)], NO_ROW)
+    known = np.flatnonzero((of_kernel >= 0) & (op >= 0))
+    if known.size == 0:
+        return dict.fromkeys(codes, "")
+    names, which = coded(facts.trace.ops.name[op[known]].astype(np.int64))
+    shape = len(codes), names.size
+    pair = of_kernel[known] * names.size + which
+    count = np.bincount(pair, minlength=len(codes) * names.size).reshape(shape)
+    time = np.bincount(pair, weights=work.duration_ns[known], minlength=len(codes) * names.size).reshape(shape)
+    # of names that launch it, the first with most time
+    most = np.where(count > 0, time, -1).argmax(axis=1)
+    return {code: facts.trace.name(int(names[most[k]])) if count[k].any() else "" for k, code in enumerate(codes)}
 
 
 def _fusable_ns(work: Work, is_memory: NDArray[np.bool_]) -> tuple[int, int]:

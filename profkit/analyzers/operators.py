@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Analyzer
+from profkit.model.arrays import of_rows
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Skipped
 from profkit.timeline import Facts
@@ -31,13 +32,13 @@ def measure(facts: Facts) -> Operators | Skipped:
             how_to_get=trace.meta.traits.how_to_have_operators,
         )
     rows = main.activity.rows
-    duration = trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows]
-    linked = trace.gpu.launch_row[rows] >= 0
-    launch = trace.gpu.launch_row[rows[linked]]
-    op = facts.op_of_call[launch]
-    known = op >= 0
-    names = trace.ops.name[op[known]]
-    total = np.bincount(names, weights=duration[linked][known], minlength=1).astype(np.int64)
+    duration = of_rows(trace.gpu.end_ns, rows) - of_rows(trace.gpu.start_ns, rows)
+    launch = of_rows(trace.gpu.launch_row, rows)
+    linked = np.flatnonzero(launch >= 0)
+    op = facts.op_of_call[of_rows(launch, linked)]
+    known = np.flatnonzero(op >= 0)
+    names = trace.ops.name[of_rows(op, known)]
+    total = np.bincount(names, weights=of_rows(of_rows(duration, linked), known), minlength=1).astype(np.int64)
     counts = np.bincount(names, minlength=1)
     order = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
     whole = int(duration.sum())

@@ -51,7 +51,8 @@ def is_constant(column: NDArray[Any]) -> bool:
 def picked(column: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     """The chosen rows (positions or a mask) of a column; of a constant one a constant one."""
     if not is_constant(column) or column.size == 0:
-        chosen: NDArray[Any] = column[rows]
+        # of positions `take` moves rows of several values in one piece
+        chosen: NDArray[Any] = column[rows] if rows.dtype == np.bool_ else column.take(rows, axis=0)
         return chosen
     n = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else rows.size
     return np.broadcast_to(column[:1].reshape(()), (n,))
@@ -63,6 +64,11 @@ def narrowed(column: Whole) -> Whole:
         return column
     fits = int(column.min()) >= _NARROW.min and int(column.max()) <= _NARROW.max
     return column.astype(np.int32) if fits else column
+
+
+def of_rows(column: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """The rows of a column at positions in order, each once: the column itself where these are all of it."""
+    return column if rows.size == len(column) else picked(column, rows)
 
 
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -105,6 +111,18 @@ def order_of(values: Whole) -> NDArray[np.intp]:
     return np.argsort(values, kind="stable")
 
 
+def next_equal(values: NDArray[np.integer[Any]]) -> I64:
+    """Per value the place of the next one behind it that is equal, n for none."""
+    wide, n = values.astype(np.int64, copy=False), values.size
+    if n >= algebra.LEAST and (places := algebra.next_equal(wide)) is not None:
+        return places
+    order = order_of(wide)
+    following = np.full(n, n, np.int64)
+    again = wide[order[1:]] == wide[order[:-1]]
+    following[order[:-1][again]] = order[1:][again]
+    return following
+
+
 def is_member(values: Whole, ordered: Whole) -> Bool:
     """Tell, for each value, whether it occurs in `ordered` (sorted); unlike `np.isin`, without a hash table of it."""
     if ordered.size == 0:
@@ -137,6 +155,8 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The values that occur, in order, [k]; as `np.unique`, which loads numpy.ma for it."""
     if values.size >= _FEW and values.dtype.kind in "iu":
         low, high = int(values.min()), int(values.max())
+        if low == high:
+            return values.reshape(-1)[:1].copy()
         if high - low < _FEW:  # counted: ten times as fast as sorted
             return (np.flatnonzero(np.bincount(values.reshape(-1) - low)) + low).astype(values.dtype)
     ordered = np.sort(values, axis=None)
@@ -173,10 +193,11 @@ def median(values: NDArray[np.integer[Any]]) -> int:
 
 def quantile(values: NDArray[np.integer[Any]], fraction: float) -> float:
     """The value below which `fraction` of at least one value lies, linear between two: as `np.quantile`."""
-    ordered = np.sort(values)
-    place = (ordered.size - 1) * fraction
+    place = (values.size - 1) * fraction
     below = int(place)
-    low, high = float(ordered[below]), float(ordered[min(below + 1, ordered.size - 1)])
+    above = min(below + 1, values.size - 1)
+    ordered = np.partition(values, (below, above))
+    low, high = float(ordered[below]), float(ordered[above])
     part = place - below
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
@@ -321,6 +342,8 @@ def contains(a: IntervalArrays, at: I64) -> Bool:
     """Tell, for each time, whether it lies inside set `a`."""
     if a[0].size == 0:
         return np.zeros(np.shape(at), np.bool_)
+    if at.size >= algebra.LEAST and (found := algebra.contained(a, at)) is not None:
+        return found
     row = place_among(a[0], at, after=True)
     inside: Bool = (row > 0) & (at < a[1][np.maximum(row - 1, 0)])
     return inside

@@ -37,6 +37,12 @@ PUBLIC void profkit_places(in ordered, int64_t n, in values, int64_t m, int afte
 
 PUBLIC int64_t profkit_ordered(in values, int64_t n, out row) { return ordered(values, n, row); }
 
+PUBLIC int64_t profkit_next_equal(in values, int64_t n, out next) { return next_equal(values, n, next); }
+
+PUBLIC void profkit_contained(in start, in end, int64_t n, in at, int64_t m, uint8_t *inside) {
+    contained((set){start, end, n}, at, m, inside);
+}
+
 /* How much of a set lies before each time, or between two of each pair where there are two columns. */
 PUBLIC int64_t profkit_covered(in start, in end, int64_t n, in from, in until, int64_t m, out length) {
     covered c, d;
@@ -57,6 +63,10 @@ PUBLIC int64_t profkit_enclosing(in start, in end, const int32_t *thread, int64_
 
 PUBLIC int64_t profkit_nested(in start, in end, const int32_t *thread, int64_t n, int32_t *order, uint8_t *is_leaf, uint8_t *is_top) {
     return nested((set){start, end, n}, thread, order, is_leaf, is_top);
+}
+
+PUBLIC int64_t profkit_outermost(in start, in end, const int32_t *thread, int64_t n, uint8_t *is_top) {
+    return outermost((set){start, end, n}, thread, is_top);
 }
 
 PUBLIC int profkit_clocks(int64_t n, int n_lanes, in spent, const uint8_t *is_gone, const int8_t *lane, const double *reach,

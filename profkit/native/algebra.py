@@ -133,6 +133,26 @@ def ordered(values: NDArray[Any]) -> I64 | None:
     return row if used.profkit_ordered(_at(given[0]), values.size, _at(row)) >= 0 else None
 
 
+def next_equal(values: I64) -> I64 | None:
+    """`arrays.next_equal`."""
+    used, given = _used(), _given(np.int64, values)
+    if used is None or given is None:
+        return None
+    place = np.empty(values.size, np.int64)
+    return place if used.profkit_next_equal(_at(given[0]), values.size, _at(place)) >= 0 else None
+
+
+def contained(a: Pair, at: I64) -> NDArray[np.bool_] | None:
+    """`arrays.contains`."""
+    used, given = _used(), _given(np.int64, *a, at)
+    if used is None or given is None:
+        return None
+    inside = np.empty(at.size, np.bool_)
+    start, end, when = map(_at, given)
+    used.profkit_contained(start, end, a[0].size, when, at.size, _at(inside))
+    return inside
+
+
 def covered(a: Pair, start: I64 | None, end: I64) -> I64 | None:
     """How much of a set lies between two times, or before one."""
     used = _used()
@@ -178,6 +198,16 @@ def nested(
     is_leaf, is_top = np.empty(start.size, np.bool_), np.empty(start.size, np.bool_)
     n = used.profkit_nested(*map(_at, times), _at(threads[0]), start.size, _at(order), _at(is_leaf), _at(is_top))
     return (order, is_leaf, is_top) if n >= 0 else None
+
+
+def outermost(start: I64, end: I64, thread: NDArray[np.int32]) -> NDArray[np.bool_] | None:
+    """Which ranges are tops, in their order; `host.outermost`."""
+    used, times, threads = _used(), _given(np.int64, start, end), _given(np.int32, thread)
+    if used is None or times is None or threads is None:
+        return None
+    is_top = np.empty(start.size, np.bool_)
+    n = used.profkit_outermost(*map(_at, times), _at(threads[0]), start.size, _at(is_top))
+    return is_top if n >= 0 else None
 
 
 def clocks(

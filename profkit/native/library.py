@@ -85,10 +85,13 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
         ("profkit_clipped", whole, [handle, handle, whole, whole, whole, handle, handle]),
         ("profkit_places", None, [handle, whole, handle, whole, ctypes.c_int, handle]),
         ("profkit_ordered", whole, [handle, whole, handle]),
+        ("profkit_next_equal", whole, [handle, whole, handle]),
+        ("profkit_contained", None, [handle, handle, whole, handle, whole, handle]),
         ("profkit_covered", whole, [handle, handle, whole, handle, handle, whole, handle]),
         ("profkit_parent_rows", whole, [handle, handle, handle, whole, handle]),
         ("profkit_enclosing", whole, [handle, handle, handle, whole, handle, handle, whole, handle]),
         ("profkit_nested", whole, [handle, handle, handle, whole, handle, handle, handle]),
+        ("profkit_outermost", whole, [handle, handle, handle, whole, handle]),
         ("profkit_clocks", ctypes.c_int, [whole, ctypes.c_int, *[handle] * 6]),
         ("profkit_seen", ctypes.c_int, [handle, whole, whole, handle]),
     ):

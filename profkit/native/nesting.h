@@ -176,6 +176,26 @@ static int64_t enclosing(set ranges, const int32_t *thread, int64_t m, const int
     return told;
 }
 
+/* Which ranges no other of their thread encloses, in one pass: `reach` is until when those before them run. */
+static int64_t outermost(set ranges, const int32_t *thread, uint8_t *is_top) {
+    int32_t most = -1;
+    for (int64_t i = 0; i < ranges.n; i++) {
+        if (thread[i] < 0) return NOT_ORDERED; /* as `nested` refuses them */
+        most = thread[i] > most ? thread[i] : most;
+    }
+    if (most >= MOST_THREADS) return NOT_ORDERED;
+    int64_t *reach = malloc(((size_t)most + 2) * sizeof(int64_t));
+    if (!reach) return WITHOUT_MEMORY;
+    for (int64_t code = 0; code <= most; code++) reach[code] = INT64_MIN;
+    for (int64_t i = 0; i < ranges.n; i++) {
+        int64_t *until = &reach[thread[i]];
+        is_top[i] = ranges.start[i] >= *until;
+        *until = larger(*until, ranges.end[i]);
+    }
+    free(reach);
+    return ranges.n;
+}
+
 /* Rows in order of thread; which of these enclose no other, and which no other encloses. */
 static int64_t nested(set ranges, const int32_t *thread, int32_t *order, uint8_t *is_leaf, uint8_t *is_top) {
     grouped g;

@@ -94,6 +94,15 @@ static int64_t clipped(set a, int64_t low, int64_t high, made *out) {
     return out->n;
 }
 
+/* Which times lie in a set. */
+static void contained(set a, const int64_t *at, int64_t m, uint8_t *inside) {
+    int64_t row = 0;
+    for (int64_t i = 0; i < m; i++) {
+        row = place_of(a.start, a.n, at[i], true, row);
+        inside[i] = row > 0 && at[i] < a.end[row - 1];
+    }
+}
+
 /* How much of a set lies before each time: sums up to each interval, made once. */
 typedef struct {
     set a;

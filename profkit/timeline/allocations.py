@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, distinct_codes, order_of
+from profkit.model.arrays import I64, distinct, distinct_codes, next_equal
 from profkit.model.trace import I32, Trace
 
 HOST: Final = 0
@@ -80,9 +80,6 @@ def _ended(address: I64, n_bytes: I64) -> I64 | None:
     """Per allocation the position of the next event at its address (a free, if none is lost), n for none."""
     if bool((address < 0).any()):
         return None
-    n = address.size
-    order = order_of(address)
-    following = np.full(n, n, np.int64)
-    again = address[order[1:]] == address[order[:-1]]
-    following[order[:-1][again]] = order[1:][again]
-    return np.where(n_bytes > 0, following, 0)
+    following = next_equal(address)
+    following[n_bytes <= 0] = 0
+    return following

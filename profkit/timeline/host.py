@@ -58,6 +58,16 @@ def nesting(ops: CpuOps) -> Nesting:
     return Nesting(order=order, is_leaf=is_leaf, is_top=is_top)
 
 
+def outermost(ops: CpuOps) -> NDArray[np.intp]:
+    """The rows of the operators that no other on their thread encloses, in order."""
+    if len(ops) >= algebra.LEAST:
+        is_top = algebra.outermost(ops.start_ns, ops.end_ns, ops.thread)
+        if is_top is not None:
+            return np.flatnonzero(is_top)
+    nested = nesting(ops)
+    return np.sort(nested.order[nested.is_top], kind="stable").astype(np.intp)
+
+
 def _on_one_line(ops: CpuOps, order: NDArray[Any]) -> list[I64] | None:
     thread = ops.thread[order]
     return laid_out((thread, thread), (ops.start_ns[order], ops.end_ns[order]))
@@ -194,11 +204,11 @@ def host_states(trace: Trace) -> HostStates:
     on_thread = is_one_of(calls.thread, threads)
     blocking = on_thread & blocking_calls(trace)
     loader, elsewhere = loader_ranges(spans, threads)
-    other = on_thread & ~blocking
     in_ops = _dispatching_ops(trace, threads)
-    start, end = calls.start_ns[other], calls.end_ns[other]
-    outside = in_ops.covered_ns(start, end) < end - start  # most calls are inside an operator: two large sets less
-    dispatch = in_ops | Intervals.of(start[outside], end[outside])
+    # most calls are inside an operator: two large sets less
+    outside = in_ops.covered_ns(calls.start_ns, calls.end_ns) < calls.end_ns - calls.start_ns
+    outside &= on_thread & ~blocking
+    dispatch = in_ops | Intervals.of(calls.start_ns[outside], calls.end_ns[outside])
     low, high = trace.window_ns
     has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(
@@ -257,11 +267,10 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
     ops = trace.ops if on_thread.all() else trace.ops.take(np.flatnonzero(on_thread))
     if len(ops) == 0:
         return Intervals.empty()
-    nested = nesting(ops)
-    top = nested.order[nested.is_top]
+    top = outermost(ops)
     launches = np.flatnonzero(is_one_of(trace.calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)))
     start, end, thread = ops.start_ns[top], ops.end_ns[top], ops.thread[top]
-    del nested, top
+    del top
     keep = end - start <= QUIET_OP_NS
     if len(threads) > MANY:
         calling = trace.calls.thread[launches]

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from profkit.model.arrays import I64, Bool, distinct, is_one_of, order_of
+from profkit.model.arrays import I64, Bool, distinct, is_one_of, of_rows, order_of, place_among
 from profkit.model.names import function_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind, Trace
@@ -63,10 +63,12 @@ def before_capture(trace: Trace, rows: NDArray[np.intp]) -> Bool:
 
     Launches are numbered as they are made; a row whose call was lost on the way has a number among the others.
     """
-    numbers = trace.calls.correlation[trace.calls.correlation > 0]
-    number = trace.gpu.correlation[rows]
-    first = int(numbers.min()) if numbers.size else 0
-    is_before: Bool = (trace.gpu.launch_row[rows] == NO_ROW) & (number > 0) & (number < first)
+    is_before: Bool = of_rows(trace.gpu.launch_row, rows) == NO_ROW
+    if is_before.any():
+        numbers = trace.calls.correlation[trace.calls.correlation > 0]
+        number = trace.gpu.correlation[rows]
+        first = int(numbers.min()) if numbers.size else 0
+        is_before &= (number > 0) & (number < first)
     return is_before
 
 
@@ -75,13 +77,15 @@ def behind_ns(trace: Trace, device: int, at_ns: ArrayLike) -> I64:
     gpu = trace.gpu
     at = np.asarray(at_ns, np.int64)
     rows = np.flatnonzero(gpu.device == device)
-    is_linked = gpu.launch_row[rows] != NO_ROW
     before = rows[before_capture(trace, rows)]
-    asked = trace.calls.start_ns[gpu.launch_row[rows[is_linked]]]
-    order = order_of(asked)
-    ends = np.append(gpu.end_ns[before].max(initial=_LONG_AGO), gpu.end_ns[rows[is_linked][order]])
-    ends = np.maximum.accumulate(ends)
-    return np.maximum(ends[np.searchsorted(asked[order], at)] - at, 0)
+    linked = of_rows(rows, np.flatnonzero(of_rows(gpu.launch_row, rows) != NO_ROW))
+    order = order_of(at)
+    first = place_among(at[order], trace.calls.start_ns[of_rows(gpu.launch_row, linked)], after=True)
+    ends = np.full(at.size + 1, gpu.end_ns[before].max(initial=_LONG_AGO))
+    np.maximum.at(ends, first, of_rows(gpu.end_ns, linked))  # of what was launched between two of the times
+    behind = np.empty(at.size, np.int64)
+    behind[order] = np.maximum(np.maximum.accumulate(ends)[:-1] - at[order], 0)
+    return behind
 
 
 def asked_ns(trace: Trace, rows: NDArray[np.intp]) -> I64:

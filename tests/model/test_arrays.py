@@ -118,6 +118,21 @@ def test_coded_values_are_those_of_unique(values: list[int]) -> None:
     assert place.tolist() == inverse.reshape(-1).tolist()
 
 
+@given(st.lists(st.integers(-3, 3), max_size=30))
+def test_the_next_equal_value(values: list[int]) -> None:
+    found = arrays.next_equal(np.array(values, np.int32))
+    assert found.tolist() == [
+        next((at for at in range(place + 1, len(values)) if values[at] == value), len(values))
+        for place, value in enumerate(values)
+    ]
+
+
+def test_rows_that_are_all_of_a_column_are_the_column() -> None:
+    column = np.arange(6).reshape(3, 2)
+    assert arrays.of_rows(column, np.arange(3)) is column
+    assert arrays.of_rows(column, np.array([0, 2])).tolist() == [[0, 1], [4, 5]]
+
+
 NEAR = st.sampled_from([-(2**63), -(2**31) - 1, -(2**31), -1, 0, 7, 2**31 - 1, 2**31, 2**63 - 1])
 
 

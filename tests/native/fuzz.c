@@ -75,6 +75,9 @@ static void sets(const rows *a, const rows *b) {
         for (int64_t t = b->start[i]; t < b->end[i]; t++) length += in_a[t];
         must(b->end[i] < b->start[i] || covered[i] == length, "covered");
     }
+    uint8_t inside[MOST];
+    profkit_contained(one[0], one[1], n, b->start, b->n, inside);
+    for (int64_t i = 0; i < b->n; i++) must(inside[i] == in_a[b->start[i]], "contained");
     for (int after = 0; after < 2; after++) {
         profkit_places(one[0], n, b->start, b->n, after, covered);
         for (int64_t i = 0; i < b->n; i++) {
@@ -91,6 +94,16 @@ static void order(const rows *a) {
     for (int64_t i = 1; i < a->n; i++) {
         int64_t before = a->end[row[i - 1]], now = a->end[row[i]];
         must(before < now || (before == now && row[i - 1] < row[i]), "order");
+    }
+}
+
+static void equals(const rows *a) {
+    int64_t next[MOST];
+    must(profkit_next_equal(a->start, a->n, next) == a->n, "next equal");
+    for (int64_t i = 0; i < a->n; i++) {
+        int64_t place = i + 1;
+        while (place < a->n && a->start[place] != a->start[i]) place++;
+        must(next[i] == place, "next equal");
     }
 }
 
@@ -128,6 +141,7 @@ static void nesting(const rows *a, const rows *b) {
         bool top = true;
         for (int64_t j = 0; j < i; j++) top = top && (a->thread[order[j]] != a->thread[order[i]] || a->end[order[j]] <= a->start[order[i]]);
         must(is_top[i] == top, "tops");
+        must(profkit_outermost(a->start, a->end, a->thread, a->n, is_leaf) == a->n && is_leaf[order[i]] == top, "outermost");
         must(i == 0 || a->thread[order[i - 1]] < a->thread[order[i]] || order[i - 1] < order[i], "order");
     }
 }
@@ -143,6 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     nesting(&a, &b);
     order(&a);
     order(&b);
+    equals(&a);
     uint8_t seen[4] = {0};
     must(profkit_seen(a.thread, a.n, 4, seen), "seen");
     for (int64_t i = 0; i < a.n; i++) must(a.thread[i] < 0 || seen[a.thread[i]], "seen");

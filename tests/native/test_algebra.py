@@ -62,6 +62,7 @@ def ranges(near: list[tuple[int, int]], codes: list[int], *, is_ordered: bool = 
         test_arrays.test_overlapping_pairs_are_all_of_them,
         test_arrays.test_nothing_in_nothing_out,
         test_arrays.test_distinct_values_are_a_sorted_set,
+        test_arrays.test_the_next_equal_value,
     ],
     ids=lambda oracle: oracle.__name__,
 )
@@ -109,6 +110,18 @@ def test_order_keeps_equal_values_as_they_stand(values: list[int]) -> None:
     assert quick == plain
 
 
+@given(st.lists(TIMES, max_size=60))
+def test_the_next_equal_value_of_any(values: list[int]) -> None:
+    quick, plain = both(lambda: arrays.next_equal(np.array(values, np.int64)))
+    assert quick == plain
+
+
+def test_the_next_equal_value_of_many() -> None:
+    values = np.random.default_rng(3).integers(0, 30_000, 100_000)
+    quick, plain = both(lambda: arrays.next_equal(values))
+    assert quick == plain
+
+
 @given(PAIRS, TIMES, TIMES)
 def test_the_rest_of_any_stretch(pairs: list[tuple[int, int]], low: int, high: int) -> None:
     quick, plain = both(lambda: arrays.complement(set_of(pairs), low, high))
@@ -135,7 +148,7 @@ def test_parents_leaves_and_tops(near: list[tuple[int, int]], codes: list[int]) 
     quick, plain = both(lambda: (host.parent_rows(mine), host.without_children_ns(mine, mine.end_ns - mine.start_ns)))
     assert quick == plain
     if near:
-        made, other = both(lambda: host.nesting(mine))
+        made, other = both(lambda: (host.nesting(mine), host.outermost(mine)))
         assert made == other
 
 

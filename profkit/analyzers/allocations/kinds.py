@@ -40,6 +40,9 @@ class MemoryKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+_PARAMETERS, _GRADIENTS, _OPTIMIZER, _ACTIVATIONS, _TEMPORARY, _OTHER, _UNKNOWN = range(len(MemoryKind))
+
+
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the peak."""
 
@@ -82,8 +85,8 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         """Which moments lie in the backward pass."""
         return self.backward.at(thread, at_ns) >= 0
 
-    def kinds(self, pool: Pool, rows: NDArray[np.intp]) -> NDArray[np.object_]:
-        """The kind of each of these allocations of a pool, whose ends are known."""
+    def kinds(self, pool: Pool, rows: NDArray[np.intp]) -> NDArray[np.int8]:
+        """The kind (its place among all) of each of these allocations of a pool, whose ends are known."""
         assert pool.ended is not None  # noqa: S101 - asked for held memory only
         at, thread, ended = pool.start_ns[rows], pool.thread[rows], pool.ended[rows]
         is_freed = ended < pool.start_ns.size
@@ -93,24 +96,25 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         stepping = ~begun & _inside(self.steps, thread, at)
         next_step, next_node = _next(self.steps_ns, at), _next(self.nodes_ns, at)
         is_done = _next(self.steps_ns, np.minimum(next_node, _NEVER - 1)) < _NEVER  # the pass after it, and its step
-        found = np.full(rows.size, MemoryKind.UNKNOWN, object)
+        found = np.full(rows.size, _UNKNOWN, np.int8)
         ahead = ~begun & ~stepping
-        found[ahead & (is_freed | is_done)] = MemoryKind.OTHER
+        found[ahead & (is_freed | is_done)] = _OTHER
         is_here = place_among(self.begins_ns, at, after=True) == place_among(self.begins_ns, freed_ns, after=True)
-        found[ahead & is_freed & is_here & (freed_ns <= next_node)] = MemoryKind.TEMPORARY
-        found[ahead & ends] = MemoryKind.ACTIVATIONS
+        found[ahead & is_freed & is_here & (freed_ns <= next_node)] = _TEMPORARY
+        found[ahead & ends] = _ACTIVATIONS
         stays = (next_step < _NEVER) & (freed_ns > next_step) & ~ends
-        found[begun & is_freed & ~stays & (ends | (next_step < _NEVER))] = MemoryKind.TEMPORARY
-        found[begun & stays] = MemoryKind.GRADIENTS
+        found[begun & is_freed & ~stays & (ends | (next_step < _NEVER))] = _TEMPORARY
+        is_gradient = begun & stays
+        found[is_gradient] = _GRADIENTS
         # zero_grad frees gradients: what is still there in the next backward pass is none, as a workspace of cuBLAS
-        if self.frees_gradients(pool):
+        if is_gradient.any() and self.frees_gradients(pool):
             again = _next(self.nodes_ns, _next(np.sort(self.zeroing.start_ns), next_step))
-            found[begun & stays & (freed_ns > again)] = MemoryKind.OTHER
+            found[is_gradient & (freed_ns > again)] = _OTHER
         is_same_step = place_among(self.steps_ns, freed_ns, after=True) == place_among(self.steps_ns, at, after=True)
         in_step = is_freed & _inside(self.steps, pool.thread[end], pool.start_ns[end])
-        found[stepping] = MemoryKind.OTHER
-        found[stepping & (~is_freed | (in_step & ~is_same_step))] = MemoryKind.OPTIMIZER
-        found[stepping & in_step & is_same_step] = MemoryKind.TEMPORARY
+        found[stepping] = _OTHER
+        found[stepping & (~is_freed | (in_step & ~is_same_step))] = _OPTIMIZER
+        found[stepping & in_step & is_same_step] = _TEMPORARY
         return found
 
     def frees_gradients(self, pool: Pool) -> bool:
@@ -140,7 +144,7 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
         """
         rows = np.flatnonzero(pool.n_bytes > 0)
         rows = rows[self.in_backward(pool.thread[rows], pool.start_ns[rows])]
-        rows = rows[self.kinds(pool, rows) == MemoryKind.GRADIENTS]
+        rows = rows[self.kinds(pool, rows) == _GRADIENTS]
         each = np.bincount(place_among(self.steps_ns, pool.start_ns[rows]), pool.n_bytes[rows])
         each = each[each > 0]
         if each.size < _LEAST_PASSES or each.max() > (1 + _SAME) * each.min():
@@ -152,8 +156,8 @@ def parts_of(pool: Pool, peak: int, earlier_bytes: int, lives: Lives) -> tuple[P
     """The parts of a peak by kind; they add up to it. `earlier_bytes` of it lived when the recording began."""
     rows = pool.held(peak)
     kind = lives.kinds(pool, rows)
-    n = {each: int((kind == each).sum()) for each in MemoryKind}
-    size = {each: int(pool.n_bytes[rows[kind == each]].sum()) for each in MemoryKind}
+    n = {each: int((kind == place).sum()) for place, each in enumerate(MemoryKind)}
+    size = {each: int(pool.n_bytes[rows[kind == place]].sum()) for place, each in enumerate(MemoryKind)}
     left = earlier_bytes
     for each, (count, n_bytes) in lives.earlier(pool, peak).items():
         if n_bytes <= left:

@@ -17,7 +17,7 @@ from profkit.model.trace import CpuOps
 from profkit.timeline import Facts
 from profkit.timeline.allocations import Pool, pools
 from profkit.timeline.code.phases import Phases, backward_of, phases_of
-from profkit.timeline.host import enclosing_op, nesting
+from profkit.timeline.host import enclosing_op, outermost
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_of, steps_in_window
 
 _MOST: Final = 10
@@ -118,8 +118,7 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, facts: Facts) -> Self:
         """The places of a trace."""
         trace = facts.trace
-        nested = nesting(trace.ops)
-        tops = trace.ops.take(np.sort(nested.order[nested.is_top], kind="stable"))
+        tops = trace.ops.take(outermost(trace.ops))
         return cls(facts=facts, phases=phases_of(trace, backward_of(trace)), tops=tops)
 
     def at(

@@ -9,7 +9,7 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.host import STALL
-from profkit.model.arrays import median, place_among
+from profkit.model.arrays import median, of_rows, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts, IdlePlaces
@@ -208,12 +208,15 @@ def _top_operators(facts: Facts) -> tuple[tuple[str, int, int], ...]:
     main = facts.main_device
     assert main is not None  # noqa: S101
     trace = facts.trace
-    rows = main.activity.rows[trace.gpu.launch_row[main.activity.rows] >= 0]
-    launch = trace.gpu.launch_row[rows]
-    op = facts.op_of_call[launch]
-    known = op >= 0
-    names = trace.ops.name[op[known]]
+    launch = of_rows(trace.gpu.launch_row, main.activity.rows)
+    linked = np.flatnonzero(launch >= 0)
+    op = facts.op_of_call[of_rows(launch, linked)]
+    known = np.flatnonzero(op >= 0)
+    names = trace.ops.name[of_rows(op, known)]
     counts = np.bincount(names, minlength=1)
-    device_ns = np.bincount(names, weights=(trace.gpu.end_ns - trace.gpu.start_ns)[rows[known]], minlength=1)
     order = np.argsort(-counts, kind="stable")[:3]
-    return tuple((trace.name(code), int(counts[code]), int(device_ns[code])) for code in order if counts[code])
+    rows = of_rows(of_rows(main.activity.rows, linked), known)
+    spent = of_rows(trace.gpu.end_ns, rows) - of_rows(trace.gpu.start_ns, rows)
+    return tuple(
+        (trace.name(code), int(counts[code]), int(spent[names == code].sum())) for code in order if counts[code]
+    )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.capture import FEW_STEPS, MOST_IS_INPUT, QUALITY
-from profkit.model.arrays import is_member, is_one_of, place_among, rows_by_value
+from profkit.model.arrays import is_member, is_one_of, next_equal, of_rows, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import DEVICE_STEPS, CallKind, SpanKind, Trace
@@ -172,11 +172,11 @@ def _unlinked(facts: Facts) -> tuple[float | None, int]:
 def _overlapped(trace: Trace, main: DeviceFacts) -> float:
     """Share of rows that start before the row before them on the same stream ends; graph nodes may, they branch."""
     gpu = trace.gpu
-    rows = main.activity.rows[gpu.graph_node[main.activity.rows] == 0]
-    order = rows[np.lexsort((gpu.start_ns[rows], gpu.stream[rows]))]
-    before, after = order[:-1], order[1:]
-    bad = (gpu.stream[before] == gpu.stream[after]) & (gpu.start_ns[after] < gpu.end_ns[before])
-    return float(bad.sum() / order.size) if order.size else 0.0
+    rows = main.activity.rows[of_rows(gpu.graph_node, main.activity.rows) == 0]
+    following = next_equal(of_rows(gpu.stream, rows))  # rows are in order of start
+    has_one = np.flatnonzero(following < rows.size)
+    bad = gpu.start_ns[rows[following[has_one]]] < gpu.end_ns[rows[has_one]]
+    return float(bad.sum() / rows.size) if rows.size else 0.0
 
 
 def _whole_graphs(trace: Trace, main: DeviceFacts) -> float | None:

@@ -14,7 +14,7 @@ from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.connections import connections_of
 from profkit.ingest.assemble.devices import device_work, linked
 from profkit.ingest.assemble.merge import WHAT, Merged, code_table
-from profkit.ingest.assemble.rows import Rows, untold
+from profkit.ingest.assemble.rows import Rows, longest_ns, untold
 from profkit.ingest.assemble.signatures import decoded
 from profkit.ingest.assemble.steps import find_steps, find_window, without_empty_steps
 from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, MOST_BYTES, MOST_NS, whole
@@ -151,9 +151,11 @@ def _refuse_endless(tables: Mapping[str, Any], source: str) -> None:
     for name, table in tables.items():
         if name not in _WITH_DURATIONS or len(table) == 0:
             continue
+        if longest_ns(table.start_ns, table.end_ns) * len(table) <= MOST_NS:
+            continue
         duration = table.end_ns - table.start_ns
         longest = int(duration.argmax())
-        if int(duration[longest]) * duration.size <= MOST_NS or float(duration.sum(dtype=np.float64)) <= MOST_NS:
+        if float(duration.sum(dtype=np.float64)) <= MOST_NS:
             continue
         event = tables["strings"][table.name[longest]][:60]
         raise TraceFormatError(

@@ -13,7 +13,7 @@ from profkit.ingest.assemble.merge import Merged, code_table
 from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.assemble.rows import Rows, sort_order
 from profkit.model import names
-from profkit.model.arrays import I64, distinct, is_member, is_one_of
+from profkit.model.arrays import I64, distinct, is_member, is_one_of, place_among
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, Collectives, GpuWork, Kind, RuntimeCalls, TraceWarning
 
@@ -161,7 +161,7 @@ def linked(gpu: GpuWork, calls: RuntimeCalls, pids: Sequence[str], warnings: lis
     usable = np.flatnonzero(calls.correlation > 0)
     places, sorted_ids = sort_order(calls.correlation[usable], lambda rows: (~launches[usable[rows]],))
     order = usable if places is None else usable[places]
-    position = np.searchsorted(sorted_ids, gpu.correlation)
+    position = place_among(sorted_ids, gpu.correlation)
     position[position == sorted_ids.size] = 0
     found = (sorted_ids[position] == gpu.correlation) if sorted_ids.size else np.zeros(len(gpu), np.bool_)
     shared = is_member(gpu.correlation, _shared_numbers(calls, pids)) & found

@@ -16,7 +16,7 @@ from profkit.ranks.reduce.records import LeadRanges, NameRows
 from profkit.timeline import Facts
 from profkit.timeline.collectives import is_call
 from profkit.timeline.cpu import training_threads
-from profkit.timeline.host import launching_threads, nesting
+from profkit.timeline.host import launching_threads, nesting, outermost
 
 _MAX_NAMES: Final = 64
 """Names kept of each kind, by time. Chosen: the 64 longest hold more than 95 % of the time in the captures here."""
@@ -35,11 +35,9 @@ def top_ops(trace: Trace) -> NDArray[Any]:
     """The rows of operators that no other encloses, on the training threads, in order of start."""
     trains = np.isin(trace.ops.thread, threads_of(trace))
     if trains.all():  # as a rule in a large trace, of which a copy is dear
-        nested = nesting(trace.ops)
-        return np.sort(nested.order[nested.is_top].astype(np.intp))
+        return outermost(trace.ops)
     rows = np.flatnonzero(trains)
-    nested = nesting(trace.ops.take(rows))
-    return np.sort(rows[nested.order[nested.is_top]])
+    return rows[outermost(trace.ops.take(rows))]
 
 
 def host_ranges(facts: Facts, tops: NDArray[Any]) -> Spans:

@@ -14,7 +14,7 @@ from profkit.model.code import Phase
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind, Spans, Trace
-from profkit.timeline.host import enclosing_op, nesting
+from profkit.timeline.host import enclosing_op, outermost
 
 _NODE: Final = "autograd::engine::evaluate_function"
 """How the operator begins around all that one node of the backward pass does."""
@@ -111,8 +111,7 @@ def phases_of(trace: Trace, backward: Backward) -> Phases:
     used = distinct(backward.forward[backward.forward >= 0])
     forward = {}
     if used.size:
-        nested = nesting(ops)
-        tops = nested.order[nested.is_top]
+        tops = outermost(ops)
         for thread, places in rows_by_value(ops.thread[tops]):
             start = ops.start_ns[tops[places]]
             mine = used[ops.thread[used] == thread]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.capture import QUALITY
 from profkit.model import arrays
-from profkit.model.arrays import I64, place_among
+from profkit.model.arrays import I64, of_rows, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.timeline.activity import Activity
@@ -140,10 +140,11 @@ def ending_rows(trace: Trace, activity: Activity, end_ns: I64) -> NDArray[np.int
     """The row of a device's operation that ends its idle time at each of these times, -1 for none."""
     gpu = trace.gpu
     rows = np.flatnonzero(gpu.device == gpu.device[activity.rows[0]]) if activity.rows.size else activity.rows
-    place = place_among(gpu.start_ns if rows.size == len(gpu) else gpu.start_ns[rows], end_ns)
     if rows.size == 0:
         return np.full(end_ns.size, -1, np.intp)
-    return np.where(place < rows.size, rows[np.minimum(place, rows.size - 1)], -1)
+    place = place_among(of_rows(gpu.start_ns, rows), end_ns)
+    exists = place < rows.size
+    return np.where(exists, place if rows.size == len(gpu) else rows[np.minimum(place, rows.size - 1)], -1)
 
 
 def _released(gaps: _Gaps, blocked: Intervals, busy: Intervals) -> Intervals:

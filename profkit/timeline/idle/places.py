@@ -113,13 +113,17 @@ def idle_places(
     gaps = activity.any.gaps(*trace.window_ns)
     long = gaps.lengths_ns > queue.turnaround_ns
     start, end = gaps.start_ns[long], gaps.end_ns[long]
-    if start.size == 0:
+    n_gaps = int(start.size)
+    if n_gaps == 0:
         return IdlePlaces()
     row = ending_rows(trace, activity, end)
     name = np.where(row >= 0, trace.gpu.name[row], -1)
     kept = _of_top_names(name, end - start)
     name, length = name[kept], (end - start)[kept]
-    around = _around(trace, start[kept], row[kept], known)
+    start, row = start[kept], row[kept]
+    del end
+    around = _around(trace, start, row, known)
+    del row
     lines = _lines(known[1])
     group, first = _grouped((name, around.op, around.line))
     span, meanwhile = _usual(group, around.span, length), _usual(group, around.meanwhile, length)
@@ -146,7 +150,7 @@ def idle_places(
                 by_part={part: int(each[one]) for part, each in by_part.items()},
             )
         )
-    return IdlePlaces(places=tuple(places), total_ns=total, n_gaps=int(start.size))
+    return IdlePlaces(places=tuple(places), total_ns=total, n_gaps=n_gaps)
 
 
 def _inside_ns(cause: Intervals, gaps: Intervals) -> I64:
@@ -199,12 +203,16 @@ def _around(trace: Trace, start: I64, row: NDArray[np.intp], known: tuple[NDArra
     thread, n = calls.thread[call], call.size
     middle = (start[linked] + np.maximum(at, start[linked])) // 2
     both = np.concatenate((thread, thread)), np.concatenate((at, middle))
-    long = _ranges(trace.ops, np.flatnonzero(trace.ops.end_ns - trace.ops.start_ns >= _LONG_NS))
+    is_before = at <= start[linked]  # launched before the gap
+    del at, launch
     ranges = trace.spans.take(np.flatnonzero(trace.spans.kind != SpanKind.STEP))
     line, span = _functions(code, *both), _names(ranges, enclosing_op(ranges, *both))
+    del both
+    long = _ranges(trace.ops, np.flatnonzero(trace.ops.end_ns - trace.ops.start_ns >= _LONG_NS))
     busy = _names(long, enclosing_op(long, thread, middle))
+    del long, middle
     meanwhile = np.where(busy >= 0, busy, np.where(line[n:] >= 0, line[n:] + len(trace.strings), span[n:]))
-    meanwhile[at <= start[linked]] = -1  # launched before the gap
+    meanwhile[is_before] = -1
     codes = (_names(trace.ops, op_of_call[call]), span[:n], line[:n], meanwhile)
     return _Around(**{key: _spread(each, linked, row.size) for key, each in zip(_KEYS, codes, strict=True)})
 

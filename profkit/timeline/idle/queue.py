@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, median, quantile
+from profkit.model.arrays import I64, median, next_equal, of_rows, quantile
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.activity import Activity
 from profkit.timeline.launch_order import behind_ns
@@ -56,16 +56,17 @@ def launch_queue(trace: Trace, activity: Activity) -> Queue:
     """The queue facts of one device (docs/method.md)."""
     gpu, calls = trace.gpu, trace.calls
     rows = activity.rows
-    previous_end = _previous_end(gpu.start_ns[rows], gpu.end_ns[rows])
-    linked = gpu.launch_row[rows] >= 0
-    launch = gpu.launch_row[rows[linked]]
+    all_launches, end = of_rows(gpu.launch_row, rows), of_rows(gpu.end_ns, rows)
+    counted = np.flatnonzero(all_launches >= 0)
+    launch = of_rows(all_launches, counted)
     is_replay = calls.kind[launch] == CallKind.GRAPH_LAUNCH
-    counted = ~is_replay
     if is_replay.any():
-        counted[np.unique(launch, return_index=True)[1]] = True  # of a replay, its first
-    issued = calls.start_ns[launch[counted]]
-    start, end = gpu.start_ns[rows[linked][counted]], gpu.end_ns[rows[linked][counted]]
-    drained = previous_end[linked][counted] < issued
+        is_counted = ~is_replay
+        is_counted[np.unique(launch, return_index=True)[1]] = True  # of a replay, its first
+        counted, launch = counted[is_counted], launch[is_counted]
+    issued = calls.start_ns[launch]
+    drained = of_rows(_previous_end(end), counted) < issued
+    start, end = of_rows(of_rows(gpu.start_ns, rows), counted), of_rows(end, counted)
     lag = np.maximum(start - issued, 0)[drained]
     has_floor = lag.size >= _MIN_DRAINED
     usual = median(lag) if has_floor else DEFAULT_LATENCY_NS
@@ -92,23 +93,23 @@ def _behind_ns(trace: Trace, rows: NDArray[np.intp]) -> tuple[int, int]:
     return low, high
 
 
-def _previous_end(start: I64, end: I64) -> I64:
+def _previous_end(end: I64) -> I64:
     """Per row in start order: the latest end among the rows before it; long ago for the first."""
-    out = np.full(start.size, np.iinfo(np.int64).min, np.int64)
-    if start.size > 1:
-        out[1:] = np.maximum.accumulate(end)[:-1]
+    out = np.full(end.size, np.iinfo(np.int64).min, np.int64)
+    np.maximum.accumulate(end[:-1], out=out[1:])
     return out
 
 
 def _turnaround_ns(trace: Trace, activity: Activity) -> int:
     """The p75 of gaps on one stream while its next operation was already queued."""
     gpu, calls = trace.gpu, trace.calls
-    rows = activity.rows[gpu.launch_row[activity.rows] >= 0]
-    order = rows[np.lexsort((gpu.start_ns[rows], gpu.stream[rows]))]
-    before, after = order[:-1], order[1:]
-    same = gpu.stream[before] == gpu.stream[after]
-    queued = calls.end_ns[gpu.launch_row[after]] + _WELL_QUEUED_NS < gpu.end_ns[before]
-    gap = (gpu.start_ns[after] - gpu.end_ns[before])[same & queued]
+    rows = of_rows(activity.rows, np.flatnonzero(of_rows(gpu.launch_row, activity.rows) >= 0))
+    following = next_equal(of_rows(gpu.stream, rows))  # rows are in order of start
+    has_one = np.flatnonzero(following < rows.size)
+    before, after = rows[has_one], rows[following[has_one]]
+    ended = gpu.end_ns[before]
+    queued = calls.end_ns[gpu.launch_row[after]] + _WELL_QUEUED_NS < ended
+    gap = (gpu.start_ns[after] - ended)[queued]
     gap = gap[gap >= 0]
     if gap.size < _MIN_DRAINED:
         return DEFAULT_TURNAROUND_NS

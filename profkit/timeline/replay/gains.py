@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import SYNC
 from profkit.model import arrays
-from profkit.model.arrays import I64, is_one_of, order_of, place_among
+from profkit.model.arrays import I64, is_one_of, of_rows, order_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
 from profkit.timeline.activity import Activity
@@ -195,22 +195,25 @@ def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
 
 def _launches(trace: Trace, activity: Activity, queue: Queue) -> _Launches | None:
     gpu, calls, low = trace.gpu, trace.calls, trace.window_ns[0]
-    is_inside = gpu.start_ns[activity.rows] >= low
-    rows, before = activity.rows[is_inside], activity.rows[~is_inside]
-    launch = gpu.launch_row[rows]
+    # rows are in order of start: those of before stand first
+    n_before = int(np.count_nonzero(of_rows(gpu.start_ns, activity.rows) < low))
+    rows, before = activity.rows[n_before:], activity.rows[:n_before]
+    launch = of_rows(gpu.launch_row, rows)
     linked = launch >= 0
-    threads = _driving(calls, launch[linked])
+    known = of_rows(launch, np.flatnonzero(linked))
+    thread = calls.thread[known]
+    threads = _driving(thread)
     if not threads:
         return None
     blocking = blocking_calls(trace)
-    issued = _issued(calls, launch, gpu.start_ns[rows], blocking, queue.latency_ns)
-    issued = np.where(linked, issued, np.iinfo(np.int64).min)
-    begin = min(low, int(issued[linked].min()))
-    driving = launch[linked & is_one_of(calls.thread[launch], threads)]
-    driving.sort(kind="stable")  # calls are in order of time
+    key = _issued(calls, launch, of_rows(gpu.start_ns, rows), blocking, queue.latency_ns)
+    key[~linked] = np.iinfo(np.int64).min
+    begin = min(low, int(key[linked].min()))
+    driving = np.sort(known[is_one_of(thread, threads)], kind="stable")  # calls are in order of time
     held = holding(trace, blocking & is_one_of(calls.thread, threads), calls.start_ns[driving], begin)
-    key = np.where(linked, issued, np.maximum.accumulate(issued))  # without a launch: behind the one before it
-    del launch, driving, issued  # of a large trace 10 MB each
+    if not linked.all():
+        key = np.where(linked, key, np.maximum.accumulate(key))  # without a launch: behind the one before it
+    del launch, known, thread, driving  # of a large trace 10 MB each
     order = order_of(key)
     at = np.maximum(key[order], begin)
     return _Launches(
@@ -222,11 +225,12 @@ def _launches(trace: Trace, activity: Activity, queue: Queue) -> _Launches | Non
     )
 
 
-def _driving(calls: RuntimeCalls, launch: I64) -> tuple[int, ...]:
-    if launch.size == 0:
+def _driving(threads: NDArray[np.int32]) -> tuple[int, ...]:
+    """The threads that drive the device, of the thread of each launch."""
+    if threads.size == 0:
         return ()
-    counts = np.bincount(calls.thread[launch])
-    return tuple(int(code) for code in np.flatnonzero(counts >= _DRIVING_SHARE * launch.size))
+    counts = np.bincount(threads)
+    return tuple(int(code) for code in np.flatnonzero(counts >= _DRIVING_SHARE * threads.size))
 
 
 def _intervals(calls: RuntimeCalls, rows: NDArray[np.intp]) -> Intervals:
@@ -238,9 +242,12 @@ def _issued(calls: RuntimeCalls, launch: I64, start: I64, blocking: NDArray[np.b
 
     A first call loads modules before it launches.
     """
-    returned = np.where(blocking[launch], calls.start_ns[launch], calls.end_ns[launch])
-    issued: I64 = np.maximum(calls.start_ns[launch], np.minimum(returned, start) - latency_ns)
-    return np.minimum(issued, start)
+    begun = calls.start_ns[launch]
+    issued: I64 = np.where(blocking[launch], begun, calls.end_ns[launch])
+    np.minimum(issued, start, out=issued)
+    issued -= latency_ns
+    np.maximum(issued, begun, out=issued)
+    return np.minimum(issued, start, out=issued)
 
 
 def _events(trace: Trace, streams: list[Stream], held: NDArray[np.intp], at: I64, queue: Queue) -> Events:

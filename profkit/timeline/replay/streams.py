@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, place_among, quantile
+from profkit.model.arrays import I64, coded, place_among, quantile
 from profkit.model.trace import Kind, Trace
 from profkit.timeline.idle import MAX_LATENCY_NS, MIN_LATENCY_NS, Queue
 from profkit.timeline.replay.clocks import F64
@@ -77,8 +77,7 @@ def streams_of(
 def _lanes(trace: Trace, rows: NDArray[np.intp], before: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The lane of each of these rows, and of those before: the stream with most compute, the busiest, all others."""
     gpu = trace.gpu
-    streams = distinct(gpu.stream[rows])
-    own = place_among(streams, gpu.stream[rows])
+    streams, own = coded(gpu.stream[rows])
     length = (gpu.end_ns - gpu.start_ns)[rows]
     spent = np.bincount(own, weights=length)
     spent[np.bincount(own, weights=length * (gpu.kind[rows] == Kind.COMPUTE)).argmax()] = np.inf
