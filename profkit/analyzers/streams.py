@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer
-from profkit.model.arrays import I64, MANY, coded, distinct, laid_out, rows_by_value
+from profkit.model.arrays import I64, MANY, coded, distinct, laid_out, of_rows, rows_by_value
 from profkit.model.documents.rank_report import Section, StreamUse, TableView
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
@@ -42,7 +42,9 @@ def measure(facts: Facts) -> Streams | Skipped:
     stream = facts.trace.gpu.stream
     return Streams(
         by_device={device.device: _streams(facts, device) for device in facts.devices},
-        n_by_device={device.device: int(distinct(stream[device.activity.rows]).size) for device in facts.devices},
+        n_by_device={
+            device.device: int(distinct(of_rows(stream, device.activity.rows)).size) for device in facts.devices
+        },
     )
 
 
@@ -50,10 +52,10 @@ def _streams(facts: Facts, device: DeviceFacts) -> tuple[StreamUse, ...]:
     gpu = facts.trace.gpu
     rows = device.activity.rows
     low, high = facts.trace.window_ns
-    streams, place = coded(gpu.stream[rows])
-    start, end = np.clip(gpu.start_ns[rows], low, high), np.clip(gpu.end_ns[rows], low, high)
+    streams, place = coded(of_rows(gpu.stream, rows))
+    start, end = (np.clip(of_rows(times, rows), low, high) for times in (gpu.start_ns, gpu.end_ns))
     busy_ns = _busy_ns(place, streams.size, start, end)
-    counts = np.bincount(place * 3 + gpu.kind[rows], minlength=3 * streams.size).reshape(-1, 3)
+    counts = np.bincount(place * 3 + of_rows(gpu.kind, rows), minlength=3 * streams.size).reshape(-1, 3)
     order = np.lexsort((streams, -busy_ns))[:MAX_STREAMS]
     return tuple(
         StreamUse(

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.model.arrays import of_rows
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind, Trace
 
@@ -44,7 +45,7 @@ def device_activity(trace: Trace, device: int) -> Activity:
     gpu = trace.gpu
     low, high = trace.window_ns
     rows = np.flatnonzero((gpu.device == device) & (gpu.end_ns >= low) & (gpu.start_ns < high))
-    kinds = gpu.kind[rows]
+    kinds = of_rows(gpu.kind, rows)
 
     def of(kind: Kind) -> Intervals:
         chosen = rows[kinds == kind]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.model.arrays import place_among
+from profkit.model.arrays import of_rows, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind, Trace
 from profkit.timeline.activity import Activity
@@ -19,8 +19,10 @@ def unasked(trace: Trace, activity: Activity, exposed: Intervals, host: HostStat
     What the host spends in a blocking call counts as held: it may wait for this very communication. So does a loader.
     Empty where a launch is not known.
     """
-    rows = activity.rows[trace.gpu.kind[activity.rows] == Kind.COMPUTE]
-    if not exposed or not host.is_known or rows.size == 0:
+    if not exposed or not host.is_known:
+        return Intervals.empty()
+    rows = activity.rows[of_rows(trace.gpu.kind, activity.rows) == Kind.COMPUTE]
+    if rows.size == 0:
         return Intervals.empty()
     place = place_among(trace.gpu.start_ns[rows], exposed.end_ns)
     exists = place < rows.size

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, is_one_of, of_rows
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CpuOps, Kind, RuntimeCalls, Spans, Trace
 from profkit.timeline.cpu import training_threads
@@ -117,7 +117,7 @@ def device_work(facts: Facts) -> Work:
     main = facts.main_device
     assert main is not None  # noqa: S101
     gpu = facts.trace.gpu
-    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
+    rows = main.activity.rows[of_rows(gpu.kind, main.activity.rows) == Kind.COMPUTE]
     low, high = facts.trace.window_ns
     duration = np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low)
     step = step_of(placed_ns(facts.trace, rows), facts.trace.steps)

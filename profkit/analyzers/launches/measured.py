@@ -94,7 +94,7 @@ def _measure_device(facts: Facts) -> Launches:
     worst_step, each_step = _worst_step_share(facts, late), _each_step_share(facts, late)
     del late
     rows = main.activity.rows
-    kernels = rows[trace.gpu.kind[rows] == Kind.COMPUTE]
+    kernels = rows[of_rows(trace.gpu.kind, rows) == Kind.COMPUTE]
     duration = trace.gpu.end_ns[kernels] - trace.gpu.start_ns[kernels]
     launch = trace.gpu.launch_row[kernels]
     linked = launch >= 0

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.model.arrays import rows_by_value
+from profkit.model.arrays import of_rows, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Spans, Trace
 from profkit.timeline import DeviceFacts, Facts
@@ -60,8 +60,8 @@ def _launched_rows(trace: Trace, main: DeviceFacts, ranges: Ranges) -> NDArray[n
     """The device rows that are launched inside the ranges."""
     gpu, calls = trace.gpu, trace.calls
     rows = main.activity.rows
-    rows = rows[gpu.launch_row[rows] >= 0]
-    launch = gpu.launch_row[rows]
+    rows = of_rows(rows, np.flatnonzero(of_rows(gpu.launch_row, rows) >= 0))
+    launch = of_rows(gpu.launch_row, rows)
     order = np.lexsort((-ranges.end_ns, ranges.start_ns))
     table = Spans(
         start_ns=ranges.start_ns[order],

@@ -12,7 +12,7 @@ import numpy as np
 from profkit.analyzers.base import Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import FALLBACK, MATRIX_RATES, NO_TF32, MatrixRates
-from profkit.model.arrays import distinct_codes, is_one_of
+from profkit.model.arrays import distinct_codes, is_one_of, of_rows
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
@@ -96,8 +96,9 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     main = facts.main_device
     assert main is not None  # noqa: S101 - of a CPU `operators` measures
     trace, gpu = facts.trace, facts.trace.gpu
-    rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
-    total = np.bincount(gpu.name[rows], weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)
+    rows = main.activity.rows[of_rows(gpu.kind, main.activity.rows) == Kind.COMPUTE]
+    names = gpu.name[rows]
+    total = np.bincount(names, weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)
     told = {int(code): precision_of(trace.name(int(code))) for code in np.flatnonzero(total)}
     by_format: dict[str, int] = {}
     for code, precision in told.items():
@@ -108,7 +109,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     full, vectors, fp32, allowable = _in_full(trace, told)
 
     def covered(codes: list[int]) -> Intervals:
-        mine = rows[is_one_of(gpu.name[rows], codes)]
+        mine = rows[is_one_of(names, codes)]
         return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
 
     hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, allowable)]
