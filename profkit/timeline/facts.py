@@ -81,6 +81,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
                 _device(trace, activity, host, (index, inside, code) if place == main else (index, None, None))
                 for place, (index, activity) in enumerate(zip(trace.device_indices, active, strict=True))
             )
+            return_free_memory(trace.meta.n_events)
             return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside, code=code)
         host, cpu = host_states(trace), cpu_budget(trace)
         parts, none = _cpu_parts(trace, cpu), np.empty(0, np.int32)
