@@ -167,12 +167,17 @@ def covered(a: Pair, start: I64 | None, end: I64) -> I64 | None:
 
 def parent_rows(start: I64, end: I64, thread: NDArray[np.int32]) -> I64 | None:
     """`host.parent_rows` of ranges in order of start, the longer first."""
-    used, times, threads = _used(), _given(np.int64, start, end), _given(np.int32, thread)
+    return _of_ranges("profkit_parent_rows", (start, end), thread, np.int64)
+
+
+def _of_ranges(name: str, ranges: Pair, thread: NDArray[np.int32], kind: Any) -> NDArray[Any] | None:
+    """What a function tells of each range on its thread, in a column of this kind."""
+    used, times, threads = _used(), _given(np.int64, *ranges), _given(np.int32, thread)
     if used is None or times is None or threads is None:
         return None
-    row = np.empty(start.size, np.int64)
-    n = used.profkit_parent_rows(*map(_at, times), _at(threads[0]), start.size, _at(row))
-    return row if n >= 0 else None
+    told = np.empty(thread.size, kind)
+    n = getattr(used, name)(*map(_at, times), _at(threads[0]), thread.size, _at(told))
+    return told if n >= 0 else None
 
 
 def enclosing(ranges: Pair, thread: NDArray[np.int32], at_thread: NDArray[np.int32], at: I64) -> I64 | None:
@@ -201,13 +206,8 @@ def nested(
 
 
 def outermost(start: I64, end: I64, thread: NDArray[np.int32]) -> NDArray[np.bool_] | None:
-    """Which ranges are tops, in their order; `host.outermost`."""
-    used, times, threads = _used(), _given(np.int64, start, end), _given(np.int32, thread)
-    if used is None or times is None or threads is None:
-        return None
-    is_top = np.empty(start.size, np.bool_)
-    n = used.profkit_outermost(*map(_at, times), _at(threads[0]), start.size, _at(is_top))
-    return is_top if n >= 0 else None
+    """`host.outermost` of ranges in order of start, the longer first: which of them are tops."""
+    return _of_ranges("profkit_outermost", (start, end), thread, np.bool_)
 
 
 def clocks(

@@ -9,8 +9,8 @@
 #define PROFKIT_SSE2 1
 #endif
 
-/* A number of which the compiler may assume nothing, not that it is another one of the same value, and a branch that it
-   may not make without a jump: what is jumped over, the processor does not wait for. */
+/* A processor guesses jumps and goes on; for a value that it computes it waits. NOT_KNOWN hides from the compiler that a
+   number equals another one, JUMPED keeps a branch a jump: else it may compute what was to be guessed. */
 #define NOT_KNOWN(number) __asm__ volatile("" : "+r"(number))
 #define JUMPED __asm__ volatile("")
 
@@ -174,8 +174,8 @@ static inline uint64_t value_of_bytes(uint64_t bytes, unsigned n) {
 
 static const uint64_t POWERS[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-/* Behind the digits at p, with their value, which is of use up to 18 of them. `usual` is how many there were last time:
-   as long as that holds, the processor goes on from where they end before it has counted them. */
+/* Behind the digits at p, with their value, which is right for up to 18 of them. `usual` is how many there were last
+   time: while that holds, the processor goes on behind them before it has counted them. */
 static inline const uint8_t *read_digits(const uint8_t *p, const uint8_t *end, uint64_t *value, uint8_t *usual) {
     *value = 0;
     if (end - p >= 24) {

@@ -40,7 +40,10 @@ class MemoryKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-_PARAMETERS, _GRADIENTS, _OPTIMIZER, _ACTIVATIONS, _TEMPORARY, _OTHER, _UNKNOWN = range(len(MemoryKind))
+_PLACE: Final = {kind: place for place, kind in enumerate(MemoryKind)}
+_GRADIENTS, _OPTIMIZER = _PLACE[MemoryKind.GRADIENTS], _PLACE[MemoryKind.OPTIMIZER]
+_ACTIVATIONS, _TEMPORARY = _PLACE[MemoryKind.ACTIVATIONS], _PLACE[MemoryKind.TEMPORARY]
+_OTHER, _UNKNOWN = _PLACE[MemoryKind.OTHER], _PLACE[MemoryKind.UNKNOWN]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
