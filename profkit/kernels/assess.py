@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from profkit.kernels.advice import advice
+from profkit.kernels.advice import advice, why_not_ncus
+from profkit.kernels.claims import Launch
 from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES, occupancy, waves
 from profkit.kernels.pipes import PIPES, busiest_pipe
 from profkit.kernels.roofline import RULE, roofline, said_percents, tensor_percent
@@ -37,7 +38,21 @@ def assess_all(
         f"{one.profile.function} (launch {one.profile.number}): ncu's own rule, which has more digits, says otherwise"
         for one in disagreeing
     ]
+    told += [said for one in kernels if (said := _not_measured(one.profile))]
     return KernelReport(sources=tuple(sources), kernels=tuple(kernels), warnings=(*warnings, *told))
+
+
+def _not_measured(profile: KernelProfile) -> str:
+    """That a pass failed which measures what the verdict rests on; "" where none did."""
+    failed = [name for name in (SM_THROUGHPUT, MEMORY_THROUGHPUT, DURATION) if name in profile.unmeasured]
+    if not failed:
+        return ""
+    n_all = len(profile.metrics) + len(profile.unmeasured)
+    return (
+        f"{profile.function} (launch {profile.number}): {len(profile.unmeasured)} of {n_all} metrics are NaN,"
+        f" {', '.join(failed)} among them: a pass of ncu failed. Profile it again while no other tool (DCGM) reads the"
+        " GPU's counters"
+    )
 
 
 def assess(profile: KernelProfile) -> KernelAssessment:
@@ -45,6 +60,8 @@ def assess(profile: KernelProfile) -> KernelAssessment:
     speed = speed_of_light(profile)
     held, filled, roof = occupancy(profile), waves(profile), roofline(profile)
     reasons, pipe = stalls(profile), busiest_pipe(profile, speed.compute_percent)
+    launch = Launch(profile=profile, speed=speed, held=held, filled=filled, stalls=reasons)
+    given = advice(launch, pipe)
     return KernelAssessment(
         profile=profile,
         speed=speed,
@@ -63,15 +80,16 @@ def assess(profile: KernelProfile) -> KernelAssessment:
             *(
                 _evidence(
                     f"{stall.reason} takes {format_fraction(stall.fraction)} of a warp's time between instructions"
-                    + (f": {MEANINGS[stall.reason][0]}" if stall.reason in MEANINGS else ""),
+                    + (f": {MEANINGS[stall.reason]}" if stall.reason in MEANINGS else ""),
                     f"smsp__average_warps_issue_stalled_{stall.reason}_per_issue_active.ratio",
                     stall.cycles,
                     "cycle/inst",
                 )
                 for stall in reasons[:_MAX_STALLS]
             ),
+            *filter(None, [why_not_ncus(launch, given)]),
         ),
-        advice=advice(profile, speed, held, filled, reasons, pipe),
+        advice=given,
     )
 
 

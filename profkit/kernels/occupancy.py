@@ -10,7 +10,8 @@ from profkit.model.kernel import KernelProfile, Occupancy, Waves
 THEORETICAL: Final = "sm__maximum_warps_per_active_cycle_pct"
 ACHIEVED: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
 WAVES: Final = "launch__waves_per_multiprocessor"
-N_SMS: Final = "device__attribute_multiprocessor_count"
+_N_SMS: Final = ("launch__sm_count", "device__attribute_multiprocessor_count")  # a green context has fewer
+_LEAST_WAVES: Final = 0.005  # what a page of two decimals prints as 0.00 is less
 _LIMITS: Final = {
     "registers": "launch__occupancy_limit_registers",
     "shared memory": "launch__occupancy_limit_shared_mem",
@@ -39,10 +40,17 @@ def occupancy(profile: KernelProfile) -> Occupancy:
 def waves_per_sm(profile: KernelProfile) -> float | None:
     """How often the grid fills the device: as collected, else blocks over what all SMs hold at once."""
     collected = profile.metrics.get(WAVES)
-    if collected is not None:
+    if collected:
         return collected
-    n_blocks, n_sms, per_sm = n_blocks_of(profile), profile.metrics.get(N_SMS), occupancy(profile).blocks_per_sm
-    return n_blocks / (n_sms * per_sm) if n_blocks and n_sms and per_sm else None
+    n_blocks, n_sms, per_sm = n_blocks_of(profile), n_sms_of(profile), occupancy(profile).blocks_per_sm
+    if n_blocks and n_sms and per_sm:
+        return n_blocks / (n_sms * per_sm)
+    return None if collected is None else _LEAST_WAVES
+
+
+def n_sms_of(profile: KernelProfile) -> int | None:
+    """The SMs that the launch may use."""
+    return next((int(profile.metrics[name]) for name in _N_SMS if name in profile.metrics), None)
 
 
 def n_blocks_of(profile: KernelProfile) -> int | None:
@@ -62,10 +70,9 @@ def waves(profile: KernelProfile) -> Waves | None:
     count = waves_per_sm(profile)
     if count is None or count <= 0:
         return None
-    n_sms = profile.metrics.get(N_SMS)
     return Waves(
         waves=count,
         tail_fraction=1 - count / math.ceil(count),
         n_blocks=n_blocks_of(profile),
-        n_sms=None if n_sms is None else int(n_sms),
+        n_sms=n_sms_of(profile),
     )

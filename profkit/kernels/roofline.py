@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from profkit.kernels.speed import DRAM_THROUGHPUT
 from profkit.model.kernel import KernelProfile, Roofline
 from profkit.model.names import MEMORY_FAMILIES, Precision, family_of, precision_of
 
 DRAM_BYTES: Final = "dram__bytes.sum.per_second"
-DRAM_PERCENT: Final = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 _CYCLES: Final = "smsp__cycles_elapsed.avg.per_second"
 _SM_CYCLES: Final = "sm__cycles_elapsed.avg.per_second"
 _FORMATS: Final = {"fp32": ("f", 1), "fp64": ("d", 1), "fp16": ("h", 2)}
@@ -102,7 +102,7 @@ def peak_bytes_per_s(metrics: Mapping[str, float]) -> float | None:
     per_cycle, clock = metrics.get("dram__bytes.sum.peak_sustained"), metrics.get("dram__cycles_elapsed.avg.per_second")
     if per_cycle and clock:
         return per_cycle * clock
-    reached, percent = metrics.get(DRAM_BYTES), metrics.get(DRAM_PERCENT)
+    reached, percent = metrics.get(DRAM_BYTES), metrics.get(DRAM_THROUGHPUT)
     # Below a few percent the printed two decimals are no base for a division (chosen).
     return 100 * reached / percent if reached and percent and percent >= 5 else None
 

@@ -10,6 +10,9 @@ from profkit.model.kernel import KernelClass, KernelProfile, SpeedOfLight
 
 SM_THROUGHPUT: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+DRAM_THROUGHPUT: Final = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+L2_THROUGHPUT: Final = "lts__throughput.avg.pct_of_peak_sustained_elapsed"
+L1_THROUGHPUT: Final = "l1tex__throughput.avg.pct_of_peak_sustained_active"
 NEAR_ROOF_PERCENT: Final = 80.0
 LOW_PERCENT: Final = 60.0
 BALANCED_PERCENT: Final = 10.0
@@ -70,9 +73,9 @@ def ncu_title(profile: KernelProfile) -> str:
 def memory_unit(metrics: Mapping[str, float]) -> tuple[str, str, float] | None:
     """The busiest level of memory as (its name, the metric, percent of its peak); None where none is known."""
     levels = (
-        ("DRAM", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
-        ("L2", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
-        ("L1/TEX", "l1tex__throughput.avg.pct_of_peak_sustained_active"),
+        ("DRAM", DRAM_THROUGHPUT),
+        ("L2", L2_THROUGHPUT),
+        ("L1/TEX", L1_THROUGHPUT),
     )
     known = [(name, metric, metrics[metric]) for name, metric in levels if metric in metrics]
     return max(known, key=lambda level: level[2], default=None)

@@ -18,6 +18,7 @@ _METRIC: Final = re.compile(
 LATENCY: Final = "smsp__average_warp_latency_per_inst_issued.ratio"
 _ACTIVE: Final = "smsp__warps_active.avg.per_cycle_active"
 _ISSUED: Final = "smsp__issue_active.avg.per_cycle_active"
+_ISSUED_PERCENT: Final = "smsp__issue_active.avg.pct_of_peak_sustained_active"
 _ALL_REASONS: Final = frozenset(
     [
         "barrier",
@@ -70,25 +71,31 @@ _SAYINGS: Final = (
 )
 
 MEANINGS: Final = {
-    "long_scoreboard": ("waiting for data from L2 or DRAM", "coalesce, reuse data, keep more loads in flight"),
-    "short_scoreboard": ("waiting for shared memory or special functions", "no bank conflicts, fewer exp and sin"),
-    "lg_throttle": ("the queue for global memory is full", "fewer and wider loads (float4), no register spills"),
-    "mio_throttle": ("the queue for shared memory is full", "fewer, wider accesses of it"),
-    "tex_throttle": ("the texture queue is full", "fewer texture fetches in a row"),
-    "math_pipe_throttle": ("the arithmetic pipe is full", "a cheaper number format, or tensor cores"),
-    "barrier": ("waiting for other warps at a barrier", "smaller blocks, even work per warp, fewer barriers"),
-    "membar": ("waiting for a memory fence", "fewer or narrower fences"),
-    "wait": ("waiting for fixed latencies of instructions", "more independent instructions per thread"),
-    "not_selected": ("ready, but another warp was chosen", "nothing: there are enough warps"),
-    "no_instruction": ("waiting for instructions", "a smaller kernel: less unrolling"),
-    "imc_miss": ("waiting for constants", "constants that are the same over a warp"),
-    "branch_resolving": ("waiting for branches", "fewer divergent branches"),
-    "drain": ("waiting for stores at the end", "coalesce the last stores"),
-    "gmma": ("waiting for tensor cores", "nothing: tensor cores are the limit"),
-    "sleeping": ("asleep on purpose", "check for spinning on other blocks"),
-    "dispatch_stall": ("the dispatcher held the warp back", "fewer conflicting register accesses"),
-}  # fmt: skip
-"""Reason to (what it means, what helps); after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons"."""
+    "long_scoreboard": "waiting for data from L2 or DRAM",
+    "short_scoreboard": "waiting for shared memory or special functions",
+    "lg_throttle": "waiting for room in the queue for global memory",
+    "mio_throttle": "waiting for room in the queue for shared memory and special functions",
+    "tex_throttle": "waiting for room in the queue for textures",
+    "math_pipe_throttle": "waiting for a busy arithmetic pipe",
+    "barrier": "waiting for other warps at a barrier",
+    "membar": "waiting for a memory fence",
+    "wait": "waiting for fixed latencies of instructions",
+    "not_selected": "being ready while another warp issues",
+    "no_instruction": "waiting for instructions",
+    "imc_miss": "waiting for constants",
+    "branch_resolving": "waiting for branches",
+    "drain": "waiting for stores at the end",
+    "gmma": "waiting for tensor cores",
+    "sleeping": "sleeping on purpose",
+    "dispatch_stall": "being held back by the dispatcher",
+}
+"""Reason to what it means; after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons"."""
+READY: Final = "not_selected"
+OF_MEMORY: Final = frozenset(
+    {"long_scoreboard", "short_scoreboard", "lg_throttle", "tex_throttle", "mio_throttle", "drain", "membar"}
+)
+OF_ARITHMETIC: Final = frozenset({"math_pipe_throttle", "gmma", "short_scoreboard", "mio_throttle", "dispatch_stall"})
+"""Reasons that follow where memory or the SM is near its peak."""
 
 
 def stalls(profile: KernelProfile) -> tuple[Stall, ...]:
@@ -132,9 +139,10 @@ def _is_hopper(profile: KernelProfile) -> bool:
     return not major.isdecimal() or int(major) == _HOPPER
 
 
-def issues_often(profile: KernelProfile) -> bool:
-    """Whether instructions are issued in most cycles: then stalls are hidden, whatever their shares (as CPIStall)."""
-    return profile.metrics.get(_ISSUED, 0.0) >= BUSY_ISSUE
+def issue_share(metrics: Mapping[str, float]) -> float | None:
+    """The share of its cycles in which a scheduler issues an instruction; None where it was not collected."""
+    percent = metrics.get(_ISSUED_PERCENT)  # what the details page prints: one or more eligible
+    return metrics.get(_ISSUED, None if percent is None else percent / 100)
 
 
 def _ranked(found: list[Stall]) -> tuple[Stall, ...]:

@@ -43,6 +43,8 @@ class KernelProfile(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability: str = ""
     n_launches: int = 1
     metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
+    unmeasured: tuple[str, ...] = ()
+    """Metrics that ncu asked for and could not measure: NaN, where a pass failed."""
     rules: tuple[Rule, ...] = ()
 
 
@@ -55,6 +57,47 @@ class KernelClass(StrEnum):
     LATENCY = "latency-bound"
     SMALL = "launch-too-small"
     NO_DATA = "no-data"
+
+
+class Topic(StrEnum):
+    """What a piece of advice is about."""
+
+    ACCESS = "access"
+    """Sectors of L1/TEX, L2 and DRAM that hold bytes nobody asked for."""
+    SPILLS = "spills"
+    """The same of a thread's own memory: values that registers did not hold, arrays with computed indices."""
+    BANKS = "banks"
+    """Accesses to shared memory that one bank serves in turn."""
+    GRID = "grid"
+    TAIL = "tail"
+    BLOCK = "block"
+    """Threads of a warp that the size of a block leaves out."""
+    STALL = "stall"
+    OCCUPANCY = "occupancy"
+    """What limits the blocks on an SM."""
+    ACHIEVED = "achieved"
+    """Fewer warps than fit, in spite of enough blocks."""
+    IMBALANCE = "imbalance"
+    """SMs that work longer than others."""
+    SLICES = "slices"
+    """Slices of L2 or channels of DRAM that work longer than others."""
+    READY = "ready"
+    """Warps that could issue while another one does."""
+    DIVERGENCE = "divergence"
+    FUSING = "fusing"
+    """Multiplications and additions apart from each other."""
+    PRECISION = "precision"
+    """fp64, and other slow pipes."""
+    PLACE = "place"
+    """Data in the memory of the host or of another device."""
+    COMPRESSION = "compression"
+    ALIGNMENT = "alignment"
+    ROOF = "roof"
+    """The busiest level of memory, or both roofs at once."""
+    PIPE = "pipe"
+    """The busiest part of the SM."""
+    OTHER = "other"
+    """What a rule of ncu says that profkit does not know."""
 
 
 class SpeedOfLight(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,10 +190,15 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change, the measured number it stands on, and what ncu's own rule on it estimates."""
+    """What to change, the measured number it stands on, and what ncu's own rule on it estimates.
 
+    `at_most` is the share (0-1) of the kernel's time that it can save; None where that is not known.
+    """
+
+    topic: Topic
     fix: str
     because: Evidence
+    at_most: float | None = None
     estimate: Estimate | None = None
 
 

@@ -28,10 +28,10 @@ def schema(name: str) -> dict[str, Any]:
 def _add_sources(rank: dict[str, Any]) -> None:
     """What kinds of files there are, as they say themselves."""
     from profkit.ingest.sources import SOURCES
-    from profkit.model.trace import DEVICE_STEPS
+    from profkit.model.trace import DEVICE_STEPS, RANGED_STEPS
 
     kinds = [kind for kind in reversed(SOURCES) if kind.step_source]
     rank["format"] = {"enum": [kind.name for kind in kinds]}
     rank["window"]["properties"]["step_source"] = {
-        "enum": [*(kind.step_source for kind in kinds), DEVICE_STEPS, "period", "span"]
+        "enum": [*(kind.step_source for kind in kinds), DEVICE_STEPS, RANGED_STEPS, "period", "span"]
     }

@@ -6,9 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.kernels.assess import assess
-from profkit.kernels.speed import SM_THROUGHPUT
-from profkit.kernels.stalls import LATENCY
-from profkit.model.kernel import Rule
+from profkit.kernels.claims import Launch
+from profkit.kernels.fixes import Owner, fixes, owner_of
+from profkit.kernels.occupancy import occupancy, waves
+from profkit.kernels.speed import SM_THROUGHPUT, speed_of_light
+from profkit.kernels.stalls import LATENCY, stalls
+from profkit.model.kernel import Rule, Topic
 from tests.kernels.test_assess import fp32, profile, stalled
 
 REASONS = [
@@ -159,66 +162,67 @@ def test_the_busiest_pipe_in_the_words_of_a_rule(said, name):
     assert (pipe.name if pipe else None) == name
 
 
-# ------------------------------------------------------------------------------------------------------------ ranking
+# ----------------------------------------------------------------------------------------------- whose code a kernel is
 
 
-def rule(rule_id, fraction, scope="global", message=""):
-    return Rule(id=rule_id, kind="OPT", message=message, speedup_fraction=fraction, speedup_scope=scope)
+CUBLAS = "cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align2"
 
 
-def test_advice_follows_ncus_own_estimates_of_several_the_largest():
-    rules = (
-        rule("MemoryCacheAccessPattern", 0.45),
-        rule("MemoryCacheAccessPattern", 0.43),
-        rule("UncoalescedGlobalAccess", 0.74),
-        rule("LaunchConfiguration", 0.5, message="a partial wave of 136 thread blocks"),
-        rule("TheoreticalOccupancy", 0.9, "local"),
-        rule("WorkloadImbalance", 0.06, message="One or more SMs have a much lower number of active cycles"),
-        rule("WorkloadImbalance", 0.8, message="One or more L2 Slices have a much lower number of active cycles"),
-    )
-    one = assess(replace(profile(sm=10.0, memory=62.0, waves=1.5, rules=rules), name="copy_blocked"))
-    estimated = [(item.estimate.rule, item.estimate.fraction) for item in one.advice if item.estimate]
-    assert estimated[:2] == [("UncoalescedGlobalAccess", 0.74), ("LaunchConfiguration", 0.5)]
-    assert "at most 25.0 % of the kernel's time, though ncu's rule says 50.0 %" in one.advice[1].because.statement
-    assert "coalesce" in one.advice[0].fix
-    assert "74.0 % of the kernel's time" in one.advice[0].because.statement
-    assert "WorkloadImbalance" not in {name for name, _ in estimated}
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("ampere_sgemm_64x64_nn", Owner.LIBRARY),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nn_align1>(T1::Params)", Owner.LIBRARY),
+        ("cutlass3x_sm100_tensorop_s64x256x32gemm_f8_f8_f32_f16_f16", Owner.LIBRARY),
+        ("sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw", Owner.LIBRARY),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float>(int)", Owner.LIBRARY),
+        ("nvjet_tst_192x192_64x4_1x2_h_bz_coopA_NNT", Owner.LIBRARY),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>(Params)", Owner.LIBRARY),
+        ("void cutlass::Kernel<cutlass::gemm::kernel::B2bGemm<cutlass::gemm::GemmShape<192, 384, 128>>>", Owner.OWN),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AbsFunctor<float>>(int)", Owner.TORCH),
+        ("triton_poi_fused_add_0", Owner.INDUCTOR),
+        ("square_kernel_0d1d234", Owner.OWN),
+        ("flash_attention_kernel(float *, int)", Owner.OWN),
+        ("void gemm<128, 8, 128, 8, 8>(float *, float *, float *, int, int, int)", Owner.OWN),
+    ],
+)
+def test_whose_code_a_kernel_is(name, owner):
+    assert owner_of(name) is owner
 
 
-def test_an_estimate_for_a_part_of_the_device_is_none_of_the_kernels_time():
-    rules = (rule("TheoreticalOccupancy", 0.81, "local"),)
-    occupancy = {"sm__maximum_warps_per_active_cycle_pct": 18.75, "launch__occupancy_limit_registers": 1.0}
-    one = assess(profile(sm=20.0, memory=20.0, waves=1.4, rules=rules, **occupancy))
-    [told] = [item for item in one.advice if item.estimate]
-    assert "for one part of the device" in told.because.statement
+@pytest.mark.parametrize("topic", [topic for topic in Topic if topic not in {Topic.ROOF, Topic.PIPE, Topic.OTHER}])
+def test_who_calls_a_librarys_kernel_is_told_what_a_caller_can_change(topic):
+    said = {}
+    for name in (CUBLAS, "my_gemm", "void at::native::vectorized_elementwise_kernel<4>", "triton_poi_fused_add_0"):
+        one = replace(profile(sm=20.0, memory=20.0, waves=4.0), name=name)
+        launch = Launch(
+            profile=one, speed=speed_of_light(one), held=occupancy(one), filled=waves(one), stalls=stalls(one)
+        )
+        said[owner_of(name)] = " ".join(fixes(launch, topic, None)) if topic in TOLD or name != "my_gemm" else "own"
+    assert len(set(said.values())) >= 2
+    for words in ("registers", "unroll", "swizzle", "__syncthreads", "cp.async"):
+        assert not any(words in said[owner] for owner in Owner if owner is not Owner.OWN)
 
 
-def test_an_estimate_is_bound_by_the_roof_and_by_what_the_last_wave_leaves_idle():
-    tail = rule("LaunchConfiguration", 0.5, message="a partial wave of 136 thread blocks")
-    full = assess(profile(sm=20.0, memory=20.0, waves=1.9, rules=(tail,)))
-    assert not [item for item in full.advice if item.estimate]
-    near = assess(profile(sm=10.0, memory=85.0, waves=2.1, rules=(tail, rule("CPIStall", 0.4))))
-    assert not [item for item in near.advice if item.estimate]
-    assert near.advice[0].fix.startswith("it is at its roof")
+TOLD = {Topic.ACCESS, Topic.SPILLS, Topic.BANKS, Topic.GRID, Topic.TAIL, Topic.BLOCK, Topic.OCCUPANCY, Topic.ACHIEVED}
 
 
-def test_what_follows_from_a_small_grid_is_no_advice_of_its_own():
-    rules = (
-        rule("AchievedOccupancy", 0.6),
-        rule("WorkloadImbalance", 0.3, message="SMs have"),
-        rule("LaunchConfiguration", 0.9),
-    )
-    one = assess(replace(profile(sm=5.0, memory=9.0, waves=0.1, rules=rules), name="reduce_kernel"))
-    assert {item.estimate.rule for item in one.advice} == {"LaunchConfiguration"}
+def test_operands_that_a_library_cannot_load_in_whole_are_padded():
+    one = replace(profile(sm=40.0, memory=30.0, waves=9.0), name=CUBLAS)
+    padded = [item for item in assess(one).advice if item.topic is Topic.ALIGNMENT]
+    assert "16 bytes" in padded[0].fix
+    assert "2 elements at once" in padded[0].because.statement
+    aligned = replace(one, name=CUBLAS.replace("align2", "align8"))
+    assert not [item for item in assess(aligned).advice if item.topic is Topic.ALIGNMENT]
 
 
-def test_the_text_page_knows_rules_by_section():
-    rules = (
-        rule("Source Counters", 0.7, message="This kernel has uncoalesced global accesses resulting in a total of 5"),
-        rule("Launch Statistics", 0.33, message="2 full waves and a partial wave of 32 thread blocks"),
-    )
-    one = assess(profile(sm=10.0, memory=62.0, waves=2.5, rules=rules))
-    assert [item.estimate.fraction for item in one.advice if item.estimate] == [0.7, 0.33]
+def test_a_format_that_the_device_has():
+    tensor = {TENSOR: 0.0}
+    one = replace(profile(sm=90.0, memory=30.0, waves=9.0, **tensor), name="volta_sgemm_128x64_nn")
+    assert "bf16" in assess(replace(one, compute_capability="8.0")).advice[0].fix
+    old = assess(replace(one, compute_capability="7.5")).advice[0].fix
+    assert "fp16 under torch.autocast" in old
+    assert "neither bf16 nor TF32" in old
 
 
 # ------------------------------------------------------------------------------------------- tiles, and grids too small
@@ -235,7 +239,15 @@ def test_a_tile_kernel_is_told_to_load_less_per_operation():
     assert "larger tiles" in assess(shared).advice[0].fix
 
 
-@pytest.mark.parametrize(("name", "said"), [("ampere_sgemm_128x128", "split-K"), ("reduce_kernel", "two passes")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ampere_sgemm_128x128", "split-K"),
+        ("my_gemm", "split-K"),
+        ("reduce_kernel", "two passes"),
+        ("void at::native::reduce_kernel<512, 1>(int)", "a larger batch"),
+    ],
+)
 def test_a_small_grid_of_a_product_is_split(name, said):
     one = assess(replace(profile(sm=5.0, memory=9.0, waves=0.1), name=name))
     assert said in one.advice[0].fix

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from profkit.errors import MissingCapabilityError, ProfkitError, TraceError
+from profkit.errors import ProfkitError, TraceError
 from profkit.ingest.ncu.reader import find_ncu_sources, read_profiles
-from profkit.ingest.ncu.rep_file import profiles_of
+from profkit.ingest.ncu.rule_names import rule_name
 from profkit.ingest.ncu.values import (
     measured_in,
     metric_for,
@@ -89,6 +88,14 @@ step=000 loss=7.0313
   other(float *) (1, 1, 1)x(64, 1, 1), Context 1, Stream 7, Device 0, CC 9.0
     Section: GPU Speed Of Light Throughput
 """
+OLD_TEXT_NAN = """\
+  void at::f<at::Add<float>>(int, at::Add<float>), 2021-Mar-04 12:00:01, Context 1, Stream 7
+    Section: Command line profiler metrics
+    ------------------------------------------------- --------------- ------------------------------
+    gpu__time_duration.sum                                    usecond                          12.32
+    sm__throughput.avg.pct_of_peak_sustained_elapsed                %                        (!) nan
+    ------------------------------------------------- --------------- ------------------------------
+"""
 METRICS = {
     SM_THROUGHPUT: 1.3,
     MEMORY_THROUGHPUT: 61.84,
@@ -113,8 +120,51 @@ def test_every_page_gives_the_same_launch(tmp_path, lines):
     assert not second.metrics
 
 
+def test_a_rule_beside_another_stream_is_one_of_its_launch(tmp_path):
+    """A launch is told by its ID within its process, and never doubles."""
+    moved = [DETAILS[4].replace('"1","7","(128', '"3","13","(128'), *DETAILS[1:4], *DETAILS[5:]]
+    first, second = read_profiles(written(tmp_path, [HEADER, *moved])).profiles
+    assert (len(first.rules), len(second.rules)) == (1, 0)
+    assert dict(first.metrics) == pytest.approx(METRICS)
+    other = [line.replace('"7","python3"', '"8","python3"') for line in DETAILS[1:]]
+    assert len(read_profiles(written(tmp_path, [*DETAILS, *other])).profiles) == 4
+
+
+def test_what_ncu_says_of_itself_is_no_line_of_another(tmp_path):
+    said = "==WARNING== Failed to detect compute capability, assuming 50"
+    read = read_profiles(written(tmp_path, [HEADER, *(line for row in DETAILS[1:] for line in (said, row))]))
+    assert (len(read.profiles), read.warnings) == (2, ())
+    lines = TEXT.replace("          at the next section.", f"{said}\n          at the next section.")
+    assert said not in read_profiles(written(tmp_path, lines)).profiles[0].rules[0].message
+
+
+def test_pages_without_units_know_the_memory_throughput_by_its_section(tmp_path):
+    """An ncu that is older than the report prints base units, and no names of them."""
+    bare = [line.replace('"%"', '""').replace('"us","1,234.50"', '"","1234500"') for line in DETAILS]
+    bare = [line.replace('"Gbyte/s","196.46"', '"","196460000000"') for line in bare]
+    assert dict(read_profiles(written(tmp_path, bare)).profiles[0].metrics) == pytest.approx(METRICS)
+
+
+@pytest.mark.parametrize("lines", [DETAILS, RAW, OLD_TEXT_NAN], ids=["details", "raw", "text"])
+def test_what_a_failed_pass_left_is_known(tmp_path, lines):
+    failed = read_profiles(written(tmp_path, lines)).profiles[-1]
+    assert set(failed.unmeasured) & {SM_THROUGHPUT, MEMORY_THROUGHPUT}
+    assert not set(failed.unmeasured) & set(failed.metrics)
+
+
+@pytest.mark.parametrize(
+    ("said", "scope"),
+    [("Est. Speedup", "global"), ("Est. Local Speedup", "local"), ("Estimated Speedup", "")],  # the last one of 2022
+)
+def test_the_kind_of_an_estimate_on_the_text_page(tmp_path, said, scope):
+    page = TEXT.replace("Est. Local Speedup", said)
+    rule = read_profiles(written(tmp_path, page)).profiles[0].rules[1]
+    assert (rule.speedup_fraction, rule.speedup_scope) == (pytest.approx(0.2506), scope)
+
+
 def test_rules_keep_their_words_and_estimates(tmp_path):
     rules = read_profiles(written(tmp_path, TEXT)).profiles[0].rules
+    assert [rule.id for rule in rules] == ["SOLBottleneck", "Memory Workload Analysis"]
     assert rules[0].message == "Memory is more heavily utilized than Compute: look at the next section."
     assert (rules[1].speedup_fraction, rules[1].speedup_scope, rules[1].message) == (
         pytest.approx(0.2506),
@@ -299,111 +349,27 @@ def test_folders_give_reports_before_pages(tmp_path):
     assert find_ncu_sources([str(tmp_path)]) == [str(tmp_path / "k.ncu-rep")]
 
 
-# ------------------------------------------------------------------------------------------------------- .ncu-rep
-
-
-def _metric(value):
-    return SimpleNamespace(value=lambda: value)
-
-
-class Action:
-    """Stands for an action of the ncu_report module."""
-
-    NameBase_DEMANGLED = 1
-    VALUES = {  # noqa: RUF012
-        SM_THROUGHPUT: 12.5,
-        MEMORY_THROUGHPUT: float("nan"),
-        "launch__grid_dim_x": 4.0, "launch__grid_dim_y": 1.0, "launch__grid_dim_z": 1.0,
-        "launch__block_dim_x": 32.0, "launch__block_dim_y": 1.0, "launch__block_dim_z": 1.0,
-        "device__attribute_display_name": "NVIDIA H100",
-        "device__attribute_compute_capability_major": 9, "device__attribute_compute_capability_minor": 0,
-        "nvlink__destination_ports": None,
-    }  # fmt: skip
-
-    def name(self, base):
-        return "void ns::k<(int)4>(float *)" if base == self.NameBase_DEMANGLED else "k"
-
-    def metric_names(self):
-        return tuple(self.VALUES)
-
-    def metric_by_name(self, name):
-        return _metric(self.VALUES[name])
-
-    def rule_results_as_dicts(self):
-        return [
-            {
-                "rule_identifier": "SOLBottleneck",
-                "rule_message": {"title": "Latency Issue", "message": "This workload waits", "type": 2},
-                "speedup_estimation": {"type": "global", "speedup": 40.0},
-            }
-        ]  # fmt: skip
-
-
-def test_a_report_through_nvidias_module():
-    group = SimpleNamespace(num_actions=lambda: 1, action_by_idx=lambda _: Action())
-    context = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda _: group)
-    [profile] = profiles_of(SimpleNamespace(load_report=lambda _: context), "k.ncu-rep", "k.ncu-rep")
-    assert (profile.function, profile.grid, profile.block) == ("k", (4, 1, 1), (32, 1, 1))
-    assert (profile.device_name, profile.compute_capability) == ("NVIDIA H100", "9.0")
-    assert MEMORY_THROUGHPUT not in profile.metrics  # NaN is no number
-    assert (profile.rules[0].kind, profile.rules[0].speedup_fraction) == ("OPT", pytest.approx(0.4))
-
-
-class CutShort(Action):
-    """What NVIDIA's module gives for a launch that a report cut short does not hold any more."""
-
-    VALUES = {}  # noqa: RUF012
-
-    def name(self, base):
-        return None
-
-
-def test_a_report_cut_short_is_not_a_shorter_one():
-    actions = [Action(), CutShort()]
-    group = SimpleNamespace(num_actions=lambda: 2, action_by_idx=lambda place: actions[place])
-    context = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda _: group)
-    with pytest.raises(ValueError, match="launch 1 of 2"):
-        profiles_of(SimpleNamespace(load_report=lambda _: context), "k.ncu-rep", "k.ncu-rep")
-
-
-def test_nothing_beside_the_report_is_imported(tmp_path, monkeypatch):
-    installed, here = tmp_path / "site", tmp_path / "here"
-    for folder, text in ((installed, READERS["reads nothing"]), (here, "open('ran', 'w')\n")):
-        folder.mkdir()
-        (folder / "ncu_report.py").write_text(text)
-    monkeypatch.syspath_prepend(installed)
-    monkeypatch.setenv("PYTHONPATH", str(installed))
-    (here / "msgspec.py").write_text("open('ran', 'w')\n")
-    (here / "k.ncu-rep").write_bytes(b"NVR\0rest")
-    monkeypatch.chdir(here)
-    with pytest.raises(TraceError, match="holds no profiled kernel"):
-        read_profiles("k.ncu-rep")
-    assert not (here / "ran").exists()
-
-
-READERS = {
-    "reads nothing": "class _None:\n num_ranges = lambda self: 0\nload_report = lambda path: _None()\n",
-    "raises": "def load_report(path): raise RuntimeError('two\\nlines')\n",
-    "ends the process": "import os\nload_report = lambda path: os.abort()\n",
-}
-
-
-@pytest.mark.parametrize("text", READERS.values(), ids=READERS)
-def test_whatever_the_native_reader_does_to_its_process_is_one_line_of_ours(tmp_path, monkeypatch, text):
-    (tmp_path / "ncu_report.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    path = tmp_path / "k.ncu-rep"
-    path.write_bytes(b"NVR\0rest")
-    with pytest.raises(TraceError, match=r"k\.ncu-rep") as caught:
-        read_profiles(str(path))
-    assert "\n" not in caught.value.message
-
-
-def test_without_the_module_one_line_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("profkit.ingest.ncu.rep_file.find_spec", lambda _: None)
-    path = tmp_path / "k.ncu-rep"
-    path.write_bytes(b"NVR\0rest")
-    with pytest.raises(MissingCapabilityError) as caught:
-        read_profiles(str(path))
-    assert "pip install ncu-report" in caught.value.hint
+@pytest.mark.parametrize(
+    ("section", "message", "name"),
+    [
+        ("GPU Speed Of Light Throughput", "This workload exhibits low compute throughput", "SOLBottleneck"),
+        ("GPU Speed Of Light Roofline Chart", "The ratio of peak float (fp32)", "SOLFPRoofline"),
+        ("Memory Workload Analysis Tables", "causes on average a 5.0 - way bank conflict", "SharedMemoryConflicts"),
+        ("Memory Workload Analysis Tables", "The memory access pattern for local loads", "MemoryCacheAccessPattern"),
+        ("Memory Workload Analysis Tables", "This workload accesses local memory (https", "LocalMemoryUsage"),
+        ("Memory Workload Analysis Chart", "bytes sent to the L2 Compression unit", "MemoryL2Compression"),
+        ("Warp State Statistics", "Instructions are executed in warps, which are groups of 32", "ThreadDivergence"),
+        ("Warp State Statistics", "On average, each warp of this kernel spends 275.0 cycles", "CPIStall"),
+        ("Occupancy", "The 8.00 theoretical warps per scheduler this kernel can issue", "TheoreticalOccupancy"),
+        (
+            "Occupancy",
+            "This kernel's theoretical occupancy (33.3%) is limited by registers. The difference",
+            "Occupancy",
+        ),
+        ("Occupancy", "The difference between calculated theoretical (100.0%) and measured", "AchievedOccupancy"),
+        ("Source Counters", "This kernel has uncoalesced shared accesses", "UncoalescedSharedAccess"),
+        ("A New Section", "Words.", "A New Section"),
+    ],
+)
+def test_the_text_page_names_rules_as_the_report_does(section, message, name):
+    assert rule_name(section, message) == name

@@ -15,8 +15,10 @@ import msgspec
 
 from profkit.ingest.ncu.values import (
     METRIC_NAME,
+    OWN_WORDS,
+    Cell,
     capability_of,
-    measured_in,
+    measured,
     metric_for,
     number_in,
     share_of,
@@ -30,6 +32,7 @@ _MIN_CELLS: Final = 5  # quoted cells that make a line a record of its own (chos
 _MAX_FIELD: Final = 2**20
 _SIZE: Final = re.compile(r"(\d{1,12})[, x]+(\d{1,12})[, x]+(\d{1,12})")
 _MAX_DIGITS: Final = 15
+_SUMMED: Final = ("Block Size", "Grid Size", "Device", "Stream", "Context")  # what tells rows of a summary apart
 
 Row = dict[str, str]
 
@@ -42,10 +45,10 @@ class CsvPage(msgspec.Struct):
 
 
 class _Open(msgspec.Struct):
-    """A launch while its rows are gathered; cells are (label, unit, value) as written."""
+    """A launch while its rows are gathered."""
 
     row: Row
-    cells: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    cells: list[Cell] = msgspec.field(default_factory=list)
     rules: list[Row] = msgspec.field(default_factory=list)
 
 
@@ -93,6 +96,8 @@ def _records(lines: Iterable[str]) -> Iterator[list[str]]:
     held: list[str] = []
     csv.field_size_limit(_MAX_FIELD)
     for line in lines:
+        if OWN_WORDS.match(line):
+            continue
         if not held and "," not in line and '"' not in line:  # what the program printed: no row has one cell
             if line.strip():
                 yield [line]
@@ -130,12 +135,12 @@ def _gather(header: list[str], cells: list[str], page: int, launches: dict[tuple
     number = row.get("ID", "")
     if ("ID" in header and not number.isdigit()) or not row.get("Kernel Name"):
         return False
-    identity = ("Process ID", "Host Name", "Kernel Name", "Block Size", "Grid Size", "Device", "Stream", "Context")
-    key = (page, number, *(row.get(name, "") for name in identity))
-    launch = launches.setdefault(key, _Open(row=row))
+    # An ID is that of a launch within its process, whatever else a row says: rules may stand beside another stream.
+    named = ("Process ID", "Host Name") if number else ("Process ID", "Host Name", "Kernel Name", *_SUMMED)
+    launch = launches.setdefault((page, number, *(row.get(name, "") for name in named)), _Open(row=row))
     label, unit = row.get("Metric Name", ""), row.get("Metric Unit", "")
     if label:
-        launch.cells.append((label, unit, row.get(needed, "")))
+        launch.cells.append((metric_for(label, unit, row.get("Section Name", "")), unit, row.get(needed, "")))
     elif row.get("Rule Name"):
         launch.rules.append(row)
     return True
@@ -175,15 +180,7 @@ def _rule(row: Row, *, comma: bool) -> Rule:
 
 def _profile(launch: _Open, place: int, source: str, *, comma: bool) -> KernelProfile:
     row = launch.row
-    metrics: dict[str, float] = {}
-    texts: dict[str, str] = {}
-    for label, unit, text in launch.cells:
-        name = metric_for(label, unit)
-        value = measured_in(text, unit, name, has_decimal_comma=comma)
-        if name and value is not None:
-            metrics.setdefault(name, value)
-        elif name:
-            texts[name] = text
+    found = measured(launch.cells, has_decimal_comma=comma)
     number, name = _whole(row.get("ID", "")), row["Kernel Name"]
     return KernelProfile(
         source=source,
@@ -194,10 +191,11 @@ def _profile(launch: _Open, place: int, source: str, *, comma: bool) -> KernelPr
         block=_size(row.get("Block Size", "")),
         process_id=_whole(row.get("Process ID", "")),
         device=_whole(row.get("Device", "")),
-        device_name=texts.get("device__attribute_display_name", ""),
-        compute_capability=row.get("CC", "") or capability_of(metrics),
+        device_name=found.texts.get("device__attribute_display_name", ""),
+        compute_capability=row.get("CC", "") or capability_of(found.metrics),
         n_launches=_whole(row.get("Invocations", "")) or 1,
-        metrics=metrics,
+        metrics=found.metrics,
+        unmeasured=tuple(found.unmeasured),
         rules=tuple(_rule(rule, comma=comma) for rule in launch.rules),
     )
 

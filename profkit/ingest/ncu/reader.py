@@ -16,6 +16,7 @@ from profkit.errors import TraceFormatError, TraceNotFoundError, UnsupportedTrac
 from profkit.ingest.bytes.bytesource import first_plain_bytes, read_chunks, unreadable
 from profkit.ingest.bytes.foreign import foreign
 from profkit.ingest.bytes.spool import spooled
+from profkit.ingest.ncu.blocks import MAGIC
 from profkit.ingest.ncu.csv_page import is_header, read_csv
 from profkit.ingest.ncu.rep_file import read_rep
 from profkit.ingest.ncu.text_page import read_text
@@ -25,7 +26,6 @@ from profkit.redact import redacted_text
 from profkit.shell import quoted_path
 
 SUFFIXES: Final = (".ncu-rep", ".ncu-repz", ".csv", ".txt", ".log")
-_REPORT: Final = (b"NVR\x00",)
 _REPORT_SUFFIXES: Final = (".ncu-rep", ".ncu-repz")
 _CHUNK_BYTES: Final = 2**20
 _MAX_LINE: Final = 4 * 2**20  # chosen: a raw page's header of 2000 metrics takes 0.1 MB
@@ -94,14 +94,14 @@ def _spooled(source: str) -> Iterator[Path]:
 def _read(source: str) -> ReadProfiles:
     with _spooled(source) as path:
         head = _head(path, source)
-        if head.startswith(_REPORT) or Path(source).suffix in _REPORT_SUFFIXES:
-            if not head.startswith((*_REPORT, b"\x28\xb5\x2f\xfd")):
+        if head.startswith(MAGIC) or Path(source).suffix in _REPORT_SUFFIXES:
+            if not head.startswith((MAGIC, b"\x28\xb5\x2f\xfd")):
                 raise TraceFormatError(f"{source} has the name of an ncu report, but is not one", hint=_HOW)
             return ReadProfiles(profiles=_refuse_none(read_rep(path, source), source))
         _refuse_others(head, source)
         if _is_csv(path, source):
             page = read_csv(_lines(path, source), source)
-            told = f"{source}: {page.n_skipped} line{'s' * (page.n_skipped != 1)} among the rows are not from ncu"
+            told = f"{source}: {page.n_skipped} line{'s' * (page.n_skipped != 1)} among the rows belong to no launch"
             return ReadProfiles(
                 profiles=_refuse_none(page.profiles, source), warnings=(told,) if page.n_skipped else ()
             )
@@ -131,7 +131,7 @@ def _head(path: Path, source: str) -> bytes:
 
 def _refuse_no_page(head: bytes, source: str) -> None:
     """Raise TraceFormatError for the first megabyte of a stream that is neither a report nor text."""
-    if not head.startswith(_REPORT):
+    if not head.startswith(MAGIC):
         _decoder_for(first_plain_bytes(head), source)
 
 

@@ -8,6 +8,7 @@ so it runs in one of its own: `python -m profkit.ingest.ncu.rep_file FILE` write
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -19,11 +20,14 @@ from typing import Any, Final
 import msgspec
 
 from profkit.errors import MissingCapabilityError, TraceFormatError
-from profkit.ingest.ncu.values import capability_of, share_of, value_of
+from profkit.ingest.ncu.blocks import is_cut_short
+from profkit.ingest.ncu.values import capability_of, is_nan, share_of, value_of
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
 
 _KINDS: Final = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
+_LINK: Final = re.compile(r"@(section|url|source|sass):([^@:]{0,300}):([^@]{0,1000})@")
+_SCOPES: Final = {1: "local", 2: "global"}  # ncu_report.SpeedupType; the pages of ncu print the words
 _DEMANGLED: Final = "NameBase_DEMANGLED"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LONGEST_S: Final = 60  # chosen: the reader takes 2 ms per MB; and a second for each MB there is
@@ -34,6 +38,8 @@ _AGAIN: Final = "record it again, or read another page: ncu --import FILE --csv 
 
 def read_rep(path: Path, source: str) -> list[KernelProfile]:
     """The launches of a report; raises MissingCapabilityError without `ncu-report`, TraceFormatError if broken."""
+    if is_cut_short(path):
+        raise TraceFormatError(f"{source} is cut short: it ends before its last block does", hint=_AGAIN)
     if find_spec("ncu_report") is None:
         raise MissingCapabilityError(
             f"{source} needs NVIDIA's reader of .ncu-rep files, which is not installed",
@@ -71,12 +77,15 @@ def profiles_of(module: Any, path: str, source: str) -> list[KernelProfile]:
 def _profile(action: Any, number: int, source: str) -> KernelProfile:
     metrics: dict[str, float] = {}
     texts: dict[str, str] = {}
+    unmeasured: list[str] = []
     for name in action.metric_names():
         value: Any = action.metric_by_name(name).value()
         if isinstance(value, str):
             texts[name] = value
         elif (given := value_of(name, value)) is not None:
             metrics[name] = given
+        elif is_nan(value):
+            unmeasured.append(name)
     name = str(action.name(getattr(action, _DEMANGLED))) if hasattr(action, _DEMANGLED) else str(action.name())
     return KernelProfile(
         source=source,
@@ -89,6 +98,7 @@ def _profile(action: Any, number: int, source: str) -> KernelProfile:
         device_name=texts.get("device__attribute_display_name", ""),
         compute_capability=capability_of(metrics),
         metrics=metrics,
+        unmeasured=tuple(unmeasured),
         rules=tuple(_rule(given) for given in action.rule_results_as_dicts()),
     )
 
@@ -109,10 +119,15 @@ def _rule(given: dict[str, Any]) -> Rule:
     return Rule(
         id=str(given.get("rule_identifier", "")),
         kind=_KINDS.get(message.get("type", 0), ""),
-        message=": ".join(filter(None, (message.get("title", ""), message.get("message", "")))),
+        message=": ".join(filter(None, (message.get("title", ""), _plain(message.get("message", ""))))),
         speedup_fraction=share_of(percent) if isinstance(percent, (int, float)) else None,
-        speedup_scope=str(estimate.get("type", "")),
+        speedup_scope=_SCOPES.get(estimate.get("type", 0), ""),
     )
+
+
+def _plain(message: str) -> str:
+    """A rule's message as ncu prints it: links to sections and lines by their text, to pages with their address."""
+    return _LINK.sub(lambda link: f"{link[2]} ({link[3]})" if link[1] == "url" else link[3].rpartition(":")[2], message)
 
 
 def _limited() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from profkit import files
+from profkit.ingest.ncu.blocks import MAGIC
 
-REPORT_MAGIC: Final = b"NVR\x00"
 _REPORT_SUFFIX: Final = ".ncu-repz"  # zstd, as compressed traces are: nothing but the name tells it
 _LOOKED_AT_BYTES: Final = 2**20
 """Chosen: ncu's own ==PROF== lines begin with the program; a page printed from a report begins at once."""
@@ -25,7 +25,7 @@ def is_ncu(path: Path, source: str) -> bool:
         head = files.read_head(path, _LOOKED_AT_BYTES)
     except (OSError, ValueError):
         return False
-    if head.startswith(REPORT_MAGIC) or Path(source).suffix == _REPORT_SUFFIX:
+    if head.startswith(MAGIC) or Path(source).suffix == _REPORT_SUFFIX:
         return True
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's > writes
         head = head.decode("utf-16", errors="replace").encode()

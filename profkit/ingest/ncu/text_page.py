@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from profkit.ingest.ncu.values import measured_in, metric_for, number_in, share_of, uses_decimal_comma
+from profkit.ingest.ncu.rule_names import rule_name
+from profkit.ingest.ncu.values import OWN_WORDS, Cell, measured, metric_for, number_in, share_of, uses_decimal_comma
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
 
@@ -21,16 +22,16 @@ _HEADER: Final = re.compile(
 _PROCESS: Final = re.compile(r"^\[(\d{1,12})\] \S")
 _DASHES: Final = re.compile(r"-{3,}(?: +-{3,})+")
 _RULE: Final = re.compile(r"^ {4}(?P<kind>OPT|INF|WRN|ERR|OK) {2,4}(?P<text>\S.*)$")
-_SPEEDUP: Final = re.compile(r"^Est(?:imated|\.) (?P<local>Local )?Speedup: (?P<percent>[\d.,]+)%\s*")
+_SPEEDUP: Final = re.compile(r"^Est(?P<old>imated)?\.? (?P<local>Local )?Speedup: (?P<percent>[\d.,]+)%\s*")
 _MAX_RULE_LINES: Final = 60
 
 
 class _Open(msgspec.Struct):
-    """A launch while its lines are read; cells stay text until it is known how numbers are written."""
+    """A launch while its lines are read; values stay text until it is known how numbers are written."""
 
     head: re.Match[str]
     process_id: int | None
-    cells: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    cells: list[Cell] = msgspec.field(default_factory=list)
     rules: list[list[str]] = msgspec.field(default_factory=list)
     section: str = ""
     sections: list[str] = msgspec.field(default_factory=list)
@@ -57,7 +58,7 @@ def _launches(lines: Iterable[str]) -> Iterator[_Open]:
             launch, columns, in_rule = None, [], False
             process_id = int(process[1]) if process is not None else process_id
             launch = _Open(head=head, process_id=process_id) if head is not None else None
-        elif launch is not None:
+        elif launch is not None and not OWN_WORDS.match(line):
             text = line.strip()
             rule = _RULE.match(line)
             if text.startswith("Section: "):
@@ -71,27 +72,22 @@ def _launches(lines: Iterable[str]) -> Iterator[_Open]:
             elif in_rule and text and len(launch.rules[-1]) < _MAX_RULE_LINES:
                 launch.rules[-1].append(text)
             elif columns and text and not text.startswith("Metric Name"):
-                launch.cells.append(_cells(line, columns))
+                launch.cells.append(_cell(line, columns, launch.section))
     if launch is not None:
         yield launch
 
 
-def _cells(line: str, columns: list[tuple[int, int]]) -> tuple[str, str, str]:
-    """Label, unit and value; a summary has minimum, maximum and average, of which the last counts."""
+def _cell(line: str, columns: list[tuple[int, int]], section: str) -> Cell:
+    """A metric with its unit and value; a summary has minimum, maximum and average, of which the last counts."""
     label = line[: columns[0][1]].strip()
     unit = line[columns[0][1] : columns[1][1]].strip()
     value = line[columns[-2][1] :].strip() if len(columns) > 2 else ""
-    return label, unit, value
+    return metric_for(label, unit, section), unit, value
 
 
 def _profile(launch: _Open, number: int, source: str, *, comma: bool) -> KernelProfile:
     head = launch.head
-    metrics: dict[str, float] = {}
-    for label, unit, text in launch.cells:
-        name = metric_for(label, unit)
-        value = measured_in(text, unit, name, has_decimal_comma=comma)
-        if name and value is not None:
-            metrics.setdefault(name, value)
+    found = measured(launch.cells, has_decimal_comma=comma)
     sizes = [int(text) if text is not None else 0 for text in head.groups()[1:7]]
     has_sizes = head.groups()[1] is not None
     return KernelProfile(
@@ -105,7 +101,8 @@ def _profile(launch: _Open, number: int, source: str, *, comma: bool) -> KernelP
         device=int(head["device"]) if head["device"] else None,
         compute_capability=head["cc"] or "",
         n_launches=int(head["n"]) if head["n"] else 1,
-        metrics=metrics,
+        metrics=found.metrics,
+        unmeasured=tuple(found.unmeasured),
         rules=tuple(
             _rule(rule, section, comma=comma) for rule, section in zip(launch.rules, launch.sections, strict=True)
         ),
@@ -115,13 +112,15 @@ def _profile(launch: _Open, number: int, source: str, *, comma: bool) -> KernelP
 def _rule(parts: list[str], section: str, *, comma: bool) -> Rule:
     text = " ".join(part.strip() for part in parts[1:])
     speedup = _SPEEDUP.match(text)
+    name = rule_name(section, text)
     if speedup is None:
-        return Rule(id=section, kind=parts[0], message=text)
+        return Rule(id=name, kind=parts[0], message=text)
     percent = number_in(speedup["percent"], has_decimal_comma=comma)
     return Rule(
-        id=section,
+        id=name,
         kind=parts[0],
         message=text[speedup.end() :],
         speedup_fraction=share_of(percent),
-        speedup_scope="local" if speedup["local"] else "global",
+        # "Estimated" is of 2022, when one word stood for both kinds.
+        speedup_scope="local" if speedup["local"] else "" if speedup["old"] else "global",
     )

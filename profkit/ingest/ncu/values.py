@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
+
 from profkit.ingest.numbers import MOST_MEASURED, finite
 
 _TIMES_NS: Final = {
@@ -30,15 +32,22 @@ _GROUPED: Final = re.compile(r"-?\d{1,3}(?:[.,]\d{3})+")
 _NUMBER: Final = re.compile(r"-?\d[\d.,]*(?:[eE][+-]?\d+)?")
 _BLANKS: Final = re.compile("[\u00a0\u202f\u2009'\u2019_]")
 
+_NOT_MEASURED: Final = frozenset({"nan", "-nan", "n/a"})
 _MOST_SPEEDUP: Final = 1e4  # chosen: ncu estimates percents
 _MOST_OF_PEAK: Final = 1000.0
 """Percent of a peak. Chosen: passes differ, so that ncu prints some above 100; ten times a peak was not measured."""
 _LONGEST_NAME: Final = 500  # chosen: twice the longest metric
-METRIC_NAME: Final = re.compile(r"(?:[a-z]\w*:)?[a-z][a-z0-9]*__[\w.]+")
-"""How NVIDIA writes a metric: `unit__subject.rollup.submetric`."""
+METRIC_NAME: Final = re.compile(r"(?:[a-z]\w*:)?[a-z][a-z0-9]*__[\w.]+|memory_l[12]_\w+")
+"""How NVIDIA writes a metric: `unit__subject.rollup.submetric`, or `memory_l2_...` for what instructions ask for."""
+OWN_WORDS: Final = re.compile(r"==[A-Z]+== ")
+"""How a line begins that ncu prints about itself, wherever it comes among those of a page."""
+
+Cell = tuple[str, str, str]
+"""NVIDIA's name of a metric ("" for one that is not used), its unit and its value, as printed."""
 
 SM_THROUGHPUT: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+_SPEED_OF_LIGHT: Final = "Speed Of Light"
 _DRAM_BYTES: Final = "dram__bytes.sum.per_second"
 
 _LABELS: Final = {
@@ -70,7 +79,7 @@ _LABELS: Final = {
     "dynamic shared memory per block": "launch__shared_mem_per_block_dynamic",
     "threads": "launch__thread_count",
     "waves per sm": "launch__waves_per_multiprocessor",
-    "# sms": "device__attribute_multiprocessor_count",
+    "# sms": "launch__sm_count",
     "block limit sm": "launch__occupancy_limit_blocks",
     "block limit registers": "launch__occupancy_limit_registers",
     "block limit shared mem": "launch__occupancy_limit_shared_mem",
@@ -87,8 +96,8 @@ _LABELS: Final = {
 """Labels of the details and text pages, lower case, of 2019 to 2026. "Memory Throughput" stands for two metrics."""
 
 
-def metric_for(label: str, unit: str) -> str:
-    """NVIDIA's name of what a page prints under a label, "" for what profkit does not use.
+def metric_for(label: str, unit: str, section: str = "") -> str:
+    """NVIDIA's name of what a page prints under a label in a section, "" for what profkit does not use.
 
     A name, or a label with the name beside it (`--print-metric-name`), is taken as it is.
     """
@@ -99,7 +108,9 @@ def metric_for(label: str, unit: str) -> str:
         return named[0]
     key = label.strip().lower()
     if key == "memory throughput":  # in Speed of Light a percentage, in Memory Workload Analysis the rate of DRAM
-        return MEMORY_THROUGHPUT if unit.strip() == "%" else _DRAM_BYTES
+        # An ncu older than the report prints no units.
+        is_share = unit.strip() == "%" or (not unit.strip() and _SPEED_OF_LIGHT in section)
+        return MEMORY_THROUGHPUT if is_share else _DRAM_BYTES
     return _LABELS.get(key, "")
 
 
@@ -156,6 +167,35 @@ def value_of(name: str, value: object) -> float | None:
     """A metric's value in base units; None for none, and for one that no device can have."""
     is_of_peak = "pct_of_peak" in name or name.endswith("_pct")
     return finite(value, 0, _MOST_OF_PEAK) if is_of_peak else finite(value, -MOST_MEASURED, MOST_MEASURED)
+
+
+def is_nan(value: object) -> bool:
+    """Whether a value stands for one that could not be measured: NaN, as a number or as a page prints it."""
+    if isinstance(value, str):
+        return value.strip().removeprefix("(!)").strip().lower() in _NOT_MEASURED
+    return isinstance(value, float) and math.isnan(value)
+
+
+class Measured(msgspec.Struct):
+    """What the cells of a launch give: numbers in base units, those that could not be measured, words."""
+
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    unmeasured: list[str] = msgspec.field(default_factory=list)
+    texts: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def measured(cells: Iterable[Cell], *, has_decimal_comma: bool) -> Measured:
+    """The metrics of a launch from its cells; of two of one metric the first."""
+    found = Measured()
+    for name, unit, text in cells:
+        value = measured_in(text, unit, name, has_decimal_comma=has_decimal_comma)
+        if name and value is not None:
+            found.metrics.setdefault(name, value)
+        elif name and is_nan(text):
+            found.unmeasured.append(name)
+        elif name:
+            found.texts[name] = text
+    return found
 
 
 def number_in(text: str, *, has_decimal_comma: bool = False) -> float | None:

@@ -53,8 +53,10 @@ def _kernel(one: KernelAssessment) -> dict[str, Any]:
 
 def _advice(item: Advice) -> dict[str, Any]:
     return {
+        "topic": item.topic.value,
         "fix": item.fix,
         "because": evidence_to_dict(item.because),
+        "at_most_fraction": item.at_most,
         "ncu_estimate": None if item.estimate is None else asdict(item.estimate),
     }
 
@@ -73,6 +75,7 @@ def _profile(profile: KernelProfile) -> dict[str, Any]:
         "compute_capability": profile.compute_capability,
         "n_launches": profile.n_launches,
         "n_metrics": len(profile.metrics),
+        "n_unmeasured": len(profile.unmeasured),
         "rules": [asdict(rule) for rule in profile.rules],
     }
 

@@ -27,7 +27,7 @@ _MEANINGS: Final = {
     KernelClass.BALANCED: "compute and memory are used equally",
     KernelClass.LATENCY: "neither compute nor memory is busy: it waits",
     KernelClass.SMALL: "the grid does not fill the device",
-    KernelClass.NO_DATA: "the throughputs were not collected, or are NaN",
+    KernelClass.NO_DATA: "the throughputs were not collected",
 }
 
 
@@ -57,6 +57,8 @@ def verdict_name(one: KernelAssessment) -> str:
 def headline(one: KernelAssessment) -> str:
     """The one line of meaning of a kernel."""
     meaning = _MEANINGS[one.speed.kernel_class]
+    if one.speed.kernel_class is KernelClass.NO_DATA and one.profile.unmeasured:
+        return "the throughputs could not be measured (NaN): a pass of ncu failed"
     return f"{meaning}, and near its peak" if one.speed.is_near_roof else meaning
 
 

@@ -37,6 +37,18 @@ _KERNELS = [
     "vectorized_elementwise_kernel",
     "ncclDevKernel_AllReduce",
 ]
+_RULES = [
+    ("SpeedOfLight", "SOLBottleneck", "Memory is more heavily utilized than Compute", ""),
+    ("SourceCounters", "UncoalescedGlobalAccess", "a total of 5 excessive sectors (87% of the total 6 sectors)", "79"),
+    ("MemoryWorkloadAnalysis_Tables", "SharedMemoryConflicts", "which represent 40.00% of the overall 5", "37.06"),
+    ("MemoryWorkloadAnalysis_Tables", "LocalMemoryUsage", "accounting for 0.12% of all sectors requested", "20.1"),
+    ("MemoryWorkloadAnalysis_Tables", "MemoryCacheAccessPattern", "which is 1.1x of the 1,000 sectors", "90"),
+    ("LaunchStats", "LaunchConfiguration", "2 full waves and a partial wave of 32 thread blocks", "33.33"),
+    ("Occupancy", "Occupancy", "is limited by the number of required registers", "44.76"),
+    ("WarpStateStats", "CPIStall", "spends 5.0 cycles being stalled", "1e9"),
+    ("WorkloadDistribution", "WorkloadImbalance", "One or more L2 Slices have a much lower number", "14.5"),
+    ("ANewSection", "ANewRule", "Words. More.", "60"),
+]
 _RAW_METRICS = {
     "gpu__time_duration.sum": ("us", "1,234.50"),
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": ("%", "41.3"),
@@ -78,11 +90,10 @@ def details(rng: random.Random, names: list[str] = _KERNELS) -> list[str]:
     for number in range(rng.choice([1, 2, 4])):
         head = _head(rng, number, names)
         lines += [cells.joined([*head, *metric, "", "", "", "", ""]) for metric in _METRICS]
-        lines.append(
-            cells.joined(
-                [*head, "SpeedOfLight", "", "", "", "SOLBottleneck", "OPT", "Memory is heavily used", "global", "25.06"]
-            )
-        )
+        lines += [
+            cells.joined([*head, section, "", "", "", rule, "OPT", said, rng.choice(["global", "local", ""]), percent])
+            for section, rule, said, percent in rng.sample(_RULES, rng.choice([1, 3]))
+        ]
     return lines
 
 

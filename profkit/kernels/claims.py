@@ -1,0 +1,241 @@
+"""What a change could save of a launch's time, by topic: ncu's estimates, cut to what can be.
+
+Each rule of ncu estimates alone. A change leaves something as it is: more warps leave instructions and bytes, so that
+the busier roof stays; coalescing leaves arithmetic. The reason of each cut is kept in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from profkit.kernels.formulas import issue_slots, of_time, of_warps
+from profkit.kernels.speed import DRAM_THROUGHPUT, L2_THROUGHPUT, LOW_PERCENT
+from profkit.kernels.stalls import OF_ARITHMETIC, OF_MEMORY, READY
+from profkit.kernels.topics import GLOBAL, Told, told, topic_of
+from profkit.model.kernel import (
+    Estimate,
+    KernelClass,
+    KernelProfile,
+    Occupancy,
+    SpeedOfLight,
+    Stall,
+    Topic,
+    Waves,
+)
+from profkit.units import format_fraction
+
+BIG_TAIL: Final = 0.15  # chosen: as "high" in severity_of
+_SAME_WORK: Final = frozenset({Topic.GRID, Topic.TAIL, Topic.OCCUPANCY, Topic.ACHIEVED, Topic.IMBALANCE, Topic.STALL})
+_SAME_ARITHMETIC: Final = frozenset({Topic.ACCESS, Topic.SPILLS, Topic.BANKS, Topic.SLICES, Topic.PLACE})
+_SAME_BYTES: Final = frozenset({Topic.BLOCK, Topic.DIVERGENCE, Topic.FUSING, Topic.PRECISION})
+"""What a change on a topic leaves as it is."""
+_CALLED_LOCAL: Final = frozenset(
+    {"UncoalescedGlobalAccess", "UncoalescedSharedAccess", "SharedMemoryConflicts", "MemoryApertureUsage"}
+)
+"""Rules whose estimates an ncu of before 2024 calls local, though it weighs them by the unit's time as later ones."""
+_LOCAL: Final = re.compile(
+    r"accounting for (\d{1,3}(?:\.\d{1,9})?)% of all sectors|amount to (\d{1,3}(?:\.\d{1,9})?)% of all executed"
+)
+_TIMES: Final = re.compile(r"which is (\d{1,9}(?:\.\d{1,9})?)x of the [\d.,]{1,30} sectors")
+_BOTH_OCCUPANCIES: Final = "Occupancy"
+_N_BELOW: Final = 2  # levels below L1
+_EXCESS: Final = re.compile(r"(?:excessive \w{7,10} \(|which represent )(?P<percent>\d{1,3}(?:\.\d{1,9})?)%")
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile with what follows from its metrics."""
+
+    profile: KernelProfile
+    speed: SpeedOfLight
+    held: Occupancy
+    filled: Waves | None
+    stalls: tuple[Stall, ...]
+
+    @property
+    def waits(self) -> tuple[Stall, ...]:
+        """The reasons but for warps that are ready: what one can do something about."""
+        return tuple(stall for stall in self.stalls if stall.reason != READY)
+
+    @property
+    def compute(self) -> float:
+        """Compute throughput as a share of its peak, 0 where it is not known."""
+        return min((self.speed.compute_percent or 0.0) / 100, 1.0)
+
+    @property
+    def memory(self) -> float:
+        """Memory throughput, likewise."""
+        return min((self.speed.memory_percent or 0.0) / 100, 1.0)
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change could save at most, as a share (0-1) of the kernel's time, and why not more.
+
+    `estimate` is ncu's own, where the share is from it. Not `is_sure` is what rests on a lack of warps alone, where the
+    page does not say how often they issue.
+    """
+
+    topic: Topic
+    share: float
+    why: str
+    is_sure: bool
+    estimate: Estimate | None
+
+
+def claims(launch: Launch) -> list[Claim]:
+    """One for each topic of which something is known, the largest share first, what is not sure last."""
+    best: dict[Topic, Claim] = {}
+    for claim in _all(launch):
+        other = best.get(claim.topic, claim)
+        larger, less = sorted((claim, other), key=_rank, reverse=True)
+        best[claim.topic] = replace(larger, estimate=larger.estimate or less.estimate)
+    return sorted(best.values(), key=_rank, reverse=True)
+
+
+def _rank(claim: Claim) -> tuple[bool, float, float, int]:
+    said = 0.0 if claim.estimate is None else claim.estimate.fraction
+    # Of equal ones the cause before the sign.
+    return claim.is_sure, claim.share, said, -list(Topic).index(claim.topic)
+
+
+def _all(launch: Launch) -> Iterable[Claim]:
+    """What ncu estimates of the time, on other topics what its formulas give; each cut to what can be."""
+    known = told(launch.profile.rules)
+    settled = [one for one in known if one.estimate.scope == GLOBAL]
+    yield from (cut(launch, one) for one in settled)
+    topics = {one.topic for one in settled}
+    computed = of_time(launch.profile, launch.compute, launch.held, launch.filled)
+    for topic, share in (*_local(launch), *computed):
+        if share > 0 and topic not in topics:
+            yield _claim(launch, topic, share, _of_part(known, topic, share))
+    slots = issue_slots(launch.profile, 1 - max(launch.compute, launch.memory))
+    for topic, share in of_warps(launch.profile, launch.held, launch.filled, launch.waits):
+        # Where instructions are issued often enough, more warps are no gain; of fewer stalls that is not sure.
+        if topic not in topics and (slots != 0 or topic is Topic.STALL):
+            yield _claim(launch, topic, min(share, slots or 1.0), _of_part(known, topic, 0.0), is_sure=bool(slots))
+
+
+def _of_part(known: Iterable[Told], topic: Topic, least: float) -> Estimate | None:
+    """The largest estimate of a topic; None where it is less than what was computed, and so of something else."""
+    largest = next((one.estimate for one in known if one.topic is topic), None)
+    return largest if largest is not None and largest.fraction >= least else None
+
+
+def _local(launch: Launch) -> Iterable[tuple[Topic, float]]:
+    """Shares of the time that ncu calls local, or that follow from a message without an estimate, as before 2024."""
+    for rule in launch.profile.rules:
+        topic, excess = topic_of(rule), _EXCESS.search(rule.message)
+        if topic is None or rule.id not in _CALLED_LOCAL:
+            continue
+        if rule.speedup_fraction:
+            yield topic, min(rule.speedup_fraction, 1.0)
+        elif excess is not None:
+            yield topic, min(float(excess["percent"]) / 100, 1.0) * launch.memory
+
+
+def excess_percent(profile: KernelProfile, topic: Topic) -> tuple[str, float] | None:
+    """What was moved beyond the need, percent, by the rule's message, and which rule; None where none says it."""
+    said = ((rule, _EXCESS.search(rule.message)) for rule in profile.rules if topic_of(rule) is topic)
+    found = [(f"rule:{rule.id}", float(match["percent"])) for rule, match in said if match is not None]
+    return max(found, key=lambda one: one[1], default=None)
+
+
+def cut(launch: Launch, one: Told) -> Claim:
+    """An estimate of ncu as a claim."""
+    return _claim(launch, one.topic, one.estimate.fraction, one.estimate, message=one.message)
+
+
+def _claim(
+    launch: Launch, topic: Topic, share: float, estimate: Estimate | None, *, is_sure: bool = True, message: str = ""
+) -> Claim:
+    """A claim on the cause of its topic, cut to what can be."""
+    share, why = min(max(share, 0.0), 1.0), ""  # a file may hold any numbers
+    cause = _cause(launch, topic, share, estimate)
+    for most, reason in (*_limits(launch, cause), *_of_words(topic, message)):
+        if most < share:
+            share, why = max(most, 0.0), reason
+    return Claim(topic=cause, share=share, why=why, is_sure=is_sure, estimate=estimate)
+
+
+def _cause(launch: Launch, topic: Topic, share: float, estimate: Estimate | None) -> Topic:
+    """What makes it: a lack of warps follows from one of blocks or from the last wave, waiting from a full roof."""
+    if topic is Topic.STALL:
+        return _full_roof(launch) or topic
+    filled = launch.filled
+    if filled is None or topic not in {Topic.OCCUPANCY, Topic.ACHIEVED, Topic.IMBALANCE}:
+        return topic
+    if filled.waves >= 1:
+        is_tail = filled.tail_fraction >= (BIG_TAIL if topic is Topic.ACHIEVED else max(BIG_TAIL, share))
+        return Topic.TAIL if is_tail and topic is not Topic.OCCUPANCY else topic
+    if topic is Topic.IMBALANCE:
+        has_idle_sms = filled.n_blocks is None or filled.n_sms is None or filled.n_blocks < filled.n_sms
+        return Topic.GRID if has_idle_sms else topic
+    # Fewer blocks than fit: no limit of an SM is reached. Until 2023 one rule spoke of limits and of warps that lack.
+    is_of_limits = topic is Topic.OCCUPANCY and (estimate is None or estimate.rule != _BOTH_OCCUPANCIES)
+    return Topic.GRID if is_of_limits or 1 - filled.waves >= share / 2 else Topic.ACHIEVED
+
+
+def _of_words(topic: Topic, message: str) -> Iterable[tuple[float, str]]:
+    """What a rule's own numbers bound: these estimates are not weighed by how much of the traffic is meant."""
+    parts = [float(found[1] or found[2]) for found in _LOCAL.finditer(message)] if topic is Topic.SPILLS else []
+    if parts:
+        most = f"{max(parts):.3g} %"
+        yield max(parts) / 100, f"local memory takes {most} of the sectors or instructions at most"
+    times = _TIMES.search(message) if topic is Topic.ACCESS else None
+    if times is not None and float(times[1]) >= 1:
+        yield 1 - 1 / float(times[1]), f"DRAM reads only {times[1]}x of the sectors that L2 misses"
+
+
+def _full_roof(launch: Launch) -> Topic | None:
+    """The roof that makes warps wait; None where there is none near, or they wait for something else."""
+    if not launch.speed.is_near_roof or not launch.waits:
+        return None
+    top, is_memory = launch.waits[0].reason, launch.speed.kernel_class is KernelClass.MEMORY
+    if top not in (OF_MEMORY if is_memory else OF_ARITHMETIC):
+        return None
+    return Topic.ROOF if is_memory else Topic.PIPE
+
+
+def _limits(launch: Launch, topic: Topic) -> Iterable[tuple[float, str]]:
+    """What bounds a change, as a share of the kernel's time, and why."""
+    stays = "of its peak, which this change leaves as it is"
+    if topic in _SAME_WORK:
+        roof = f"{'compute' if launch.compute > launch.memory else 'memory'} is at"
+        top = max(launch.compute, launch.memory)
+        if launch.speed.is_near_roof:
+            yield 0.0, f"{roof} {format_fraction(top)} of its peak, so that only less work helps"
+        yield 1 - top, f"{roof} {format_fraction(top)} {stays}"
+    if topic in _SAME_ARITHMETIC:
+        yield 1 - launch.compute, f"compute is at {format_fraction(launch.compute)} {stays}"
+    if topic in _SAME_BYTES:
+        yield 1 - launch.memory, f"memory is at {format_fraction(launch.memory)} {stays}"
+    if launch.filled is not None:
+        yield from _of_waves(topic, launch.filled)
+    yield from _of_levels(topic, launch.profile.metrics)
+
+
+def _of_waves(topic: Topic, filled: Waves) -> Iterable[tuple[float, str]]:
+    if topic is Topic.TAIL and filled.waves >= 1:
+        unused = format_fraction(filled.tail_fraction)
+        yield filled.tail_fraction, f"the last of {filled.waves:.3g} waves leaves only {unused} of the time unused"
+    if topic is Topic.GRID:
+        yield max(1 - filled.waves, 0.0), f"the grid fills {filled.waves:.3g} of a wave"
+
+
+def _of_levels(topic: Topic, metrics: Mapping[str, float]) -> Iterable[tuple[float, str]]:
+    known = [metrics[name] for name in (L2_THROUGHPUT, DRAM_THROUGHPUT) if name in metrics]
+    if known and topic is Topic.BANKS:
+        yield (
+            1 - max(known) / 100,
+            f"L2 or DRAM is at {max(known):.1f} % of its peak, which this change leaves as it is",
+        )
+    if len(known) == _N_BELOW and topic is Topic.SLICES and max(known) < LOW_PERCENT:
+        yield 0.0, f"neither L2 nor DRAM limits the kernel, at {max(known):.1f} % of their peaks at most"
+    if topic is Topic.COMPRESSION:
+        yield 0.0, "only memory that the program has allocated as compressible is compressed, and torch allocates none"
+    if topic is Topic.READY:
+        yield 0.0, "warps that are ready wait for others that issue: there are enough of them"
