@@ -12,7 +12,8 @@ from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair
 from profkit.compare.captures.readings import readings
 from profkit.compare.captures.sides import Run, Side, alike, shared_work
-from profkit.compare.captures.waterfall import account, per_step, waterfall
+from profkit.compare.captures.uneven import medians, without_slow_step
+from profkit.compare.captures.waterfall import per_step
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
@@ -20,7 +21,7 @@ from profkit.compare.windows import Held, held
 from profkit.errors import UnsupportedTraceError
 from profkit.findings import kind_of
 from profkit.findings.capture import QUALITY, TINY
-from profkit.findings.comparison import WORK_CHANGED
+from profkit.findings.comparison import PER_WORK, WORK_CHANGED
 from profkit.model.documents.comparison import (
     Answer,
     Comparison,
@@ -29,6 +30,7 @@ from profkit.model.documents.comparison import (
     Presence,
     SideReport,
     Unlike,
+    Waterfall,
 )
 from profkit.model.finding import Finding
 from profkit.units import format_count
@@ -51,26 +53,40 @@ def compare(
     samples = [_sample(side, unit, is_unprofiled=is_unprofiled) for side in sides]
     if kind:
         samples = [_throughput(side, sample, kind) for side, sample in zip(sides, samples, strict=True)]
-    pair = _pair(baseline, candidate)
-    why = readings(pair) if _same_kind_of_device(sides) else ()
+    pair = Pair(baseline=baseline, candidate=candidate)
+    why = readings(pair)
     metric = "recorded window" if unit == "ns/window" else "unprofiled step" if is_unprofiled else "step time"
     metric = f"{kind} per second{' (unprofiled)' if is_unprofiled else ''}" if kind else metric
+    work = next((item for item in why if item.id == WORK_CHANGED.id), None) if not kind else None
+    if work is not None:
+        samples = [samples[0], _per_work(samples[1], pair.waterfall, work)]
+        metric = f"{metric} per unit of work"
     judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
-    against = "" if kind else _not_comparable(why) or _too_little(sides)
+    against = (
+        f"{work.title}: {work.seen(PER_WORK).statement}" if work is not None else "" if kind else _too_little(sides)
+    )
+    found = _findings(*sides)
+    unseen = [item for item in found if pair.hidden and item.presence is not Presence.BOTH]
     windows = None if unit != "ns/window" or against else held(pair, stepped=stepped[0] if len(stepped) == 1 else "")
-    if windows is not None and not (windows.is_same or windows.is_fused):
+    if windows is not None and (pair.lost or not windows.is_equal):
         judgement = _unproven(judgement, *samples)
+    if not against and unit == "ns/step" and not is_unprofiled and (beside := without_slow_step(pair)):
+        judgement = replace(judgement, sentence=f"{judgement.sentence}; {beside}")
     return Comparison(
         judgement=_withheld(judgement, against) if against else judgement,
         baseline=_report(baseline, samples[0]),
         candidate=_report(candidate, samples[1]),
-        waterfall=pair.waterfall,
-        compute=pair.compute,
-        comm=pair.comm if pair.comm.baseline_ns or pair.comm.candidate_ns else None,
-        findings=_findings(*sides),
+        waterfall=None if pair.lost else pair.waterfall,
+        compute=None if pair.hidden else pair.compute,
+        comm=pair.comm if not pair.hidden and (pair.comm.baseline_ns or pair.comm.candidate_ns) else None,
+        findings=tuple(item for item in found if item not in unseen),
         readings=why,
         unlike=tuple(_unlike(*sides)),
-        caveats=tuple(dict.fromkeys(_caveats(sides, windows, is_unprofiled=is_unprofiled))),
+        caveats=tuple(
+            dict.fromkeys(
+                (*_unsaid(pair, unseen), *_caveats(sides, None if pair.lost else windows, is_unprofiled=is_unprofiled))
+            )
+        ),
         failures=baseline.failures + candidate.failures,
     )
 
@@ -99,23 +115,8 @@ def _windows(run: Run) -> tuple[int, ...]:
     return (max(trace.device.budget.window_ns for trace in run.traces),)
 
 
-def _pair(baseline: Side, candidate: Side) -> Pair:
-    first, second = ([run.traces for run in side.runs] for side in (baseline, candidate))
-    return Pair(
-        baseline=baseline,
-        candidate=candidate,
-        waterfall=waterfall(first, second),
-        compute=account(first, second, lambda trace: trace.compute),
-        comm=account(first, second, lambda trace: trace.comm),
-    )
-
-
-def _same_kind_of_device(sides: Iterable[Side]) -> bool:
-    return len({trace.is_cpu for side in sides for trace in side.traces}) == 1
-
-
 def _too_little(sides: tuple[Side, Side]) -> str:
-    """Why one side alone holds too little to be compared, "" where both do, or neither."""
+    """Why a side holds too little to be compared, "" where both hold enough."""
     told = [
         [
             check.message
@@ -125,17 +126,14 @@ def _too_little(sides: tuple[Side, Side]) -> str:
         ]
         for side in sides
     ]
-    if bool(told[0]) == bool(told[1]):
-        return ""
-    return next(f"{side.name}: {messages[0]}" for side, messages in zip(sides, told, strict=True) if messages)
+    return next((f"{side.name}: {messages[0]}" for side, messages in zip(sides, told, strict=True) if messages), "")
 
 
-def _not_comparable(why: tuple[Finding, ...]) -> str:
-    """Why the two means are of different things, "" where they are not."""
-    work = next((item for item in why if item.id == WORK_CHANGED.id), None)
-    if work is not None:
-        return f"{work.title} ({work.seen('compare.time_per_work_ratio').statement})"
-    return ""
+def _per_work(sample: Sample, whole: Waterfall, work: Finding) -> Sample:
+    """The times of the candidate as if it did the work of the baseline."""
+    ratio = whole.candidate_ns / whole.baseline_ns / work.seen(PER_WORK).value
+    steps = tuple(tuple(value / ratio for value in run) for run in sample.steps)
+    return replace(sample, values=tuple(value / ratio for value in sample.values), steps=steps)
 
 
 def _unproven(judgement: Judgement, baseline: Sample, candidate: Sample) -> Judgement:
@@ -262,9 +260,23 @@ def _said(values: Iterable[object]) -> str:
     return ", ".join(sorted(known))
 
 
+def _unsaid(pair: Pair, unseen: Iterable[FindingChange]) -> Iterable[str]:
+    """What is not said because a trace does not hold it."""
+    if pair.lost:
+        yield "records are lost: only the whole time is compared, not what it was spent on"
+    elif pair.hidden:
+        yield "CUDA graphs hide kernels: which of them changed is not told"
+    if names := [item.id for item in unseen]:
+        yield f"whether these came or went is not known, since records are missing: {', '.join(names)}"
+
+
 def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: bool) -> Iterable[str]:
     if windows is not None and windows.caveat:
         yield windows.caveat
+    if told := medians(sides):
+        yield told
+    for side in sides:
+        yield from (f"{side.name}: {trace.note}" for trace in side.traces if trace.note)
     if {trace.report.source for trace in sides[0].traces} & {trace.report.source for trace in sides[1].traces}:
         yield "both sides have the same file"
     yield from _of_one_recording(sides)

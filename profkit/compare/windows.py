@@ -1,23 +1,18 @@
 """Do windows without steps hold the same work? Then their length may be judged; else it is shown and proves nothing.
 
 A recording that is cut by the clock is as long as ever, however fast the job is. A fixed piece of work, recorded whole,
-runs the same operations; compiled or fused it runs fewer of them, but as many products of matrices.
+runs the same operations; compiled or fused it runs fewer of them, but as many products of matrices; and whatever runs
+for it, it takes the same input.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
-import numpy as np
 
-from profkit.compare.captures.measured import Measured
+from profkit.compare.captures.groups import n_products
 from profkit.compare.captures.pair import Pair, moved
 from profkit.findings.comparison import WORK_CHANGED
-from profkit.units import format_count
-
-_PRODUCTS: Final = frozenset({"matmul", "attention", "convolution"})
-"""Families that no compiler fuses away."""
+from profkit.units import format_bytes, format_count
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +21,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[float, float]
     products: tuple[float, float]
     """Kernels or operators that multiply matrices: matmul, attention, convolution."""
+    copied: tuple[float, float] = (0.0, 0.0)
+    """Bytes copied to the device."""
     stepped: str = ""
     """The side that alone has steps, "" where none has."""
 
@@ -40,6 +37,16 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_same and min(self.products) >= 1 and _is_same(self.products)
 
     @property
+    def is_same_input(self) -> bool:
+        """Whether both copied as many bytes to the device, and more than a few scalars."""
+        return min(self.copied) >= WORK_CHANGED.limit("copied") and _is_same(self.copied)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both hold the same work, by one of these."""
+        return self.is_same or self.is_fused or self.is_same_input
+
+    @property
     def caveat(self) -> str:
         """What this does to the comparison, "" where no steps were found and the windows hold the same operations."""
         found = f"steps were found in {self.stepped} only" if self.stepped else "no steps were found"
@@ -49,13 +56,16 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
             )
         held = f"they hold {_moved(self.operations, 'operations')}, {_moved(self.products, 'products of matrices')}"
         so = "the same work in other kernels" if self.is_fused else "whether that is the same work is not recorded"
+        if self.is_same_input and not self.is_fused:
+            so = f"the same work in other kernels, since both copied {format_bytes(self.copied[1])} to the device"
         return f"{found}, so the recorded windows are compared: {held}: {so}"
 
 
 def held(pair: Pair, *, stepped: str = "") -> Held:
     """What the windows hold; `stepped` is the side that alone has steps."""
     operations = pair.rates(lambda trace: trace.counts.operators)
-    return Held(operations=operations, products=pair.rates(_n_products), stepped=stepped)
+    copied = pair.rates(lambda trace: trace.counts.copied_bytes)
+    return Held(operations=operations, products=pair.rates(n_products), copied=copied, stepped=stepped)
 
 
 def _is_same(counts: tuple[float, float]) -> bool:
@@ -65,8 +75,3 @@ def _is_same(counts: tuple[float, float]) -> bool:
 def _moved(counts: tuple[float, float], of: str) -> str:
     before, after = (format_count(round(count, 1)) for count in counts)
     return moved(before, after, of=of)
-
-
-def _n_products(trace: Measured) -> int:
-    codes = [code for code, work in enumerate(trace.compute.works) if work.family in _PRODUCTS]
-    return int(np.isin(trace.compute.work, codes).sum())

@@ -6,7 +6,11 @@ from typing import Final
 
 from profkit.findings.kind import FindingKind, Threshold
 
-_PROOF: Final = "profkit bench runs both sides in turns: the same reading must come back, and the answer with it."
+EXPLAINED: Final = "compare.explained_ns"
+"""The metric of what a reading explains of the step's change, ns per step; all of one comparison are disjoint."""
+PER_WORK: Final = "compare.time_per_work_ratio"
+"""The metric of the ratio of times for the same work."""
+PROOF: Final = "profkit bench runs both sides in turns: the same reading must come back, and the answer with it."
 _EFFECT: Final = Threshold(
     0.02, "silent below {} of the baseline's step", "chosen, run-to-run noise of a quiet machine"
 )
@@ -42,7 +46,7 @@ BOUGHT_NOTHING: Final = FindingKind(
         "a slower loader: its wait is subtracted from the step first",
         "a late peer makes a collective longer, as contention does; one rank cannot tell which",
     ),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -53,7 +57,7 @@ GAINED: Final = FindingKind(
     measured="Hidden share of communication, and the step less the wait for data, on both sides.",
     thresholds={"effect": _EFFECT},
     lookalikes=("less communication altogether also raises the hidden share: look at the collectives",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -64,7 +68,7 @@ LOST: Final = FindingKind(
     measured="Hidden share of communication on both sides.",
     thresholds={"effect": _EFFECT},
     lookalikes=("less compute to hide it under: then the step is not always longer",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -77,7 +81,7 @@ INPUT: Final = FindingKind(
     lookalikes=(
         "a shorter step leaves the workers less time: the wait is longer although the loader is as fast as before",
     ),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -96,7 +100,7 @@ PRECISION: Final = FindingKind(
         "known": Threshold(0.5, "the format of {} of their time is known, on both sides", "chosen, the larger part"),
     },
     lookalikes=("a library that picked other kernels of the same format is not this",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -107,7 +111,7 @@ CASTS: Final = FindingKind(
     measured="ToCopyBackward0 nodes and aten::_to_copy operators per step.",
     thresholds={"casts": Threshold(1, "none on one side, {} per step or more on the other", "chosen", "")},
     lookalikes=("moving a tensor that needs a gradient to another device, which a CPU job does not do",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -118,14 +122,17 @@ COMPILED: Final = FindingKind(
     measured="Kernels named triton_*, calls of compiled graphs on a CPU, graph launches; operations and launches per step.",
     thresholds={
         "generated": Threshold(
-            0.01, "{} of the step in generated kernels", "chosen, one generated helper kernel is not a compiled model"
+            0.01, "{} of compute in generated kernels", "chosen, one generated helper kernel is not a compiled model"
+        ),
+        "more": Threshold(
+            0.1, "where both are compiled, {} more of compute", "chosen, another part of the model", "points"
         ),
         "launches": Threshold(
             0.1, "replays that save {} of the launches", "chosen, a graph that replaces fewer is not how the step runs"
         ),
     },
-    lookalikes=("one generated helper kernel (below 1 % of the step) is not a compiled model",),
-    proof=_PROOF,
+    lookalikes=("one generated helper kernel (below 1 % of compute) is not a compiled model",),
+    proof=PROOF,
     fixes=(),
 )
 
@@ -136,7 +143,7 @@ RECOMPUTE: Final = FindingKind(
     measured="Operators of the forward pass that no backward formula calls, inside autograd's nodes.",
     thresholds={"share": Threshold(0.1, "{} of the forward operators", "chosen, one block of ten")},
     lookalikes=("an evaluation beside the step runs forward operators too, but outside the backward pass",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -159,7 +166,7 @@ PRODUCTS: Final = FindingKind(
         "adapters (LoRA) add products of their own: then more is computed",
         "smaller pieces may be meant, to save memory: compare peak memory too",
     ),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -189,6 +196,15 @@ WORK_CHANGED: Final = FindingKind(
         "copied": Threshold(
             512, "copies to the device tell of it from {} per step", "chosen, a few scalars are no batch", "KiB"
         ),
+        "passes": Threshold(
+            1.25,
+            "where steps are not marked, {} as many bytes copied, products and shared kernels",
+            "chosen, another choice of kernels changes products by less",
+            "x",
+        ),
+        "blocks": Threshold(
+            0.5, "other kernels with {} of that factor in blocks", "chosen, large blocks take a part of a larger batch"
+        ),
         "repeated": Threshold(
             0.8,
             "{} of kernel time in kernels of one grid that are launched more or less often by one factor",
@@ -215,7 +231,7 @@ WORK_CHANGED: Final = FindingKind(
         "inputs of another width: fewer bytes, the same grids",
         "another kernel for the same work: only kernels of one name are compared",
     ),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -226,7 +242,7 @@ SYNCS: Final = FindingKind(
     measured="Blocking calls per step and idle time after them, on both sides.",
     thresholds={"effect": _EFFECT, "ratio": Threshold(1.5, "{} as many calls, and one more per step", "chosen", "x")},
     lookalikes=("waiting at the end of a step that is device-bound costs nothing",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -237,7 +253,7 @@ LAUNCHES: Final = FindingKind(
     measured="Idle time caused by launches and other host work; launches per step.",
     thresholds={"effect": _EFFECT},
     lookalikes=("a faster device makes the same host look slower",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -248,7 +264,7 @@ SLOWER: Final = FindingKind(
     measured="Medians of the same kernels, alone on both sides; most of their time must have moved the same way.",
     thresholds={"effect": _EFFECT, **_SAME_WORK},
     lookalikes=("larger batches take longer too: that is compare.work_changed, and comes first",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -259,7 +275,7 @@ FASTER: Final = FindingKind(
     measured="As compare.same_work_slower.",
     thresholds={"effect": _EFFECT, **_SAME_WORK},
     lookalikes=("a smaller batch: that is compare.work_changed",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -270,7 +286,7 @@ COPIES: Final = FindingKind(
     measured="Copies with neither compute nor communication beside them, on both sides; number, time and bytes of the copy that changed most.",
     thresholds={"effect": _EFFECT},
     lookalikes=("copies that moved under compute cost nothing there: their number and bytes are then as before",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )
 
@@ -287,7 +303,20 @@ COMM: Final = FindingKind(
         "a rank that is late makes the others wait inside their collectives: triage of all ranks tells",
         "other collectives (another bucket size, another sharding) are no slower link: look at calls and elements",
     ),
-    proof=_PROOF,
+    proof=PROOF,
+    fixes=(),
+)
+
+IDLE: Final = FindingKind(
+    id="compare.idle",
+    title="the device idles longer or less long",
+    meaning="Idle time changed that no other reading has: for other streams, for causes that the trace does not tell; on a CPU, time outside operators.",
+    measured="The parts of the step that are left.",
+    thresholds={
+        "effect": Threshold(0.05, "silent below {} of the baseline's step", "chosen: what has no cause is noise first")
+    },
+    lookalikes=("on a CPU, dispatch is estimated: parts of it may be compute",),
+    proof=PROOF,
     fixes=(),
 )
 
@@ -302,6 +331,6 @@ COMPUTE: Final = FindingKind(
         "compute_cpu": Threshold(0.1, "by {} on a CPU", "as in compare.same_work_slower"),
     },
     lookalikes=("more work per step: that is compare.work_changed, where grids or bytes tell",),
-    proof=_PROOF,
+    proof=PROOF,
     fixes=(),
 )

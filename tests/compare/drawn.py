@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from profkit.compare.captures.measured import measured
 from profkit.compare.captures.sides import Run, Side
 from profkit.compare.comparison import compare
+from profkit.findings.comparison import EXPLAINED
 from profkit.model.documents.comparison import Comparison
 from profkit.model.finding import Finding
 from profkit.model.trace import Trace
@@ -48,14 +49,21 @@ def job(
     step_us: int = 1000,
     n_steps: int = 5,
     ranges: Sequence[tuple[str, int, int, str]] = (),
+    once: Sequence[tuple[str, int, int, str]] = (),
+    slow: Mapping[int, int] | None = None,
     **metadata: Any,
 ) -> Trace:
-    """The trace of a job whose every step runs these kernels and holds these host ranges."""
-    rows: list[Row] = []
-    correlation = 0
+    """The trace of a job whose every step runs these kernels and holds these host ranges.
+
+    Ranges that happen `once` are at us from the first step. `slow` steps take so many us more.
+    """
+    rows = [span(name, 10**9 + at * US, 10**9 + (at + us) * US, cat=cat) for name, at, us, cat in once]
+    correlation = late = 0
     for number in range(n_steps):
-        begin = 10**9 + number * step_us * US
-        rows.append(span(f"ProfilerStep#{number}", begin, begin + step_us * US))
+        begin = 10**9 + number * step_us * US + late
+        more = (slow or {}).get(number, 0) * US
+        late += more
+        rows.append(span(f"ProfilerStep#{number}", begin, begin + step_us * US + more))
         for name, at, us, cat in ranges:
             rows.append(span(name, begin + at * US, begin + (at + us) * US, cat=cat))
         for item in sorted(kernels, key=lambda item: item.at):
@@ -101,4 +109,10 @@ def read(baseline: Trace, candidate: Trace) -> dict[str, Finding]:
 
 
 def values(finding: Finding) -> dict[str, float]:
-    return {item.metric.removeprefix("compare."): item.value for item in finding.evidence}
+    """The evidence beside what the reading explains, by the word after `compare.`."""
+    return {item.metric.removeprefix("compare."): item.value for item in finding.evidence if item.metric != EXPLAINED}
+
+
+def explained(finding: Finding) -> float:
+    """What a reading explains of the step's change, ns."""
+    return finding.seen(EXPLAINED).value

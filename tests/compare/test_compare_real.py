@@ -103,7 +103,7 @@ def test_segment_anything_compiled_and_in_bf16():
 @pytest.mark.shared
 def test_segment_anything_waits_less_for_its_device():
     comparison = compared(one("seg*/asdf_False-a73*"), one("seg*/asdf_False-9ab*"))
-    assert {"syncs", "launches"} <= readings(comparison)
+    assert comparison.readings[0].id == "compare.syncs"
     assert comparison.unlike[0].what == "device"
 
 

@@ -122,9 +122,9 @@ def test_one_run_cannot_tell() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda: judge(times(214e6), times(181e6)), "-15.4 %: 15.4 % faster in this pair; unproven"),
-        (lambda: judge(times(181e6), times(214e6)), "+18.2 %: 18.2 % slower in this pair; unproven"),
-        (lambda: judge(times(100e6), times(20e6)), "-80.0 %: 5.00x faster in this pair; unproven"),
+        (lambda: judge(times(214e6), times(181e6)), "181 ms/step: 15.4 % less time (1.18x) in this pair; unproven"),
+        (lambda: judge(times(181e6), times(214e6)), "214 ms/step: 18.2 % more time (1.18x) in this pair; unproven"),
+        (lambda: judge(times(100e6), times(20e6)), "20.0 ms/step: 80.0 % less time (5.00x) in this pair; unproven"),
         (lambda: judge(times(100e6), times(101e6)), "+1.0 %: no change beyond 2.0 % in this pair; unproven"),
         (lambda: judge(rates(100), rates(130)), "+30.0 %: 30.0 % faster in this pair; unproven"),
         (lambda: judge(rates(100, 101, 99), rates(130)), "+30.0 %: 30.0 % faster in these runs; unproven"),

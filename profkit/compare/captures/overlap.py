@@ -7,14 +7,17 @@ from typing import Final
 import msgspec
 
 from profkit.compare.captures.contention import Slowdown, beside, stretch
-from profkit.compare.captures.pair import Pair, part_name, reading
+from profkit.compare.captures.counts import NO_CALLS
+from profkit.compare.captures.pair import Pair, Reading, part_name, reading
 from profkit.findings.comparison import BOUGHT_NOTHING, GAINED, LOST
 from profkit.model.documents.rank_report import IDLE_PARTS
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence
 from profkit.units import format_fraction, format_ns
 
 _WORTH_A_NUMBER: Final = 0.1  # chosen: below a tenth of what was hidden it is called nothing
 _SAME_COMM: Final = 0.1  # chosen: more than that is another set of collectives
+_GATHER: Final = "all-gather"
+_MOSTLY: Final = 0.5  # chosen: the larger part
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +34,7 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
         return first, second
 
 
-def readings(pair: Pair) -> tuple[Finding, ...]:
+def readings(pair: Pair) -> tuple[Reading, ...]:
     """What overlap did: bought nothing, gained, or was lost; nothing without communication on both sides."""
     overlap = Overlap(
         busy=pair.rates(lambda trace: trace.comm.busy_ns),
@@ -57,6 +60,18 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
         return (_gained(pair, overlap),) if is_same else ()
     nothing = _bought_nothing(pair, overlap, more_hidden)
     return (nothing,) if nothing is not None else ()
+
+
+def _what(pair: Pair) -> str:
+    """What is overlapped: all communication, or as many all-gathers as before, which are then prefetched otherwise."""
+    n, time = (
+        pair.rates(lambda trace, field=field: getattr(trace.counts.collectives.get(_GATHER, NO_CALLS), field))  # type: ignore[misc]
+        for field in ("n", "total_ns")
+    )
+    busy = pair.rates(lambda trace: trace.comm.busy_ns)
+    is_most = all(part >= _MOSTLY * whole for part, whole in zip(time, busy, strict=True))
+    is_same = min(n) > 0 and abs(n[1] - n[0]) <= _SAME_COMM * n[0]
+    return "communication (all-gathers: prefetch)" if is_most and is_same else "communication"
 
 
 def _shares(pair: Pair, overlap: Overlap) -> Evidence:
@@ -88,29 +103,29 @@ def _moved(change_ns: float) -> str:
     return f"{'rose' if change_ns > 0 else 'fell'} by {format_ns(abs(change_ns))}"
 
 
-def _gained(pair: Pair, overlap: Overlap) -> Finding:
+def _gained(pair: Pair, overlap: Overlap) -> Reading:
     return reading(
         GAINED,
-        "more communication runs under compute, and the step is shorter for it",
-        fraction=pair.fraction(overlap.hidden[1] - overlap.hidden[0]),
+        f"more {_what(pair)} runs under compute, and the step is shorter for it",
         evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=1)),
         fix="keep it; more overlap cannot make the step shorter than compute or communication alone",
         confidence=0.7,
+        claims=("comm_exposed",),
     )
 
 
-def _lost(pair: Pair, overlap: Overlap) -> Finding:
+def _lost(pair: Pair, overlap: Overlap) -> Reading:
     return reading(
         LOST,
-        "less communication runs under compute",
-        fraction=pair.fraction(overlap.hidden[0] - overlap.hidden[1]),
+        f"less {_what(pair)} runs under compute",
         evidence=(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=0)),
         fix="check what orders the collectives: prefetch, bucket sizes, streams that wait for each other",
         confidence=0.7,
+        claims=("comm_exposed",),
     )
 
 
-def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Finding | None:
+def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Reading | None:
     """Name what took the gain: kernels slowed under it, collectives stretched, a link that was busy, idle time.
 
     Without any of them the step is longer for another reason (another program, another device): nothing is said.
@@ -132,13 +147,13 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Find
     bought = f"only {format_fraction(gained)}" if gained >= _WORTH_A_NUMBER else "none"
     return reading(
         BOUGHT_NOTHING,
-        f"more communication is hidden, but {bought} of that shortens the step",
-        fraction=pair.fraction(more_hidden_ns),
+        f"more {_what(pair)} is hidden, but {bought} of that shortens the step",
         evidence=(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
         fix="send fewer bytes: lower precision, HSDP, reshard_after_forward=False (needs more memory)"
         + ("" if pair.is_cpu else "; or use fewer NCCL channels (NCCL_MAX_CTAS)")
         + "; no schedule beats the bound above",
         confidence=0.7 if known else 0.5,
+        claims=("comm_exposed",),
     )
 
 

@@ -8,14 +8,19 @@ from functools import cached_property
 import msgspec
 
 from profkit.compare.captures.contention import Pool, Slowdown, drift, pooled
+from profkit.compare.captures.groups import GROUPS, PREFIX, group_changes
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.sides import Side
-from profkit.compare.captures.waterfall import Runs, per_step
+from profkit.compare.captures.waterfall import Runs, account, per_step, steady_waterfall, waterfall
+from profkit.findings.capture import LOST, QUALITY, WHOLE_GRAPHS
 from profkit.findings.kind import FindingKind
 from profkit.model.budget import words
 from profkit.model.documents.comparison import Account, Waterfall
 from profkit.model.finding import Evidence, Finding
 from profkit.units import format_count, format_ns
+
+HIDDEN = 0.05
+"""Of the window, in CUDA graphs without their kernels, from which nothing is said of kernels. Chosen."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -23,15 +28,42 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     baseline: Side
     candidate: Side
-    waterfall: Waterfall
-    compute: Account
-    comm: Account
 
     @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both sides."""
+        return self.baseline, self.candidate
+
+    @cached_property
     def runs(self) -> tuple[Runs, Runs]:
         """The traces of the runs of both sides."""
-        first, second = ([run.traces for run in side.runs] for side in (self.baseline, self.candidate))
+        first, second = ([run.traces for run in side.runs] for side in self.sides)
         return first, second
+
+    @cached_property
+    def waterfall(self) -> Waterfall:
+        """The step of both sides by the parts of the budget."""
+        return waterfall(*self.runs)
+
+    @cached_property
+    def steady(self) -> Waterfall:
+        """The same without the one step of a trace that is slow among many; means of the others."""
+        return steady_waterfall(*self.runs)
+
+    @cached_property
+    def compute(self) -> Account:
+        """How the busy time of compute changed."""
+        return account(*self.runs, lambda trace: trace.compute)
+
+    @cached_property
+    def comm(self) -> Account:
+        """How the busy time of communication changed."""
+        return account(*self.runs, lambda trace: trace.comm)
+
+    @cached_property
+    def groups(self) -> dict[str, int]:
+        """The change of compute by what the rows are, ns per step; they sum to that of the waterfall's bar."""
+        return group_changes(*self.runs, self.waterfall.bar("compute").delta_ns)
 
     @property
     def is_cpu(self) -> bool:
@@ -47,6 +79,33 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def each(self) -> str:
         """The same as the subject of a sentence."""
         return "a step" if self.baseline.traces[0].has_steps else "a window"
+
+    @cached_property
+    def lost(self) -> str:
+        """What is known of lost records: the failed check of a side, "" where all were recorded."""
+        return next(iter(self._seen(LOST.id, QUALITY.limit(LOST.id))), "")
+
+    @cached_property
+    def hidden(self) -> str:
+        """What is known of kernels that a trace does not show: lost, or inside graphs; "" where all are there."""
+        return self.lost or next(iter(self._seen(WHOLE_GRAPHS.id, HIDDEN)), "")
+
+    def _seen(self, check_id: str, least: float) -> list[str]:
+        """What a check says where it saw more than `least`."""
+        return [
+            f"{side.name}: {check.message}"
+            for side in self.sides
+            for trace in side.traces
+            for check in trace.report.checks
+            if check.id == check_id and (check.value or 0) > least
+        ]
+
+    def change(self, token: str) -> int:
+        """What the candidate spends more, ns per step: in a part of the budget, or in a group of compute.
+
+        Without a lone slow step, for parts.
+        """
+        return self.groups[token] if token.startswith(PREFIX) else self.steady.bar(token).delta_ns
 
     def rates(self, value: Callable[[Measured], int]) -> tuple[float, float]:
         """The mean per step of a sum over the window, on both sides."""
@@ -78,19 +137,33 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return drift(*self.kernels)
 
 
-def reading(
-    kind: FindingKind, title: str, *, fraction: float, evidence: tuple[Evidence, ...], fix: str, confidence: float
-) -> Finding:
-    """A reading as a finding; `fraction` is its effect's share of the baseline's step, of either sign."""
-    weight = min(abs(fraction), 1.0)
-    return kind.found(
-        title=title,
-        confidence=confidence,
-        recoverable_ns=0,
-        fraction=weight,
-        evidence=evidence,
-        fix=fix,
-    )
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read from both sides, and what of the step's change it stands for."""
+
+    finding: Finding
+    claims: tuple[str, ...] = ()
+    """Parts of the budget and groups of compute whose change it explains, as far as no reading before it does."""
+    explained_ns: int | None = None
+    """Where that is no whole part: the change of the step that it explains, ns per step."""
+
+
+COMPUTE = tuple(PREFIX + name for name in GROUPS)
+"""All groups of compute."""
+
+
+def reading(  # noqa: PLR0913 - each by name
+    kind: FindingKind,
+    title: str,
+    *,
+    evidence: tuple[Evidence, ...],
+    fix: str,
+    confidence: float,
+    claims: tuple[str, ...] = (),
+    explained_ns: int | None = None,
+) -> Reading:
+    """A reading; its finding weighs what it explains, once that is worked out."""
+    finding = kind.found(title=title, confidence=confidence, recoverable_ns=0, fraction=1.0, evidence=evidence, fix=fix)
+    return Reading(finding=finding, claims=claims, explained_ns=explained_ns)
 
 
 def moved(before: str, after: str, *, of: str = "") -> str:

@@ -5,54 +5,42 @@ Each names the row that moved most. It says what changed, and claims no cause be
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from profkit.compare.captures.pair import Pair, counted, moved, part_shown, reading
+from profkit.compare.captures.groups import PREFIX, group_of
+from profkit.compare.captures.pair import COMPUTE, Pair, Reading, counted, moved, part_shown, reading
 from profkit.findings import comparison
-from profkit.model.documents.comparison import Account, WorkChange
-from profkit.model.finding import Evidence, Finding
+from profkit.model.budget import HOST_PARTS
+from profkit.model.documents.comparison import Account, Presence, WorkChange
+from profkit.model.finding import Evidence
 from profkit.model.names import short_name
-from profkit.units import format_bytes, format_count, format_ns, format_signed_ns
+from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_signed_ns
 
-_SAYS_COMPUTE = frozenset(
-    kind.id
-    for kind in (
-        comparison.PRECISION,
-        comparison.CASTS,
-        comparison.COMPILED,
-        comparison.RECOMPUTE,
-        comparison.SLOWER,
-        comparison.FASTER,
-    )
-)
-_SAYS_OVERLAP = frozenset(kind.id for kind in (comparison.BOUGHT_NOTHING, comparison.GAINED, comparison.LOST))
+IDLE_REST = ("idle_dependency", "idle_unknown")
 
 
-def readings(pair: Pair, said: Collection[str]) -> tuple[Finding, ...]:
-    """The parts that changed; `said` are the ids of the readings that are made already."""
-    found = (copies(pair), communication(pair, said), compute(pair, said))
+def readings(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
+    """The parts that changed; `taken` is what other readings stand for."""
+    found = (copies(pair, taken), communication(pair, taken), compute(pair, taken), idle(pair, taken))
     return tuple(item for item in found if item is not None)
 
 
-def copies(pair: Pair) -> Finding | None:
+def copies(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """Copies that nothing hides hold the device longer, or less long."""
     bar = pair.waterfall.bar("copy_exposed")
-    if abs(pair.fraction(bar.delta_ns)) < comparison.COPIES.limit("effect"):
+    if "copy_exposed" in taken or abs(pair.fraction(bar.delta_ns)) < comparison.COPIES.limit("effect"):
         return None
-    evidence = [part_shown(pair, "copy_exposed"), *_copy_that_moved(pair)]
     return reading(
         comparison.COPIES,
         f"copies hold the device {'longer' if bar.delta_ns > 0 else 'less long'}",
-        fraction=pair.fraction(bar.delta_ns),
-        evidence=tuple(evidence),
+        evidence=(part_shown(pair, "copy_exposed"), *_copy_that_moved(pair)),
         fix="copy less often, from pinned memory with non_blocking=True, so that copies run under compute",
         confidence=0.7,
+        claims=("copy_exposed",),
     )
 
 
 def _copy_that_moved(pair: Pair) -> list[Evidence]:
     """The kind of copy whose time changed most."""
-    names = {name for side in (pair.baseline, pair.candidate) for trace in side.traces for name in trace.counts.copies}
+    names = {name for side in pair.sides for trace in side.traces for name in trace.counts.copies}
 
     def rates(name: str, place: int) -> tuple[float, float]:
         return pair.rates(lambda trace: trace.counts.copies.get(name, (0, 0, 0))[place])
@@ -74,18 +62,16 @@ def _copy_that_moved(pair: Pair) -> list[Evidence]:
     ]
 
 
-def communication(pair: Pair, said: Collection[str]) -> Finding | None:
+def communication(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """Ranks wait more or less for each other, communication takes more or less time, or more of it runs alone."""
     exposed = pair.waterfall.bar("comm_exposed").delta_ns
-    if abs(pair.fraction(exposed)) < comparison.COMM.limit("effect"):
+    if "comm_exposed" in taken or abs(pair.fraction(exposed)) < comparison.COMM.limit("effect"):
         return None
     waiting = _waiting(pair, exposed)
     if waiting is not None:
         return waiting
     busy = pair.rates(lambda trace: trace.comm.busy_ns)
     is_itself = _is_most(busy[1] - busy[0], exposed)
-    if _SAYS_OVERLAP & set(said) and not is_itself:
-        return None
     title = (
         f"communication takes {'longer' if exposed > 0 else 'less time'}"
         if is_itself
@@ -101,12 +87,12 @@ def communication(pair: Pair, said: Collection[str]) -> Finding | None:
     return reading(
         comparison.COMM,
         title,
-        fraction=pair.fraction(exposed),
         evidence=(part_shown(pair, "comm_exposed"), *split, total, *_rows(pair, pair.comm, "collectives", 1)),
         fix="compare bytes, bucket sizes and links: profkit triage -v shows them for each group of ranks"
         if split
         else "waiting for a late rank counts as well: profkit triage on all ranks of each side tells it from transfer",
         confidence=0.7 if split else 0.6,
+        claims=("comm_exposed",),
     )
 
 
@@ -131,7 +117,7 @@ def _split(pair: Pair) -> list[Evidence]:
     ]
 
 
-def _waiting(pair: Pair, exposed_ns: float) -> Finding | None:
+def _waiting(pair: Pair, exposed_ns: float) -> Reading | None:
     """The reading that ranks wait more or less for each other, where that is most of the change."""
     split = _split(pair)
     if not split or not _is_most(split[0].value, exposed_ns):
@@ -143,32 +129,33 @@ def _waiting(pair: Pair, exposed_ns: float) -> Finding | None:
             value=float(run.late_rank),
             unit="rank",
         )
-        for side in (pair.baseline, pair.candidate)
+        for side in pair.sides
         for run in side.runs[:1]
         if run.late_rank is not None and len({run.late_rank for run in side.runs}) == 1
     ]
     return reading(
         comparison.COMM,
         f"ranks wait {'longer' if exposed_ns > 0 else 'less'} for each other",
-        fraction=pair.fraction(exposed_ns),
         evidence=(part_shown(pair, "comm_exposed"), *split, *late),
         fix="profkit triage on each side says which rank is late, and what holds it up",
         confidence=0.7,
+        claims=("comm_exposed",),
     )
 
 
-def compute(pair: Pair, said: Collection[str]) -> Finding | None:
-    """Compute takes more or less time, and no other reading says why."""
-    bar = pair.waterfall.bar("compute")
-    kind = comparison.COMPUTE
+def compute(pair: Pair, taken: frozenset[str]) -> Reading | None:
+    """Compute takes more or less time, as far as no other reading says why."""
+    kind, bar = comparison.COMPUTE, pair.waterfall.bar("compute")
+    free = tuple(name for name in COMPUTE if name not in taken)
+    change = sum(pair.change(name) for name in free)
     least = kind.limit("compute_cpu" if pair.is_cpu else "compute") * bar.baseline_ns
-    is_small = abs(pair.fraction(bar.delta_ns)) < kind.limit("effect") or abs(bar.delta_ns) < least
-    if is_small or _SAYS_COMPUTE & set(said):
+    if abs(pair.fraction(change)) < kind.limit("effect") or abs(change) < least:
         return None
+    what = "compute" if len(free) == len(COMPUTE) else "the rest of compute"
     return reading(
         kind,
-        f"compute takes {'longer' if bar.delta_ns > 0 else 'less time'}",
-        fraction=pair.fraction(bar.delta_ns),
+        f"{what} takes {'longer' if change > 0 else 'less time'}"
+        f"{'' if pair.hidden else _other_kernels(pair, free, change)}",
         evidence=(
             part_shown(pair, "compute"),
             counted(
@@ -177,16 +164,88 @@ def compute(pair: Pair, said: Collection[str]) -> Finding | None:
                 "operations",
                 lambda trace: trace.counts.operators,
             ),
-            *_rows(pair, pair.compute, "compute", 2),
+            *([] if pair.hidden else _rows(pair, pair.compute, "compute", 2, free)),
         ),
         fix="see which of them should have changed: -v lists them with calls and durations",
         confidence=0.5,
+        claims=free,
     )
 
 
-def _rows(pair: Pair, account: Account, metric: str, most: int) -> list[Evidence]:
-    """The rows that moved most, the way the whole moved."""
-    rows = [row for row in account.rows if row.delta_ns and (row.delta_ns > 0) == (account.delta_ns > 0)]
+def _other_kernels(pair: Pair, free: tuple[str, ...], change_ns: int) -> str:
+    """That other kernels took the place of these, where that is most of the change: another library, another choice."""
+    rows = [row for row in pair.compute.rows if PREFIX + group_of(row) in free and row.presence is Presence.REPLACED]
+    return ": other kernels do the same work" if _is_most(sum(row.delta_ns for row in rows), change_ns) else ""
+
+
+def idle(pair: Pair, taken: frozenset[str]) -> Reading | None:
+    """The device idles longer, or less long, for what is neither data, nor a call that waits, nor a launch."""
+    names = tuple(name for name in (*IDLE_REST, *(HOST_PARTS if pair.is_cpu else ())) if name not in taken)
+    change = sum(pair.change(name) for name in names)
+    if abs(pair.fraction(change)) < comparison.IDLE.limit("effect"):
+        return None
+    what = "more time passes outside operators" if change > 0 else "less time passes outside operators"
+    if not pair.is_cpu:
+        what = f"the device idles {'longer' if change > 0 else 'less long'} for dependencies or unknown causes"
+    return reading(
+        comparison.IDLE,
+        what,
+        evidence=tuple(part_shown(pair, name) for name in names if pair.change(name)),
+        fix="profkit triage on each side says what the host does meanwhile",
+        confidence=0.5,
+        claims=names,
+    )
+
+
+def slower(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
+    """The reading that the same rows take longer, or less long, across the board."""
+    change = pair.drift
+    if change is None or pair.hidden or set(COMPUTE) <= taken:
+        return ()
+    kind = comparison.SLOWER if change.factor > 1 else comparison.FASTER
+    if change.covered_ns < kind.limit("matched") * pair.compute.candidate_ns:
+        return ()
+    is_small = abs(change.factor - 1) < kind.limit("slower_cpu" if pair.is_cpu else "slower") or abs(
+        pair.fraction(change.cost_ns)
+    ) < kind.limit("effect")
+    if is_small or change.shared_direction < kind.limit("one_way"):
+        return ()
+    what = "operators" if pair.is_cpu else "kernels"
+    return (
+        reading(
+            kind,
+            f"the same {what} take {'longer' if change.factor > 1 else 'less time'}, across the board",
+            evidence=(
+                Evidence(
+                    statement=f"the same {what} take {change.factor:.2f}x as long ({change.n_rows:,} rows of"
+                    f" {change.n_twins:,} kinds, by their medians); {format_fraction(change.shared_direction)} of their"
+                    " time changed in the same direction",
+                    metric="compare.same_work_factor",
+                    value=change.factor,
+                    unit="ratio",
+                ),
+                Evidence(
+                    statement=f"these rows changed by {format_signed_ns(change.cost_ns)} {pair.per}",
+                    metric="compare.same_work_change_ns",
+                    value=change.cost_ns,
+                    unit="ns",
+                ),
+            ),
+            fix="check clocks, power limits, the device and other processes on the cores; run both sides in turns on"
+            " one machine",
+            confidence=0.7,
+            claims=COMPUTE,
+        ),
+    )
+
+
+def _rows(
+    pair: Pair, account: Account, metric: str, most: int, groups: tuple[str, ...] | None = None
+) -> list[Evidence]:
+    """The rows that moved most, the way the whole moved; of these groups of compute alone, where they are given."""
+    rows = [row for row in account.rows if groups is None or PREFIX + group_of(row) in groups]
+    whole = account.delta_ns if groups is None else sum(pair.change(name) for name in groups)
+    rows = [row for row in rows if row.delta_ns and (row.delta_ns > 0) == (whole > 0)]
     return [_row(pair, row, f"{metric}_row_{number}") for number, row in enumerate(rows[:most], 1)]
 
 

@@ -10,11 +10,13 @@ from typing import Final
 
 import numpy as np
 
+from profkit.compare.captures.groups import PREFIX
+from profkit.compare.captures.kinds import attention
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import Pair, counted, moved, part_name, part_shown, reading
+from profkit.compare.captures.pair import COMPUTE, Pair, Reading, counted, moved, part_name, part_shown, reading
 from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence
 from profkit.model.names import Precision
 from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns, format_speedup
 
@@ -34,32 +36,38 @@ _AROUND_PRODUCTS: Final = ("aten::linear", "aten::matmul", "aten::t", "aten::tra
 """What calls them, or makes the views that they take: called more often as they are."""
 _AS_OFTEN: Final = 0.05
 _CAST_NODE: Final = "ToCopyBackward0"
+_LOSS: Final = "compare the loss as well: a number format changes the result, not only the speed"
+_MATRIX: Final = tuple(PREFIX + name for name in ("matrix", "products_of_attention", "attention"))
+_FUSIBLE: Final = tuple(PREFIX + name for name in ("generated", "elementwise", "softmax", "other"))
 
 
-def precision(pair: Pair) -> Finding | None:
+def precision(pair: Pair) -> Reading | None:
     """The reading that matrix kernels changed their number format."""
     kind = comparison.PRECISION
-    formats = [_format_shares(pair, side) for side in (0, 1)]
+    scaled = [any(trace.counts.scales_loss for trace in side.traces) for side in pair.sides]
+    formats = [] if pair.hidden else [_format_shares(pair, side) for side in (0, 1)]
     known = [{name: share for name, share in shares.items() if name in _BITS} for shares in formats]
     matrix_ns = pair.rates(lambda trace: sum(trace.counts.matrix_ns.values()))
     steps = pair.waterfall.baseline_ns, pair.waterfall.candidate_ns
     is_little = all(
         time < kind.limit("matrix") * step for time, step in zip(matrix_ns, steps, strict=True)
     )  # the smaller side is small where the change made it so
-    if is_little or min(sum(shares.values()) for shares in known) < max(kind.limit("known"), 1e-9):
-        return None
+    if is_little or not known or min(sum(shares.values()) for shares in known) < max(kind.limit("known"), 1e-9):
+        return _by_scaler(scaled)
     known = [{name: share / sum(shares.values()) for name, share in shares.items()} for shares in known]
-    names = {*known[0], *known[1]}
-    if sum(abs(known[1].get(name, 0) - known[0].get(name, 0)) for name in names) / 2 < kind.limit("shift"):
+    bits = [_bits(shares) for shares in known]
+    if scaled[0] != scaled[1] and (bits[1] > bits[0]) == scaled[1]:  # names tell the contrary: they do not tell enough
+        return _by_scaler(scaled)
+    if sum(abs(known[1].get(name, 0) - known[0].get(name, 0)) for name in {*known[0], *known[1]}) / 2 < kind.limit(
+        "shift"
+    ):
         return None
+    half = [_half(shares) for shares in known]
     named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
-    half, bits = ([measure(shares) for shares in known] for measure in (_half, _bits))
     change = matrix_ns[1] - matrix_ns[0]
-    how = "lower" if bits[1] < bits[0] else "higher" if bits[1] > bits[0] else "another"
     return reading(
         kind,
-        f"matrix products run in {how} {'precision' if how != 'another' else 'number format of the same width'}",
-        fraction=pair.fraction(change),
+        _format_title(known, scaled),
         evidence=(
             Evidence(
                 statement=f"matrix-kernel time by format: {named[0]} -> {named[1]}",
@@ -80,8 +88,47 @@ def precision(pair: Pair) -> Finding | None:
                 unit="ns",
             ),
         ),
-        fix="compare the loss as well: a number format changes the result, not only the speed",
+        fix=_LOSS,
         confidence=0.8,
+        claims=_MATRIX,
+    )
+
+
+def _format_title(known: list[dict[str, float]], scaled: list[bool]) -> str:
+    """Which formats, and what that is usually called."""
+    was, now = (max(shares, key=lambda name: shares[name]) for shares in known)
+    if was == now:
+        gained = max({**known[0], **known[1]}, key=lambda name: known[1].get(name, 0) - known[0].get(name, 0))
+        before, after = (format_fraction(shares.get(gained, 0.0)) for shares in known)
+        return f"matrix products run in {gained} for {after} of their time, before for {before}"
+    called = ""
+    if {was, now} == {Precision.FP32, Precision.TF32}:
+        called = f" (TF32 is {'on' if now == Precision.TF32 else 'off'})"
+    elif scaled[0] != scaled[1]:
+        called = f" (mixed precision {'with' if scaled[1] else 'no longer, nor'} a gradient scaler)"
+    return f"matrix products run in {now}, before in {was}{called}"
+
+
+def _by_scaler(scaled: list[bool]) -> Reading | None:
+    """Mixed precision in fp16, by its gradient scaler alone."""
+    if scaled[0] == scaled[1]:
+        return None
+    return reading(
+        comparison.PRECISION,
+        f"a gradient scaler {'runs' if scaled[1] else 'no longer runs'}: mixed precision in fp16 is"
+        f" {'on' if scaled[1] else 'off'}",
+        evidence=(
+            Evidence(
+                statement="kernels that check and unscale gradients run on one side only; names of matrix kernels do"
+                " not tell their format",
+                metric="compare.scaler_change",
+                value=float(scaled[1]) - float(scaled[0]),
+                unit="flag",
+            ),
+        ),
+        fix=_LOSS,
+        confidence=0.7,
+        claims=_MATRIX,
     )
 
 
@@ -96,7 +143,7 @@ def _half(shares: Mapping[str, float]) -> float:
 
 def _format_shares(pair: Pair, side: int) -> Mapping[str, float]:
     """The share of matrix-kernel time by format, 0-1; empty without matrix kernels."""
-    names = {name for trace in (pair.baseline, pair.candidate)[side].traces for name in trace.counts.matrix_ns}
+    names = {name for trace in pair.sides[side].traces for name in trace.counts.matrix_ns}
     times = {name: pair.rate(side, lambda trace, name=name: trace.counts.matrix_ns.get(name, 0)) for name in names}  # type: ignore[misc]
     total = sum(times.values())
     return {name: time / total for name, time in times.items()} if total else {}
@@ -106,7 +153,7 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(((name, share) for name, share in shares.items() if share >= 0.05), key=lambda item: -item[1])[:2]
 
 
-def casts(pair: Pair) -> Finding | None:
+def casts(pair: Pair) -> Reading | None:
     """Casts that are differentiated on one side only: mixed precision, where no kernel name tells the format."""
     nodes = pair.rates(lambda trace: _n_rows(trace, _CAST_NODE))
     if not pair.is_cpu or min(nodes) > 0 or max(nodes) < comparison.CASTS.limit("casts"):
@@ -115,7 +162,6 @@ def casts(pair: Pair) -> Finding | None:
     return reading(
         comparison.CASTS,
         f"tensors are {'' if is_on else 'no longer '}cast to another number format",
-        fraction=pair.fraction(pair.waterfall.bar("compute").delta_ns),
         evidence=(
             counted(pair, "casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
             counted(pair, "casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
@@ -123,6 +169,7 @@ def casts(pair: Pair) -> Finding | None:
         ),
         fix="compare the loss as well: a number format changes the result; record types and shapes with --shapes",
         confidence=0.6,
+        claims=COMPUTE,
     )
 
 
@@ -132,61 +179,85 @@ def _n_rows(trace: Measured, name: str) -> int:
     return int(np.isin(trace.compute.work, codes).sum())
 
 
-def compiled(pair: Pair) -> Finding | None:
-    """Generated kernels, or replayed graphs, on one side only."""
+def compiled(pair: Pair) -> Reading | None:
+    """Generated kernels on one side only, or many more of them, or replayed graphs."""
+    kind = comparison.COMPILED
     generated = pair.rates(lambda trace: trace.counts.compiled_ns)
-    graphs = pair.rates(lambda trace: trace.counts.graph_launches)
-    shares = [generated[0] / max(pair.waterfall.baseline_ns, 1), generated[1] / max(pair.waterfall.candidate_ns, 1)]
-    is_compiled = [share >= comparison.COMPILED.limit("generated") for share in shares]
-    launches = pair.rates(lambda trace: trace.counts.launches)
-    saves_launches = abs(launches[1] - launches[0]) >= comparison.COMPILED.limit("launches") * max(launches)
-    is_replayed = [rate >= 1 and saves_launches for rate in graphs]
-    if is_compiled[0] == is_compiled[1] and is_replayed[0] == is_replayed[1]:
-        return None
-    evidence = [counted(pair, "operators" if pair.is_cpu else "kernels and copies", "operations", _operations)]
-    if is_compiled[0] != is_compiled[1]:
-        what = "calls of compiled graphs" if pair.is_cpu else "kernels generated by Inductor"
-        evidence.insert(
-            0,
-            Evidence(
-                statement=f"{what} {moved(format_ns(generated[0]), format_ns(generated[1]), of=pair.per)}",
-                metric="compare.compiled_change_ns",
-                value=generated[1] - generated[0],
-                unit="ns",
-            ),
-        )
-    if not pair.is_cpu:
-        evidence.append(counted(pair, "launches", "launches", lambda trace: trace.counts.launches))
-    if is_replayed[0] != is_replayed[1]:
-        evidence.append(counted(pair, "graph replays", "graph_launches", lambda trace: trace.counts.graph_launches))
-    host = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
-    waiting = part_name(pair, *HOST_PARTS)
-    device = pair.waterfall.bar("compute").delta_ns
-    evidence.append(
-        Evidence(
-            statement=f"compute {format_signed_ns(device)}, {waiting} {format_signed_ns(host)} {pair.per}",
-            metric="compare.compute_and_host_change_ns",
-            value=float(device + host),
-            unit="ns",
-        )
+    busy = pair.rates(lambda trace: trace.compute.busy_ns)
+    shares = [time / max(whole, 1) for time, whole in zip(generated, busy, strict=True)]
+    is_compiled = [share >= kind.limit("generated") for share in shares]
+    is_more = all(is_compiled) and abs(shares[1] - shares[0]) >= kind.limit("more")
+    launches, graphs = (
+        pair.rates(lambda trace: trace.counts.launches),
+        pair.rates(lambda trace: trace.counts.graph_launches),
     )
-    now = int(is_compiled[1] > is_compiled[0] or is_replayed[1] > is_replayed[0])
-    how = "compiled" if is_compiled[now] and not is_compiled[1 - now] else "replayed as CUDA graphs"
+    saves_launches = abs(launches[1] - launches[0]) >= kind.limit("launches") * max(launches)
+    is_replayed = [rate >= 1 and saves_launches for rate in graphs]
+    has_kernels = is_compiled[0] != is_compiled[1] or is_more
+    has_graphs = is_replayed[0] != is_replayed[1]
+    if not has_kernels and not has_graphs:
+        return None
+    now = int(shares[1] > shares[0]) if has_kernels else int(is_replayed[1])
+    ways = []
+    if has_kernels:
+        by = " and ".join(sorted({name for trace in pair.sides[now].traces for name in trace.counts.generators}))
+        ways.append(f"compiled ({by})" if by else "compiled")
+    if has_graphs and is_replayed[now]:
+        ways.append("replayed as CUDA graphs")
+    how = " and ".join(ways)
+    title = f"the work is {how}" if now else f"the work is no longer {how}"
+    if is_more:
+        title = f"{'more' if now else 'less'} of the work is {how}"
+    claims = COMPUTE if pair.is_cpu or pair.hidden else _FUSIBLE if has_kernels else ()
     return reading(
-        comparison.COMPILED,
-        f"the work is {how}" if now else f"the work is no longer {how}",
-        fraction=pair.fraction(device + host),
-        evidence=tuple(evidence),
+        kind,
+        title,
+        evidence=(
+            *(_generated(pair, generated) if has_kernels else ()),
+            counted(pair, "operators" if pair.is_cpu else "kernels and copies", "operations", _operations),
+            *(() if pair.is_cpu else (counted(pair, "launches", "launches", lambda trace: trace.counts.launches),)),
+            *((counted(pair, "graph replays", "graph_launches", _replays),) if has_graphs else ()),
+            _device_and_host(pair),
+        ),
         fix="compare steady steps only: the first ones compile",
         confidence=0.8,
+        claims=(*claims, *HOST_PARTS),
     )
+
+
+def _generated(pair: Pair, times: tuple[float, float]) -> tuple[Evidence, ...]:
+    what = "calls of compiled graphs" if pair.is_cpu else "generated kernels"
+    return (
+        Evidence(
+            statement=f"{what} {moved(*map(format_ns, times), of=pair.per)}",
+            metric="compare.compiled_change_ns",
+            value=times[1] - times[0],
+            unit="ns",
+        ),
+    )
+
+
+def _device_and_host(pair: Pair) -> Evidence:
+    host = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
+    device = pair.waterfall.bar("compute").delta_ns
+    waiting = part_name(pair, *HOST_PARTS)
+    return Evidence(
+        statement=f"compute {format_signed_ns(device)}, {waiting} {format_signed_ns(host)} {pair.per}",
+        metric="compare.compute_and_host_change_ns",
+        value=float(device + host),
+        unit="ns",
+    )
+
+
+def _replays(trace: Measured) -> int:
+    return trace.counts.graph_launches
 
 
 def _operations(trace: Measured) -> int:
     return trace.counts.operators
 
 
-def recomputed(pair: Pair) -> Finding | None:
+def recomputed(pair: Pair) -> Reading | None:
     """The reading that forward operators (no longer) run again in the backward pass: activation checkpointing."""
     inside = pair.rates(lambda trace: trace.counts.recomputed)
     outside = pair.rates(lambda trace: trace.counts.forward)
@@ -195,7 +266,6 @@ def recomputed(pair: Pair) -> Finding | None:
     least = comparison.RECOMPUTE.limit("share")
     if abs(shares[1] - shares[0]) < least or min(shares) > least / 2:
         return None
-    compute = pair.waterfall.bar("compute")
     evidence = [
         Evidence(
             statement=f"{moved(format_fraction(shares[0]), format_fraction(shares[1]))} of the forward operators run"
@@ -213,42 +283,41 @@ def recomputed(pair: Pair) -> Finding | None:
         "activations are recomputed in the backward pass"
         if is_on
         else "activations are no longer recomputed in the backward pass",
-        fraction=pair.fraction(compute.delta_ns),
         evidence=tuple(evidence),
         fix="use the memory it frees (a larger batch), or leave it off where the activations fit"
         if is_on
         else "make sure that the activations fit with room to spare: memory pressure costs more than recomputing",
         confidence=0.8,
+        claims=COMPUTE,
     )
 
 
 def _peak_bytes(pair: Pair, side: int) -> int | None:
-    known = [trace.counts.peak_bytes for trace in (pair.baseline, pair.candidate)[side].traces]
+    known = [trace.counts.peak_bytes for trace in pair.sides[side].traces]
     return max((peak for peak in known if peak is not None), default=None)
 
 
-def products(pair: Pair) -> Finding | None:
+def products(pair: Pair) -> Reading | None:
     """The reading that matrix products are called more, or less, often while most operators are called as before."""
     kind = comparison.PRODUCTS
     calls = pair.rates(_n_products)
     least = kind.limit("ratio")
     if min(calls) <= 0 or max(calls) < least * min(calls) or _share_alike(pair) < kind.limit("alike"):
         return None
-    if compiled(pair) is not None or recomputed(pair) is not None:
+    if any(read(pair) is not None for read in (compiled, recomputed, attention)):
         return None  # that says why
     evidence = [counted(pair, "calls of matrix products", "product_calls", _n_products), *_each_product(pair, calls)]
     peaks = _peaks(pair)
-    cost = sum(pair.waterfall.bar(name).delta_ns for name in ("compute", *HOST_PARTS))
     return reading(
         kind,
         f"matrix products are called {format_speedup(calls[1] / calls[0])} as often",
-        fraction=pair.fraction(cost),
         evidence=(*evidence, part_shown(pair, "compute"), *peaks),
         fix="where something is computed in pieces (a loss in chunks, a loop): larger pieces need fewer calls, and"
         " more memory"
         if calls[1] > calls[0]
         else "compare peak memory as well: larger pieces need more of it",
         confidence=0.6,
+        claims=(*COMPUTE, *(HOST_PARTS if pair.is_cpu else ())),
     )
 
 
@@ -258,7 +327,7 @@ def _n_products(trace: Measured) -> int:
 
 def _share_alike(pair: Pair) -> float:
     """The share (0-1) of the other kinds of operators that both sides call equally often; 0 where there are none."""
-    known = [{name for trace in side.traces for name in trace.op_calls} for side in (pair.baseline, pair.candidate)]
+    known = [{name for trace in side.traces for name in trace.op_calls} for side in pair.sides]
     names = sorted((known[0] | known[1]) - {*_PRODUCTS, *_AROUND_PRODUCTS})
     rates = [pair.rates(lambda trace, name=name: trace.op_calls.get(name, 0)) for name in names]  # type: ignore[misc]
     alike = sum(abs(after - before) <= _AS_OFTEN * before for before, after in rates)

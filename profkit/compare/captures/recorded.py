@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from profkit.errors import ProfkitError
 from profkit.ingest.bytes.bytesource import read_chunks
 
@@ -34,6 +36,21 @@ _OPERATOR: Final = re.compile(
 )
 _TENSOR: Final = re.compile(rb"\[([0-9, ]{0,200})\]")
 _MAX_DIGITS: Final = 12
+_BATCH_FIRST: Final = {
+    **dict.fromkeys(
+        ("conv1d", "conv2d", "conv3d", "batch_norm", "group_norm", "max_pool2d", "scaled_dot_product_attention"), 0
+    ),
+    "embedding": 1,
+}
+"""The input of an operator whose first dimension is the batch, whatever the model."""
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded of the inputs of operators."""
+
+    shapes: Shapes = {}
+    batch: int = 0
+    """Samples in a batch: the usual first dimension where that is the batch; 0 where no such operator was recorded."""
 
 
 def recorded_work(source: str, metadata: Mapping[str, Any]) -> dict[str, float]:
@@ -62,21 +79,33 @@ def work_of_run(ranks: Iterable[tuple[object, Mapping[str, float]]]) -> dict[str
     return out
 
 
-def recorded_shapes(source: str) -> Shapes:
+def recorded_inputs(source: str) -> Inputs:
     """The shapes in the first part of a trace file; empty where none were recorded."""
     if not Path(source).is_file():
-        return {}
+        return Inputs()
     calls: Counter[tuple[bytes, bytes]] = Counter()
     try:
         for number, chunk in enumerate(
             islice(read_chunks(Path(source), source=source, chunk_bytes=_SHAPES_BYTES), _MAX_CHUNKS)
         ):
             if number == 0 and _WITH_SHAPES not in chunk:
-                return {}
+                return Inputs()
             calls.update(_OPERATOR.findall(chunk))
     except ProfkitError:  # the reader has said what is wrong with the file
-        return {}
-    return _means(calls)
+        return Inputs()
+    return Inputs(shapes=_means(calls), batch=_batch(calls))
+
+
+def _batch(calls: Counter[tuple[bytes, bytes]]) -> int:
+    found: Counter[int] = Counter()
+    for (name, dims), n_calls in calls.items():
+        place = _BATCH_FIRST.get(name.decode().removeprefix("aten::"))
+        tensors = _TENSOR.findall(dims) if place is not None else []
+        if place is not None and place < len(tensors):
+            first = tensors[place].partition(b",")[0].strip()
+            if 0 < len(first) <= _MAX_DIGITS:
+                found[int(first)] += n_calls
+    return found.most_common(1)[0][0] if found else 0
 
 
 def _means(calls: Counter[tuple[bytes, bytes]]) -> Shapes:

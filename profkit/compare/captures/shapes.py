@@ -62,8 +62,8 @@ def _by_operator(first: Measured, second: Measured) -> dict[str, float]:
     grow with the square of a sequence.
     """
     each: dict[str, list[float]] = {}
-    for key in sorted(first.shapes.keys() & second.shapes.keys()):
-        log = math.log(second.shapes[key] / first.shapes[key])
+    for key in sorted(first.inputs.shapes.keys() & second.inputs.shapes.keys()):
+        log = math.log(second.inputs.shapes[key] / first.inputs.shapes[key])
         each.setdefault(key.partition(" ")[0], []).append(log)
     out = {}
     for name, logs in each.items():

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured, measured
-from profkit.compare.captures.recorded import KINDS, recorded_shapes, recorded_work, work_of_run
+from profkit.compare.captures.recorded import KINDS, recorded_inputs, recorded_work, work_of_run
 from profkit.compare.captures.runs import Read, runs_of
 from profkit.errors import ProfkitError, blamed
 from profkit.files import read_small
@@ -135,7 +135,10 @@ def shared_work(sides: Iterable[Side]) -> str:
 
 
 def alike(baseline: Side, candidate: Side) -> tuple[Side, Side]:
-    """The sides as they can be set against each other: by steps where every trace has some, else by windows."""
+    """The sides as they can be set against each other: by steps where every trace has some, else by windows.
+
+    By the same windows: steps that were found by a period or by ranges cut off what the other side has in its window.
+    """
     sides = baseline, candidate
     if len({trace.has_steps for side in sides for trace in side.traces}) == 1:
         return sides
@@ -143,10 +146,10 @@ def alike(baseline: Side, candidate: Side) -> tuple[Side, Side]:
 
 
 def _by_windows(side: Side) -> Side:
-    def whole(run: Run) -> Run:
-        return replace(run, traces=tuple(replace(trace, n_steps=1, has_steps=False) for trace in run.traces))
+    def whole(trace: Measured) -> Measured:
+        return replace(trace.whole or trace, n_steps=1, has_steps=False, inputs=trace.inputs)
 
-    return replace(side, runs=tuple(map(whole, side.runs)))
+    return replace(side, runs=tuple(replace(run, traces=tuple(map(whole, run.traces))) for run in side.runs))
 
 
 def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progress: Progress | None = None) -> Side:
@@ -163,7 +166,7 @@ def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progres
             for trace in read_traces(source, lenient=lenient, progress=progress):
                 with blamed("measuring it", source):
                     one = measured(trace, is_one_of_many=len(found) > 1 or trace.meta.n_in_source > 1)
-                one = replace(one, shapes=recorded_shapes(source))
+                one = replace(one, inputs=recorded_inputs(source))
                 read.append(Read(path=shown_url(path), source=shown_url(source), trace=one))
         except ProfkitError as error:
             errors.append(error)

@@ -8,7 +8,7 @@ its change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, TypeVar
 
@@ -38,16 +38,34 @@ def apportioned(parts: Mapping[Key, Fraction], total: int) -> dict[Key, int]:
 
 def per_step(runs: Runs, value: Callable[[Measured], int]) -> Fraction:
     """The mean of a sum over the window, per step, over the traces of each run, then over the runs."""
-    means = [sum(Fraction(value(trace), trace.n_steps) for trace in run) / len(run) for run in runs]
-    return Fraction(sum(means)) / len(means)
+    return _mean(_mean(Fraction(value(trace), trace.n_steps) for trace in run) for run in runs)
+
+
+def _mean(values: Iterable[Fraction]) -> Fraction:
+    known = list(values)
+    return sum(known, Fraction(0)) / len(known)
 
 
 def waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
     """The step of both sides by the parts of the budget."""
+    return _waterfall(baseline, candidate, lambda trace, part: Fraction(trace.device.budget.parts[part], trace.n_steps))
+
+
+def steady_waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
+    """The same without the step of a trace that is slow among many."""
+
+    def steady(trace: Measured, part: str) -> Fraction:
+        whole, slow = trace.device.budget.parts[part], trace.slow
+        return Fraction(whole, trace.n_steps) if slow is None else Fraction(whole - slow.parts[part], trace.n_steps - 1)
+
+    return _waterfall(baseline, candidate, steady)
+
+
+def _waterfall(baseline: Runs, candidate: Runs, part_of: Callable[[Measured, str], Fraction]) -> Waterfall:
     sides = []
     for runs in (baseline, candidate):
         parts = {
-            name: per_step(runs, lambda trace, name=name: trace.device.budget.parts[name])  # type: ignore[misc]
+            name: _mean(_mean(part_of(trace, name) for trace in run) for run in runs)
             for name in runs[0][0].device.budget.parts
         }
         sides.append(apportioned(parts, round(sum(parts.values()))))
@@ -56,7 +74,7 @@ def waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
     return Waterfall(baseline_ns=sum(first.values()), candidate_ns=sum(second.values()), bars=tuple(bars))
 
 
-class _Use(msgspec.Struct, frozen=True):
+class Use(msgspec.Struct, frozen=True):
     """A work per step of one side; the time is whole ns, apportioned."""
 
     count: Fraction
@@ -65,8 +83,8 @@ class _Use(msgspec.Struct, frozen=True):
 
 def account(baseline: Runs, candidate: Runs, rows_of: Callable[[Measured], Rows], *, n_rows: int = MAX_ROWS) -> Account:
     """How busy time changed, the `n_rows` works with the largest changes one by one."""
-    first, first_excess = _uses(baseline, rows_of)
-    second, second_excess = _uses(candidate, rows_of)
+    first, first_excess = uses(baseline, rows_of)
+    second, second_excess = uses(candidate, rows_of)
     changes = sorted(_changes(first, second), key=lambda row: (-abs(row.delta_ns), row.name))
     rest = changes[n_rows:]
     return Account(
@@ -79,7 +97,7 @@ def account(baseline: Runs, candidate: Runs, rows_of: Callable[[Measured], Rows]
     )
 
 
-def _uses(runs: Runs, rows_of: Callable[[Measured], Rows]) -> tuple[dict[Work, _Use], int]:
+def uses(runs: Runs, rows_of: Callable[[Measured], Rows]) -> tuple[dict[Work, Use], int]:
     """The works of a side, and by how much they exceed busy time, negative; together they sum to busy time."""
     counts: dict[Work, Fraction] = {}
     totals: dict[Work | None, Fraction] = {}
@@ -98,13 +116,13 @@ def _uses(runs: Runs, rows_of: Callable[[Measured], Rows]) -> tuple[dict[Work, _
     totals[None] = busy - sum(totals.values())
     whole = apportioned(totals, round(busy))
     excess = whole.pop(None)
-    return {work: _Use(counts[work], ns) for work, ns in whole.items() if work is not None}, excess
+    return {work: Use(counts[work], ns) for work, ns in whole.items() if work is not None}, excess
 
 
-_NONE: Final = _Use(Fraction(0), 0)
+_NONE: Final = Use(Fraction(0), 0)
 
 
-def _changes(first: dict[Work, _Use], second: dict[Work, _Use]) -> list[WorkChange]:
+def _changes(first: dict[Work, Use], second: dict[Work, Use]) -> list[WorkChange]:
     """Every work of either side once: one row of a kernel that both sides run, whoever launches it.
 
     A work of one side whose kernel the other side has too stands in one row with all works of that kernel; then come
@@ -141,7 +159,7 @@ def _by_short_name(work: Work) -> tuple[str, ...]:
     return (bare_name(work.name, 200),)
 
 
-def _grouped(uses: dict[Work, _Use], key: Callable[[Work], tuple[str, ...]]) -> dict[tuple[str, ...], list[Work]]:
+def _grouped(uses: dict[Work, Use], key: Callable[[Work], tuple[str, ...]]) -> dict[tuple[str, ...], list[Work]]:
     groups: dict[tuple[str, ...], list[Work]] = {}
     for work in uses:
         if key(work):
@@ -149,7 +167,7 @@ def _grouped(uses: dict[Work, _Use], key: Callable[[Work], tuple[str, ...]]) -> 
     return groups
 
 
-def _replaced(left: dict[Work, _Use], right: dict[Work, _Use]) -> WorkChange:
+def _replaced(left: dict[Work, Use], right: dict[Work, Use]) -> WorkChange:
     """One row for works that took each other's place, named by the longest of each side."""
     before, after = (max(uses, key=lambda work: uses[work].total_ns) for uses in (left, right))
     first, second = _together(left.values()), _together(right.values())
@@ -158,11 +176,11 @@ def _replaced(left: dict[Work, _Use], right: dict[Work, _Use]) -> WorkChange:
     return _change(before, first, second, Presence.REPLACED, replaced_by=after.name)
 
 
-def _together(uses: Collection[_Use]) -> _Use:
-    return _Use(sum((use.count for use in uses), Fraction(0)), sum(use.total_ns for use in uses))
+def _together(uses: Collection[Use]) -> Use:
+    return Use(sum((use.count for use in uses), Fraction(0)), sum(use.total_ns for use in uses))
 
 
-def _change(work: Work, first: _Use, second: _Use, presence: Presence, *, replaced_by: str = "") -> WorkChange:
+def _change(work: Work, first: Use, second: Use, presence: Presence, *, replaced_by: str = "") -> WorkChange:
     by_count = round(_by_count(first, second))
     return WorkChange(
         name=work.name,
@@ -179,7 +197,7 @@ def _change(work: Work, first: _Use, second: _Use, presence: Presence, *, replac
     )
 
 
-def _by_count(first: _Use, second: _Use) -> Fraction:
+def _by_count(first: Use, second: Use) -> Fraction:
     """What the launches cost that one side has more of, each as long as that side's mean; the rest is by duration.
 
     Neither part exceeds the time of the side that has more, and swapping the sides negates both. What was not there

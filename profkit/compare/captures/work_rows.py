@@ -7,11 +7,13 @@ where the trace tells no sizes, name and place among the step's rows of that nam
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of, short_name
 from profkit.model.trace import Kind, SpanKind, Trace
@@ -23,6 +25,9 @@ from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_count
 
 COMPILED = "compiled graph (no operators inside)"
+OPTIMIZER = "optimizer"
+"""The family of kernels that update weights: by their names, or because a range of the optimizer launched them."""
+_OF_OPTIMIZER = re.compile(r"^optim\w*(?:[._ :]?step)?$", re.IGNORECASE)
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,9 +109,26 @@ def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tup
         op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], -1) if facts.op_of_call.size else second
         second = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)], -1) if len(trace.ops) else second
         second = _usual_operator(gpu.name[rows], second)
-    pairs, code = np.unique(np.stack((gpu.name[rows], second), axis=1), axis=0, return_inverse=True)
-    of = _collective if kind == Kind.COMM else _kernel
-    return tuple(of(trace, int(name), int(extra)) for name, extra in pairs), code.reshape(-1).astype(np.int32)
+    columns = (gpu.name[rows], second, _by_optimizer(trace, rows))
+    found, code = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    works = (
+        _collective(trace, name, extra) if kind == Kind.COMM else _kernel(trace, name, extra, by_optimizer=bool(third))
+        for name, extra, third in found.tolist()
+    )
+    return tuple(works), code.reshape(-1).astype(np.int32)
+
+
+def _by_optimizer(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which device rows a range of the optimizer launched: torch's own, or one that the user named so."""
+    spans, calls, launch = trace.spans, trace.calls, trace.gpu.launch_row[rows]
+    named = np.array([bool(_OF_OPTIMIZER.match(name)) for name in trace.strings], np.bool_)
+    own = np.flatnonzero((spans.kind == SpanKind.OPTIMIZER) | ((spans.kind == SpanKind.OTHER) & named[spans.name]))
+    found = np.zeros(rows.size, np.bool_)
+    for thread, places in rows_by_value(spans.thread[own]):
+        mine = np.flatnonzero((launch >= 0) & (calls.thread[np.maximum(launch, 0)] == thread))
+        times = Intervals.of(spans.start_ns[own[places]], spans.end_ns[own[places]])
+        found[mine] = times.contains(calls.start_ns[launch[mine]])
+    return found
 
 
 def _usual_operator(name: NDArray[np.int32], operator: I64) -> I64:
@@ -119,9 +141,9 @@ def _usual_operator(name: NDArray[np.int32], operator: I64) -> I64:
     return np.where(known, operator, usual[name])
 
 
-def _kernel(trace: Trace, name: int, operator: int) -> Work:
+def _kernel(trace: Trace, name: int, operator: int, *, by_optimizer: bool) -> Work:
     text = trace.name(name)
-    return Work(name=text, operator=trace.name(operator), family=family_of(text))
+    return Work(name=text, operator=trace.name(operator), family=OPTIMIZER if by_optimizer else family_of(text))
 
 
 def _same_collective(trace: Trace, rows: I64) -> I64:

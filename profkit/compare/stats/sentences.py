@@ -7,7 +7,14 @@ from typing import Final
 from profkit.compare.stats.inference import batch_means_error
 from profkit.compare.stats.sample import Sample
 from profkit.model.documents.comparison import Answer, Judgement
-from profkit.units import format_change, format_effect, format_fraction, format_quantity, format_speedup
+from profkit.units import (
+    format_change,
+    format_effect,
+    format_fraction,
+    format_quantity,
+    format_speedup,
+    format_time_change,
+)
 
 _TWICE: Final = 2
 """Ratio from which a change is said as a factor (chosen): "80 % faster" of a fifth of the time misleads."""
@@ -43,7 +50,7 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
     moved = f"{means}, {format_change(change.change)}"
     runs = _runs(change)
     if min(change.n) == 1:
-        return f"{moved}: {_seen(change)}; unproven: {runs} cannot rule out noise"
+        return f"{means}{_seen(change)}; unproven: {runs} cannot rule out noise"
     if change.interval is None or change.p_value is None or change.minimum_detectable_effect is None:
         return f"{moved}, {runs}: {change.method_note}"
     level = f"{100 * (1 - alpha):g} % interval"
@@ -66,23 +73,24 @@ def of_unlike_windows(change: Judgement, baseline: Sample, candidate: Sample) ->
     """The change of recorded windows that may hold different work: what was seen, and why it proves nothing."""
     means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
     noise = f", and {_runs(change)} cannot rule out noise" if min(change.n) == 1 else ""
-    moved = f"{means}, {format_change(change.change)}: {_seen(change, ('shorter', 'longer'))}"
-    return f"{moved}; unproven: {UNLIKE_WINDOWS}{noise}"
+    return f"{means}{_seen(change)}; unproven: {UNLIKE_WINDOWS}{noise}"
 
 
-def _seen(change: Judgement, words: tuple[str, str] | None = None) -> str:
-    """What these runs did, in words (of better and worse): `15.4 % faster in this pair`."""
+def _seen(change: Judgement) -> str:
+    """What these runs did, in words: `: 40.0 % less time (1.67x) in this pair`."""
     where = "in this pair" if max(change.n) == 1 else "in these runs"
-    if abs(change.effect) < change.margin:
-        return f"no change beyond {format_fraction(change.margin)} {where}"
-    if not change.effect:
-        return f"no change {where}"
-    is_speed = change.unit.startswith("ns") or change.unit.endswith("/s")
-    words = words or (("faster", "slower") if is_speed else ("better", "worse"))
+    moved = f", {format_change(change.change)}: "
+    if abs(change.effect) < change.margin or not change.effect:
+        beyond = f" beyond {format_fraction(change.margin)}" if change.margin else ""
+        return f"{moved}no change{beyond} {where}"
+    if change.unit.startswith("ns"):
+        return f": {format_time_change(change.ratio)} {where}"
+    is_speed = change.unit.endswith("/s")
+    words = ("faster", "slower") if is_speed else ("better", "worse")
     factor = max(change.ratio, 1 / change.ratio)
     size = format_speedup(factor) if factor >= _TWICE else format_fraction(abs(change.change))
     word = words[change.effect < 0] if is_speed or factor < _TWICE else ("higher" if change.ratio > 1 else "lower")
-    return f"{size} {word} {where}"
+    return f"{moved}{size} {word} {where}"
 
 
 def _mean(sample: Sample, other: Sample) -> str:

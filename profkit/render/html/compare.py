@@ -47,7 +47,7 @@ def _page(comparison: Comparison, *, with_paths: bool) -> str:
         sentence=words.answer_sentence(comparison),
         command=words.next_command(comparison),
         numbers=_numbers(comparison),
-        readings=comparison.readings,
+        readings=[(one, words.reading_line(one), words.reasons(one)) for one in comparison.readings],
         captures=words.captures_title(comparison),
         both=both,
         legend=_legend(both),

@@ -44,8 +44,8 @@ def _numbers(comparison: Comparison) -> str:
 
 def _readings(comparison: Comparison) -> Iterable[str]:
     for reading in comparison.readings:
-        yield f"**{escaped(reading.title)}** (`{reading.id}`)"
-        yield bullets(item.statement for item in reading.evidence)
+        yield f"**{escaped(words.reading_line(reading))}** (`{reading.id}`)"
+        yield bullets(item.statement for item in words.reasons(reading))
 
 
 def _waterfall(comparison: Comparison) -> str:

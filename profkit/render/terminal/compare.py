@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from profkit.model.documents.comparison import Account, Comparison
-from profkit.model.finding import Finding
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line
 from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
@@ -100,17 +99,13 @@ def _why(comparison: Comparison, width: int, room: _Room) -> Block:
         return []
     block = titled("why" if comparison.waterfall is not None else "what we saw", width)
     for number, reading in enumerate(readings, 1):
-        block += layout.wrapped(f"   {number}  ", _reading_line(reading), width, first_style="dim", style="strong")
-        for item in reading.evidence[: None if number == 1 else room.n_evidence]:
+        block += layout.wrapped(f"   {number}  ", words.reading_line(reading), width, first_style="dim", style="strong")
+        for item in words.reasons(reading)[: None if number == 1 else room.n_evidence]:
             block += layout.wrapped("      - ", clean(item.statement), width, first_style="dim")
         if room.is_full or number == 1:
             block += layout.wrapped("      -> ", clean(reading.fix), width, first_style="dim")
     hidden = len(comparison.readings) - len(readings)
     return block + ([((f"{MARGIN}and {hidden} more: -v", "dim"),)] if hidden else [])
-
-
-def _reading_line(reading: Finding) -> str:
-    return clean(reading.title)
 
 
 def _waterfall(comparison: Comparison, width: int) -> Block:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from profkit.findings.comparison import EXPLAINED, WORK_CHANGED
 from profkit.model.documents.comparison import (
     Account,
     Answer,
@@ -17,6 +18,7 @@ from profkit.model.documents.comparison import (
     SideReport,
     WorkChange,
 )
+from profkit.model.finding import Evidence, Finding
 from profkit.render.words import triage as text
 from profkit.shell import clean
 from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns
@@ -28,8 +30,10 @@ WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candi
 
 
 def answer_name(comparison: Comparison) -> str:
-    """The answer's word: `IMPROVED`; `NOT COMPARABLE` where the two sides do different work."""
-    return comparison.judgement.answer.upper() if comparison.judgement.is_comparable else "NOT COMPARABLE"
+    """The answer's word: `IMPROVED`; `OTHER WORK` where the sides do different work and are compared by its unit."""
+    if comparison.judgement.is_comparable:
+        return comparison.judgement.answer.upper()
+    return "OTHER WORK" if any(one.id == WORK_CHANGED.id for one in comparison.readings) else "NOT COMPARABLE"
 
 
 def answer_sentence(comparison: Comparison) -> str:
@@ -206,6 +210,19 @@ def finding_sentences(changes: Iterable[FindingChange]) -> list[str]:
         ]
         found.setdefault(words.get(item.presence, "on both"), []).append(f"{clean(item.id)} ({' -> '.join(shares)})")
     return [f"{where}: {', '.join(items)}" for where, items in found.items()]
+
+
+def reading_line(reading: Finding) -> str:
+    """What was read, and what of the step's change it explains: `waiting for data falls (-494 ms of -489 ms)`."""
+    explained = next((item for item in reading.evidence if item.metric == EXPLAINED), None)
+    return clean(
+        reading.title if explained is None else f"{reading.title} ({explained.statement.removeprefix('explains ')})"
+    )
+
+
+def reasons(reading: Finding) -> list[Evidence]:
+    """The evidence beside that line."""
+    return [item for item in reading.evidence if item.metric != EXPLAINED]
 
 
 def unlike_sentences(comparison: Comparison) -> list[str]:

@@ -1,0 +1,262 @@
+"""What a trace did how often, and a few sums: what signs of changes are told by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.ingest.numbers import MOST_BYTES, whole
+from profkit.model.arrays import rows_by_value
+from profkit.model.intervals import Intervals
+from profkit.model.names import is_inductors
+from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
+from profkit.timeline import Facts
+from profkit.timeline.collectives import UNKNOWN, arguments_of, bytes_of
+
+_BACKWARD_NODE: Final = "autograd::engine::evaluate_function"
+# Operators of the forward pass that no backward formula calls: inside a backward node they are recomputation.
+_FORWARD_ONLY: Final = frozenset(
+    "aten::" + name
+    for name in (
+        "linear",
+        "addmm",
+        "layer_norm",
+        "rms_norm",
+        "batch_norm",
+        "group_norm",
+        "gelu",
+        "silu",
+        "relu",
+        "softmax",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "scaled_dot_product_attention",
+        "embedding",
+        "dropout",
+    )
+)
+_TORCHSCRIPT: Final = re.compile(r"^CudaCodeGen::|^nvfuser")
+"""Kernels that nvFuser generates for TorchScript."""
+_MADE_BY: Final = (("DALI", re.compile(r"^\[DALI\]|\bdali::")), ("nvJPEG", re.compile(r"nvjpeg", re.IGNORECASE)))
+"""Who makes batches on the device, by the names of ranges and kernels."""
+_SCALER: Final = re.compile(r"amp_update_scale|amp_foreach_non_finite")
+_COLLECTIVES: Final = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (
+        ("all-reduce", r"all_?reduce"),
+        ("reduce-scatter", r"reduce_?scatter"),
+        ("all-gather", r"all_?gather"),
+        ("all-to-all", r"all_?to_?all"),
+        ("broadcast", r"broadcast"),
+        ("send and receive", r"send|recv"),
+    )
+)
+
+
+MOST_WORKERS: Final = 10_000
+
+
+class Called(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one kind."""
+
+    n: int
+    total_ns: int
+    n_bytes: int
+    """What they move, 0 where one of them does not say."""
+
+
+NO_CALLS: Final = Called(n=0, total_ns=0, n_bytes=0)
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How often things happened over the window, and a few sums."""
+
+    launches: int
+    graph_launches: int
+    operators: int
+    """Leaf operators on a CPU, kernels and copies on a device."""
+    syncs: int
+    recomputed: int
+    """Forward operators that ran inside the backward pass."""
+    forward: int
+    """The same operators outside it."""
+    compiled_ns: int
+    """Time in generated kernels; on a CPU, in calls of compiled graphs."""
+    generators: tuple[str, ...] = ()
+    """Who generated them: "torch.compile", "TorchScript"."""
+    copied_bytes: int
+    """Bytes copied to the device."""
+    copies: Mapping[str, tuple[int, int, int]]
+    """By the name of the copy, as `Memcpy HtoD (Pageable -> Device)`: how many, ns, bytes (0 where none are told)."""
+    matrix_ns: Mapping[str, int]
+    """Time of matrix kernels by number format."""
+    peak_bytes: int | None
+    loader: str
+    n_workers: int = 0
+    """Processes that make batches beside this one, 0 where the trace does not tell."""
+    made_by: tuple[str, ...] = ()
+    """Libraries that make batches on the device."""
+    scales_loss: bool = False
+    """Whether a gradient scaler runs, as mixed precision in fp16 needs it."""
+    optimizer_steps: int = 0
+    """Ranges of `Optimizer.step`."""
+    collectives: Mapping[str, Called] = msgspec.field(default_factory=dict)
+    """By kind, as "all-reduce"."""
+
+
+def counts_of(facts: Facts, results: dict[str, Any]) -> Counts:
+    """What happened in the window, by its facts and what the analyzers measured."""
+    trace = facts.trace
+    launches, syncs = results["launches"], results.get("syncs")
+    memory, loader, precision = results.get("memory"), results.get("input"), results.get("precision")
+    recomputed, forward = _forward_operators(trace)
+    return Counts(
+        launches=launches.n_launch_calls,
+        graph_launches=launches.n_graph_launches,
+        operators=launches.n_operations,
+        syncs=syncs.n_calls if syncs else 0,
+        recomputed=recomputed,
+        forward=forward,
+        compiled_ns=_compiled_ns(facts),
+        copied_bytes=_copied_bytes(facts),
+        copies=_copies(facts),
+        matrix_ns=dict(precision.by_format) if precision else {},
+        peak_bytes=_peak_bytes(trace.meta, memory),
+        loader=loader.loader if loader else "",
+        n_workers=_n_workers(trace.meta),
+        made_by=tuple(name for name, pattern in _MADE_BY if any(map(pattern.search, trace.strings))),
+        scales_loss=any(map(_SCALER.search, trace.strings)),
+        optimizer_steps=int(_in_window(trace, trace.spans.kind == SpanKind.OPTIMIZER).sum()),
+        collectives=_collectives(facts),
+        generators=tuple(sorted({name for text in trace.strings if (name := generator_of(text))})),
+    )
+
+
+@lru_cache(maxsize=4096)
+def generator_of(kernel: str) -> str:
+    """What generated a kernel, by its name, "" for nothing known."""
+    return "torch.compile" if is_inductors(kernel) else "TorchScript" if _TORCHSCRIPT.search(kernel) else ""
+
+
+def _in_window(trace: Trace, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    low, high = trace.window_ns
+    return rows & (trace.spans.start_ns >= low) & (trace.spans.start_ns < high)
+
+
+def _n_workers(meta: TraceMeta) -> int:
+    """Processes that make batches: of one loader as the capture noted it, or seen at work beside the job by nsys."""
+    told = meta.metadata.get("profkit_loaders")
+    each = [one.get("n_workers") for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
+    found = each[0] if len(each) == 1 else meta.metadata.get("nsys_workers")
+    return found if isinstance(found, int) and whole(found, 0, MOST_WORKERS) is not None else 0
+
+
+def _collectives(facts: Facts) -> dict[str, Called]:
+    """The collectives of the busiest device by kind; of a CPU trace, those that ranges name, without bytes."""
+    trace, (work, rows) = facts.trace, facts.communication
+    names, moved = work.name[rows].astype(np.int64), np.full(rows.size, UNKNOWN, np.int64)
+    if facts.main_device is not None:
+        moved, place = bytes_of(trace, rows), arguments_of(trace, rows)
+        told = np.append(trace.collectives.collective, -1)[place]  # the last one for those without arguments
+        names = np.where(told >= 0, told, names)
+    found: dict[str, Called] = {}
+    for code, places in rows_by_value(names):
+        kind = next((kind for kind, pattern in _COLLECTIVES if pattern.search(trace.name(int(code)))), "")
+        if kind:
+            mine = rows[places]
+            length = int((work.end_ns[mine] - work.start_ns[mine]).sum())
+            one = Called(n=mine.size, total_ns=length, n_bytes=_sum(moved[places]))
+            found[kind] = _together(found[kind], one) if kind in found else one
+    return found
+
+
+def _sum(moved: NDArray[np.int64]) -> int:
+    return int(moved.sum()) if moved.size and moved.min() > UNKNOWN else 0
+
+
+def _together(one: Called, other: Called) -> Called:
+    n_bytes = one.n_bytes + other.n_bytes if one.n_bytes and other.n_bytes else 0
+    return Called(n=one.n + other.n, total_ns=one.total_ns + other.total_ns, n_bytes=n_bytes)
+
+
+def _forward_operators(trace: Trace) -> tuple[int, int]:
+    """How many forward operators of the window ran inside backward nodes, and how many outside."""
+    ops = trace.ops
+    low, high = trace.window_ns
+    starts_with_node = np.array([name.startswith(_BACKWARD_NODE) for name in trace.strings], np.bool_)
+    is_forward = np.array([name in _FORWARD_ONLY for name in trace.strings], np.bool_)
+    rows = np.flatnonzero(is_forward[ops.name] & (ops.start_ns >= low) & (ops.start_ns < high))
+    n_inside = 0
+    nodes = np.flatnonzero(starts_with_node[ops.name])
+    nodes_of = {thread: nodes[places] for thread, places in rows_by_value(ops.thread[nodes])}
+    for thread, places in rows_by_value(ops.thread[rows]):
+        if thread in nodes_of:
+            backward = Intervals.of(ops.start_ns[nodes_of[thread]], ops.end_ns[nodes_of[thread]])
+            n_inside += int(backward.contains(ops.start_ns[rows[places]]).sum())
+    return n_inside, int(rows.size) - n_inside
+
+
+def _compiled_ns(facts: Facts) -> int:
+    trace = facts.trace
+    main = facts.main_device
+    if main is None:
+        spans = trace.spans
+        rows = spans.kind == SpanKind.COMPILED
+        return Intervals.of(spans.start_ns[rows], spans.end_ns[rows]).clip(*trace.window_ns).total_ns
+    gpu, rows = trace.gpu, main.activity.rows
+    generated = np.array([bool(generator_of(name)) for name in trace.strings], np.bool_)
+    mine = rows[generated[gpu.name[rows]]]
+    return int((gpu.end_ns[mine] - gpu.start_ns[mine]).sum())
+
+
+def _copied_bytes(facts: Facts) -> int:
+    """The bytes of copies to the device; a trace without sizes gives 0."""
+    if facts.main_device is None:
+        return 0
+    gpu, rows = facts.trace.gpu, facts.main_device.activity.rows
+    to_device = np.array(["HtoD" in name or "HostToDevice" in name for name in facts.trace.strings], np.bool_)
+    mine: NDArray[np.intp] = rows[(gpu.kind[rows] == Kind.COPY) & to_device[gpu.name[rows]] & (gpu.n_bytes[rows] > 0)]
+    return int(gpu.n_bytes[mine].sum())
+
+
+def _copies(facts: Facts) -> dict[str, tuple[int, int, int]]:
+    """Copies and memsets of the busiest device by name; empty for a CPU."""
+    if facts.main_device is None:
+        return {}
+    gpu, rows = facts.trace.gpu, facts.main_device.activity.rows
+    rows = rows[gpu.kind[rows] == Kind.COPY]
+    return {
+        facts.trace.name(name): (
+            int(mine.size),
+            int((gpu.end_ns[rows[mine]] - gpu.start_ns[rows[mine]]).sum()),
+            int(np.maximum(gpu.n_bytes[rows[mine]], 0).sum()),
+        )
+        for name, mine in rows_by_value(gpu.name[rows])
+    }
+
+
+def _peak_bytes(meta: TraceMeta, memory: Any) -> int | None:
+    """The most memory in use, of the device, or of the host without one: by the capture, else by memory events."""
+    told = meta.metadata.get("profkit_memory")
+    if isinstance(told, Mapping):
+        for key in ("peak_allocated_bytes", "peak_host_bytes"):
+            if isinstance(told.get(key), int) and (peak := whole(told[key], 0, MOST_BYTES)) is not None:
+                return peak
+    peak = memory.peak_allocated_bytes if memory else None
+    return peak if peak is not None and peak >= 0 else None  # old traces say -1 for what they do not know
+
+
+def op_calls(trace: Trace) -> dict[str, int]:
+    """How often each `aten::` operator began in the window."""
+    low, high = trace.window_ns
+    names = trace.ops.name[(trace.ops.start_ns >= low) & (trace.ops.start_ns < high)]
+    codes, counts = np.unique(names, return_counts=True)
+    called = {trace.name(code): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+    return {name: count for name, count in called.items() if name.startswith("aten::")}

@@ -1,0 +1,158 @@
+"""What ranks exchange otherwise: gradients in other buckets, buffers of layers, copies of gradients."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.compare.captures.counts import NO_CALLS
+from profkit.compare.captures.pair import Pair, Reading, moved, reading
+from profkit.findings import changes
+from profkit.model.finding import Evidence
+from profkit.units import format_bytes, format_count, format_ns
+
+_WITHIN: Final = "DtoD"
+
+
+def readings(pair: Pair) -> tuple[Reading, ...]:
+    """What is exchanged otherwise."""
+    if pair.hidden:
+        return ()
+    found = (buckets(pair), broadcasts(pair), bucket_copies(pair), collectives(pair))
+    return tuple(item for item in found if item is not None)
+
+
+def buckets(pair: Pair) -> Reading | None:
+    """As many bytes are all-reduced in fewer, or in more pieces."""
+    kind = changes.BUCKET_SIZE
+    n, time, size = (_of(pair, "all-reduce", field) for field in ("n", "total_ns", "n_bytes"))
+    if min(n) < 1 or max(n) < max(kind.limit("ratio") * min(n), min(n) + 1):
+        return None
+    if not _is_same(size, kind.limit("bytes")) or not _is_same(_n_kernels(pair), kind.limit("kernels")):
+        return None
+    is_fewer = n[1] < n[0]
+    told = f", {moved(*map(format_bytes, size))}" if all(size) else ""
+    return reading(
+        kind,
+        f"gradients are all-reduced in {'fewer, larger' if is_fewer else 'more, smaller'} buckets (bucket_cap_mb)",
+        evidence=(
+            Evidence(
+                statement=f"all-reduces {_counts(n)}{told}, {moved(*map(format_ns, time), of=pair.per)}",
+                metric="compare.all_reduces_change",
+                value=n[1] - n[0],
+                unit="count",
+            ),
+        ),
+        fix="the last bucket is exposed: larger ones cost fewer launches, smaller ones overlap more",
+        confidence=0.7 if all(size) else 0.6,
+        claims=("comm_exposed",),
+    )
+
+
+def broadcasts(pair: Pair) -> Reading | None:
+    """Buffers are (no longer) broadcast in every step."""
+    n, time = (_of(pair, "broadcast", field) for field in ("n", "total_ns"))
+    if min(n) > 0 or max(n) < changes.BUFFERS.limit("broadcasts") or min(_of(pair, "all-reduce", "n")) < 1:
+        return None
+    return reading(
+        changes.BUFFERS,
+        f"buffers are {'broadcast' if n[1] else 'no longer broadcast'} in each step (broadcast_buffers)",
+        evidence=(
+            Evidence(
+                statement=f"broadcasts {_counts(n)}, {moved(*map(format_ns, time), of=pair.per)}",
+                metric="compare.broadcasts_change",
+                value=n[1] - n[0],
+                unit="count",
+            ),
+        ),
+        fix="broadcast_buffers=False where no layer has buffers that must agree"
+        if n[1]
+        else "keep it, unless buffers must agree between ranks (BatchNorm's statistics)",
+        confidence=0.7,
+        claims=("comm_exposed",),
+    )
+
+
+def bucket_copies(pair: Pair) -> Reading | None:
+    """Beside all-reduces, copies within the device come or go: gradients that leave their buckets."""
+    kind = changes.BUCKET_COPIES
+    n, time, size = (_copies(pair, place) for place in (0, 1, 2))
+    if min(_of(pair, "all-reduce", "n")) < 1 or abs(n[1] - n[0]) < kind.limit("copies"):
+        return None
+    if min(size) > kind.limit("gone") * max(size) or not _is_same(
+        _n_kernels(pair), changes.BUCKET_SIZE.limit("kernels")
+    ):
+        return None
+    is_more = n[1] > n[0]
+    return reading(
+        kind,
+        f"DDP {'copies its gradients out of' if is_more else 'no longer copies its gradients out of'} their buckets"
+        " (gradient_as_bucket_view)",
+        evidence=(
+            Evidence(
+                statement=f"copies within the device {_counts(n)}, {moved(*map(format_bytes, size))},"
+                f" {moved(*map(format_ns, time), of=pair.per)}",
+                metric="compare.bucket_copies_change",
+                value=n[1] - n[0],
+                unit="count",
+            ),
+        ),
+        fix="gradient_as_bucket_view=True saves these copies, and the memory of the gradients"
+        if is_more
+        else "keep gradient_as_bucket_view=True; scripts that set it often set broadcast_buffers=False as well, which"
+        " saves broadcasts alone",
+        confidence=0.6,
+        claims=("copy_exposed", "comm_exposed"),
+    )
+
+
+def collectives(pair: Pair) -> Reading | None:
+    """Ranks exchange by collectives of another kind: a sharded job instead of a replicated one."""
+    least = changes.COLLECTIVES.limit("calls")
+    names = {name for side in pair.sides for trace in side.traces for name in trace.counts.collectives}
+    calls = {name: _of(pair, name, "n") for name in sorted(names - {"broadcast"})}
+    came, went = (
+        [name for name, both in calls.items() if both[side] >= least and both[1 - side] == 0] for side in (1, 0)
+    )
+    if not came or not went:
+        return None
+    busy = pair.rates(lambda trace: trace.comm.busy_ns)
+    return reading(
+        changes.COLLECTIVES,
+        f"ranks exchange by {' and '.join(came)}, before by {' and '.join(went)}",
+        evidence=(
+            Evidence(
+                statement=f"communication, alone or not, {moved(*map(format_ns, busy), of=pair.per)}",
+                metric="compare.comm_busy_change_ns",
+                value=busy[1] - busy[0],
+                unit="ns",
+            ),
+        ),
+        fix="compare peak memory as well: sharding trades communication for memory",
+        confidence=0.8,
+        claims=("comm_exposed",),
+    )
+
+
+def _of(pair: Pair, kind: str, field: str) -> tuple[float, float]:
+    """A number of the collectives of one kind, per step, on both sides."""
+    return pair.rates(lambda trace: getattr(trace.counts.collectives.get(kind, NO_CALLS), field))
+
+
+def _copies(pair: Pair, place: int) -> tuple[float, float]:
+    """How many copies within the device, for how long, with how many bytes, per step, on both sides."""
+    return pair.rates(
+        lambda trace: sum(counts[place] for name, counts in trace.counts.copies.items() if _WITHIN in name)
+    )
+
+
+def _n_kernels(pair: Pair) -> tuple[float, float]:
+    return pair.rates(lambda trace: trace.compute.work.size)
+
+
+def _is_same(both: tuple[float, float], least: float) -> bool:
+    """Whether two numbers agree within a share, or one is not known."""
+    return min(both) >= (1 - least) * max(both) or min(both) == 0
+
+
+def _counts(both: tuple[float, float]) -> str:
+    return moved(*(format_count(round(count, 1)) for count in both))

@@ -1,0 +1,209 @@
+"""What the device waits for: data, copies of batches, calls of the host that wait for it, launches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.compare.captures.pair import Pair, Reading, counted, moved, part_name, part_shown, reading
+from profkit.findings import changes, comparison
+from profkit.model.budget import HOST_PARTS
+from profkit.model.finding import Evidence
+from profkit.units import format_bytes, format_fraction
+
+_TO_DEVICE: Final = "HtoD"
+_WAITING: Final = {"aten::_local_scalar_dense": ".item()", "aten::nonzero": "nonzero"}
+"""Operators that copy to the host and wait: scalars; masks, which become indices."""
+_KIND_WORDS: Final = {
+    "single-process": "the training process (num_workers=0)",
+    "workers": "worker processes",
+    "custom": "a custom loader",
+}
+
+
+def readings(pair: Pair) -> tuple[Reading, ...]:
+    """What changed in how batches are made and copied."""
+    return tuple(item for item in (loader(pair), pinned(pair)) if item is not None)
+
+
+def rest(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
+    """Calls that wait for the device, and late launches, where nothing before stands for them."""
+    first = syncs(pair, taken)
+    second = host(pair, taken if first is None else taken | set(first.claims))
+    return tuple(item for item in (first, second) if item is not None)
+
+
+def loader(pair: Pair) -> Reading | None:
+    """The input pipeline: data waits changed, or batches are made elsewhere and that changed nothing."""
+    has_effect = abs(pair.fraction(pair.change("idle_data"))) >= comparison.INPUT.limit("effect")
+    named = _made_elsewhere(pair)
+    if not has_effect and named is None:
+        return None
+    data = part_name(pair, "idle_data")
+    effect = f"{data} {'falls' if pair.change('idle_data') < 0 else 'rises'}"
+    title, seen = effect, []
+    if named is not None:
+        short, one = named
+        title, seen = (f"{effect}: {short}" if has_effect else f"{short}, but no less {data}"), [one]
+    return reading(
+        comparison.INPUT,
+        title,
+        evidence=(part_shown(pair, "idle_data"), *(seen or _workers_of_one(pair))),
+        fix="to reduce the remaining wait, use more workers or less work per sample"
+        if pair.waterfall.bar("idle_data").candidate_ns
+        else "the input pipeline keeps up now: look for another cause",
+        confidence=0.8 if seen and has_effect else 0.6,
+        claims=("idle_data",),
+    )
+
+
+def _made_elsewhere(pair: Pair) -> tuple[str, Evidence] | None:
+    """Where batches are made now, in short and as evidence, if they were made elsewhere or by other workers before."""
+    made = [{name for trace in side.traces for name in trace.counts.made_by} for side in pair.sides]
+    kinds = [
+        {trace.counts.loader for trace in side.traces if trace.counts.loader in _KIND_WORDS} for side in pair.sides
+    ]
+    n_workers = [max(trace.counts.n_workers for trace in side.traces) for side in pair.sides]
+    if made[0] != made[1]:
+        now = int(bool(made[1] - made[0]))
+        short = f"{' and '.join(sorted(made[now] - made[1 - now]))} makes batches {'now' if now else 'no more'}"
+        return short, _flag("its kernels run on the device on one side only", "loader_kind_changed")
+    if kinds[0] != kinds[1] and all(kinds):
+        told = [" or ".join(_KIND_WORDS[kind] for kind in sorted(kind)) for kind in kinds]
+        said = f"batches are now made in {told[1]}, before in {told[0]}"
+        return f"batches come from {told[1].partition(' (')[0]} now", _flag(said, "loader_kind_changed")
+    if n_workers[0] != n_workers[1] and all(n_workers):
+        short = f"{n_workers[1]} loader workers, before {n_workers[0]}"
+        said = f"{n_workers[1]} other processes are at work beside the job, before {n_workers[0]}"
+        return short, _flag(said, "workers_change", float(n_workers[1] - n_workers[0]), "count")
+    return None
+
+
+def _workers_of_one(pair: Pair) -> list[Evidence]:
+    """How many workers the only side has of which that is known."""
+    known = {side.name: n for side in pair.sides if (n := max(trace.counts.n_workers for trace in side.traces))}
+    if len(known) != 1:
+        return []
+    ((name, n),) = known.items()
+    return [
+        _flag(
+            f"loader workers at work: {n} on the side of the {name}, not recorded on the other",
+            "workers_of_one",
+            float(n),
+            "count",
+        )
+    ]
+
+
+def _flag(statement: str, metric: str, value: float = 1.0, unit: str = "flag") -> Evidence:
+    return Evidence(statement=statement, metric=f"compare.{metric}", value=value, unit=unit)
+
+
+def pinned(pair: Pair) -> Reading | None:
+    """Batches are copied from memory of another kind."""
+    kind = changes.PINNED
+    size = [_bytes_from(pair, side) for side in (0, 1)]
+    total = [sum(sizes.values()) for sizes in size]
+    if min(total) < kind.limit("bytes"):
+        return None
+    shares = [sizes["Pinned"] / whole for sizes, whole in zip(size, total, strict=True)]
+    if abs(shares[1] - shares[0]) < kind.limit("share"):
+        return None
+    is_on = shares[1] > shares[0]
+    calls = pair.rates(lambda trace: trace.counts.syncs)
+    non_blocking = is_on and calls[1] <= calls[0] - 1
+    return reading(
+        kind,
+        f"batches are copied from {'pinned' if is_on else 'pageable'} memory"
+        + (", and the host no longer waits for them (non_blocking)" if non_blocking else ""),
+        evidence=(
+            Evidence(
+                statement=f"of {format_bytes(total[1])} to the device {pair.per},"
+                f" {moved(*map(format_fraction, shares))} come from pinned memory",
+                metric="compare.pinned_share_change",
+                value=shares[1] - shares[0],
+                unit="fraction",
+            ),
+            part_shown(pair, "copy_exposed"),
+            counted(pair, "calls that wait for the device", "syncs", lambda trace: trace.counts.syncs),
+        ),
+        fix="with non_blocking=True the host goes on while a pinned batch is copied"
+        if is_on
+        else "pin_memory=True in the DataLoader, non_blocking=True where batches are copied",
+        confidence=0.8,
+        claims=("copy_exposed", "idle_sync") if non_blocking or not is_on else ("copy_exposed",),
+    )
+
+
+def _bytes_from(pair: Pair, side: int) -> dict[str, float]:
+    """Bytes copied to the device per step, from pinned and from pageable memory."""
+    return {
+        memory: pair.rate(
+            side,
+            lambda trace, memory=memory: sum(  # type: ignore[misc]
+                n_bytes
+                for name, (_, _, n_bytes) in trace.counts.copies.items()
+                if _TO_DEVICE in name and f"({memory} " in name
+            ),
+        )
+        for memory in ("Pinned", "Pageable")
+    }
+
+
+def syncs(pair: Pair, taken: frozenset[str]) -> Reading | None:
+    """The host waits for the device more or less often, or as often with more or less idle time behind it.
+
+    A host that waits cannot run ahead: where it waits less often, launches come earlier as well.
+    """
+    kind = comparison.SYNCS
+    before, after = pair.rates(lambda trace: trace.counts.syncs)
+    is_changed = max(before, after) >= max(kind.limit("ratio") * min(before, after), min(before, after) + 1)
+    claims = tuple(name for name in ("idle_sync", *(HOST_PARTS if is_changed else ())) if name not in taken)
+    cost = sum(pair.change(name) for name in claims)
+    if abs(pair.fraction(cost)) < kind.limit("effect") or (is_changed and (after > before) != (cost > 0)):
+        return None
+    often = f"the host waits for the device {'more' if after > before else 'less'} often"
+    long = f"the device idles {'longer' if cost > 0 else 'less long'} after calls that wait for it"
+    return reading(
+        kind,
+        often if is_changed else long,
+        evidence=(
+            counted(pair, "calls that wait for the device", "syncs", lambda trace: trace.counts.syncs),
+            part_shown(pair, "idle_sync"),
+            *(_waiting_operators(pair) if is_changed else ()),
+            *([counted(pair, "launches", "launches", lambda trace: trace.counts.launches)] if len(claims) > 1 else []),
+        ),
+        fix="look for .item(), .cpu(), nonzero and prints of tensors in the step",
+        confidence=0.7 if is_changed else 0.5,
+        claims=claims,
+    )
+
+
+def _waiting_operators(pair: Pair) -> tuple[Evidence, ...]:
+    """Operators that make the host wait, and are called more or less often."""
+    return tuple(
+        one
+        for name, words in _WAITING.items()
+        if (one := counted(pair, words, words.strip("."), lambda trace, name=name: trace.op_calls.get(name, 0))).value  # type: ignore[misc]
+    )
+
+
+def host(pair: Pair, taken: frozenset[str]) -> Reading | None:
+    """The reading that the device waits more, or less, for the host to launch."""
+    cost = sum(pair.change(name) for name in HOST_PARTS if name not in taken)
+    if abs(pair.fraction(cost)) < comparison.LAUNCHES.limit("effect") or pair.is_cpu:
+        return None
+    return reading(
+        comparison.LAUNCHES,
+        f"the device waits {'longer' if cost > 0 else 'less'} for the host",
+        evidence=(
+            part_shown(pair, "idle_launch"),
+            part_shown(pair, "idle_host"),
+            counted(pair, "launches", "launches", lambda trace: trace.counts.launches),
+        ),
+        fix="reduce launches with fused kernels or CUDA graphs; if their number is the same, check what else the host"
+        " does"
+        if cost > 0
+        else "to reduce the remaining wait, launch less: fused kernels, CUDA graphs",
+        confidence=0.6,
+        claims=HOST_PARTS,
+    )
