@@ -16,7 +16,8 @@ from profkit.model.arrays import distinct, distinct_codes, is_one_of, median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline.collectives import is_call
-from profkit.timeline.host import loader_ranges, nesting
+from profkit.timeline.host import nesting
+from profkit.timeline.input import loader_ranges
 
 SMALL_OP_NS: Final = 10_000
 """An operator up to this long may be all dispatch. Chosen: on the project's own CPU captures an operator on 8 elements

@@ -13,6 +13,7 @@ from profkit.allocator import return_free_memory
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.budget import Budget
 from profkit.model.intervals import Intervals
+from profkit.model.names import is_of_training
 from profkit.model.trace import CallKind, GpuWork, Kind, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.code import code_of
@@ -20,7 +21,7 @@ from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, IdlePlaces, Queue, idle_causes, idle_places, launch_queue
-from profkit.timeline.replay import Gains, gains
+from profkit.timeline.replay import Gains, gains, what_if
 from profkit.timeline.steps import step_lengths_ns, steps_in_window
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cpu_budget: Budget | None
     op_of_call: NDArray[np.int32]
     """Per runtime call, the row of the innermost operator around it, `NO_ROW` for none; empty without a device."""
+    trains: bool = False
+    """Whether the trace shows a backward pass or an optimizer."""
     code: Code | None = None
     """The lines, functions and modules of the user's code; None where no Python frames were recorded."""
 
@@ -82,10 +85,28 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
                 for place, (index, activity) in enumerate(zip(trace.device_indices, active, strict=True))
             )
             return_free_memory(trace.meta.n_events)
-            return cls(trace=trace, host=host, devices=devices, cpu=None, cpu_budget=None, op_of_call=inside, code=code)
+            return cls(
+                trace=trace,
+                host=host,
+                devices=devices,
+                cpu=None,
+                cpu_budget=None,
+                op_of_call=inside,
+                trains=is_training(trace),
+                code=code,
+            )
         host, cpu = host_states(trace), cpu_budget(trace)
         parts, none = _cpu_parts(trace, cpu), np.empty(0, np.int32)
-        return cls(trace=trace, host=host, devices=(), cpu=cpu, cpu_budget=parts, op_of_call=none, code=code)
+        return cls(
+            trace=trace,
+            host=host,
+            devices=(),
+            cpu=cpu,
+            cpu_budget=parts,
+            op_of_call=none,
+            trains=is_training(trace),
+            code=code,
+        )
 
     @property
     def main_device(self) -> DeviceFacts | None:
@@ -159,6 +180,22 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         beside = self.window_ns - total
         return beside if beside * len(inside) > EDGE_STEPS * total else 0
 
+    def host_gains_ns(self, *times: Intervals) -> tuple[int, ...]:
+        """By how much the busiest device would idle less without each of these times of the host, ns.
+
+        A pattern of the host costs a device so much, and no more: calls that wait for the device are no time of it,
+        nor is what it launches. Without a replay, the idle time that the host causes under it.
+        """
+        main = self.main_device
+        if main is None or not any(times):
+            return (0,) * len(times)
+        own = [each - self.host.blocked for each in times]
+        asked = what_if(self.trace, main.activity, main.queue, self.host.input.awaited)
+        if asked is None:
+            late = (main.idle.launch - main.idle.turnaround) | main.idle.host
+            return tuple((each & late).total_ns for each in own)
+        return tuple(asked.gain_ns(each) for each in own)
+
     def per_step(self, total_ns: int) -> int:
         """A total over the window per step, in ns."""
         return total_ns // self.n_steps
@@ -169,6 +206,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         low, high = self.trace.window_ns
         chosen = is_one_of(calls.kind, kinds) & (calls.start_ns >= low) & (calls.start_ns < high)
         return np.flatnonzero(chosen)
+
+
+def is_training(trace: Trace) -> bool:
+    """Whether names of operators, ranges or kernels show a backward pass or an optimizer."""
+    return any(is_of_training(name) for name in trace.strings)
 
 
 def _busiest(devices: Sequence[Activity]) -> int:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
-from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
+from profkit.model.trace import CallKind, CpuOps, Spans, Trace
 from profkit.native import algebra
+from profkit.timeline.input import InputTimes, input_times
 
 _MAIN_SHARE: Final = 0.01
 """A thread counts as launching from this share of the launches on: watchdogs and pinning threads do not."""
@@ -174,10 +175,7 @@ def parent_rows(ops: CpuOps) -> I64:
 class HostStates(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of host time inside the window, over the launching threads together; they may overlap each other."""
 
-    loader: Intervals
-    """Waiting in the input pipeline (`DataLoader.__next__`) on a thread that launches or marks the steps."""
-    loader_elsewhere: Intervals
-    """The same on other threads, where those wait in none: whether the step waits for them is not known."""
+    input: InputTimes
     blocked: Intervals
     """Inside a call that returns only when the device has caught up, or that stops the device to give memory."""
     dispatching: Intervals
@@ -186,6 +184,11 @@ class HostStates(msgspec.Struct, frozen=True, kw_only=True):
     is_known: bool
     """Whether time outside all of these is the host's own: with operators, or where every CUDA call was recorded."""
     threads: tuple[int, ...]
+
+    @property
+    def loader(self) -> Intervals:
+        """Waiting in the input pipeline, on a thread that launches or marks the steps."""
+        return self.input.waits
 
 
 def launching_threads(trace: Trace) -> tuple[int, ...]:
@@ -200,10 +203,9 @@ def launching_threads(trace: Trace) -> tuple[int, ...]:
 def host_states(trace: Trace) -> HostStates:
     """What the launching threads were doing, for the attribution of idle device time."""
     threads = launching_threads(trace)
-    ops, calls, spans = trace.ops, trace.calls, trace.spans
+    ops, calls = trace.ops, trace.calls
     on_thread = is_one_of(calls.thread, threads)
     blocking = on_thread & blocking_calls(trace)
-    loader, elsewhere = loader_ranges(spans, threads)
     in_ops = _dispatching_ops(trace, threads)
     # most calls are inside an operator: two large sets less
     outside = in_ops.covered_ns(calls.start_ns, calls.end_ns) < calls.end_ns - calls.start_ns
@@ -212,26 +214,13 @@ def host_states(trace: Trace) -> HostStates:
     low, high = trace.window_ns
     has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(
-        loader=Intervals.of(spans.start_ns[loader], spans.end_ns[loader]).clip(low, high),
-        loader_elsewhere=Intervals.of(spans.start_ns[elsewhere], spans.end_ns[elsewhere]).clip(low, high),
+        input=input_times(trace, threads, has_ops=has_ops),
         blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
         dispatching=dispatch.clip(low, high),
         has_ops=has_ops,
         is_known=has_ops or trace.meta.traits.has_host_calls,
         threads=threads,
     )
-
-
-def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which ranges are waits for input, of these threads or those that mark steps, or else of others.
-
-    A thread that fetches ahead waits in the loader all the time while nobody waits for it. Without any thread known
-    to drive the device all ranges are the step's own.
-    """
-    is_loader = spans.kind == SpanKind.LOADER
-    driving = {*threads, *distinct_codes(spans.thread[spans.kind == SpanKind.STEP]).tolist()}
-    mine = is_loader & is_one_of(spans.thread, tuple(driving)) if driving else is_loader
-    return mine, np.zeros(len(spans), np.bool_) if mine.any() else is_loader
 
 
 def blocking_calls(trace: Trace) -> NDArray[np.bool_]:

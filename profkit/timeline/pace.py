@@ -3,7 +3,10 @@
 Three cases, by how far the device lags behind the host at the window's start and at its end:
 
     it lags as far at both         the markers are the steps: what lies at one edge lies at the other as well
-    further at the end             the host runs ahead: a step begins where the device begins the work of a marked step
+    further at the end             a step begins where the device begins the work of a marked step. The host runs ahead
+                                   only where the device takes longer for it than the markers last; else the work of the
+                                   last step ends behind its marker, and the idle time before the next one was not
+                                   recorded: that step is left out
     further at the start           the device works off what was launched before: steps begun meanwhile are left out
 """
 
@@ -38,7 +41,7 @@ class Paced(msgspec.Struct, frozen=True):
 def paced(trace: Trace) -> Paced:
     """The trace with the steps at the pace of its busiest device; as it is where markers show that or lack."""
     steps, window = steps_in_window(trace), trace.window_duration_ns
-    if not steps or trace.step_source != trace.meta.traits.step_source or not trace.device_indices:
+    if not steps or not trace.is_marked or not trace.device_indices:
         return Paced(trace)
     device = busiest_device(trace)
     low, high = behind_ns(trace, device, trace.window_ns).tolist()
@@ -59,6 +62,14 @@ def _at_device_pace(trace: Trace, device: int, steps: tuple[Step, ...]) -> Paced
         f"the host runs ahead: its step markers are {format_ns(marked)} long, but the GPU takes {format_ns(taken)} for"
         " a step, so steps are measured on the GPU"
     )
+    if taken < marked:
+        own = own[:-1]
+        note = (
+            "the GPU ends the work of the last step after its marker: steps are measured on the GPU, from the first"
+            " kernel of one to that of the next, and the last one is left out"
+        )
+        if not own:
+            return Paced(trace)
     cut = replace(trace, steps=own, step_source=DEVICE_STEPS, window_ns=(own[0].start_ns, own[-1].end_ns))
     return Paced(cut, note)
 

@@ -31,6 +31,7 @@ TABLES = {
     "NVTX_EVENTS": "start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, text TEXT, globalTid INTEGER,"
     " endGlobalTid INTEGER, textId INTEGER, domainId INTEGER",
     "OSRT_API": "start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER NOT NULL",
+    "SCHED_EVENTS": "start INTEGER NOT NULL, cpu INTEGER, isSchedIn INTEGER, globalTid INTEGER",
     "COMPOSITE_EVENTS": "id INTEGER NOT NULL PRIMARY KEY, start INTEGER NOT NULL, cpu INTEGER, threadState INTEGER,"
     " globalTid INTEGER, cpuCycles INTEGER NOT NULL",
     "SAMPLING_CALLCHAINS": "id INTEGER NOT NULL, symbol INTEGER, module INTEGER, kernelMode INTEGER, thumbCode INTEGER,"

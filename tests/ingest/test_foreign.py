@@ -29,7 +29,11 @@ FILES = {
     "host.xplane.pb": (b"\x0a\x10" + bytes(30), "an XPlane profile", "xprof"),
     "events.out.tfevents.1.host": (_TFEVENTS, "an event file of TensorBoard", "tensorboard --logdir"),
     "s.speedscope.json": (json.dumps(_SPEEDSCOPE).encode(), "a flame graph for speedscope", "speedscope.app"),
-    "s.json.gz": (gzip.compress(json.dumps(_SPEEDSCOPE).encode()), "a flame graph for speedscope", "speedscope.app"),
+    "s.json.gz": (
+        gzip.compress(json.dumps(_SPEEDSCOPE).encode(), mtime=0),
+        "a flame graph for speedscope",
+        "speedscope.app",
+    ),
     "train.ipynb": (b'{"cells": [], "nbformat": 4}', "a Jupyter notebook", "export_chrome_trace"),
     "node.cpuprofile": (json.dumps(_CPUPROFILE).encode(), "a CPU profile of Chrome", "DevTools"),
     "page.html": (b"<!DOCTYPE html><html></html>", "a page for a browser", "browser"),

@@ -284,6 +284,49 @@ def test_a_layer_that_repeats_is_no_step(tmp_path: Path) -> None:
     assert only(export.write(tmp_path / "plain.sqlite", without=["NVTX_EVENTS"])).step_source == "period"
 
 
+def passes(*names: str, n: int = 6, launches_outside: int = 0) -> Export:
+    """Passes of 2 ms with these ranges one after the other, each with ten launches, and more outside of any range."""
+    export = Export()
+    for turn in range(n):
+        at = 10_000_000 + turn * 2_000_000
+        places = [(at + place * 400_000, name.format(turn)) for place, name in enumerate(names)]
+        for start, name in places:
+            export.range(start, start + 300_000, name)
+        starts = [start + 1_000 + each * 20_000 for start, _ in places for each in range(10)]
+        for start in starts + [at + 1_800_000 + each * 10_000 for each in range(launches_outside)]:
+            export.kernel(start + 5_000, start + 15_000)
+    return export
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("Forward",), ("item {}",), ("Forward pass", "Backward pass", "Optimizer"), ("sample_{}_of_6",)],
+    ids=" ".join,
+)
+def test_ranges_that_hold_the_launches_are_steps_whatever_they_are_called(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    trace = only(passes(*names).write(tmp_path / "x.sqlite"))
+    assert trace.step_source == "ranges"
+    assert [step.duration_ns for step in trace.steps][:-1] == [2_000_000] * 5
+    assert trace.window_ns == (10_000_000, trace.steps[-1].end_ns)
+
+
+@pytest.mark.parametrize(
+    ("names", "outside"),
+    [
+        (("warm-up {}",), 0),
+        (("attention",), 10),
+        (("layer_{}",), 0),
+        (("FSDP::pre_forward (blocks.{})",), 0),
+    ],
+    ids=["warm-up", "a part of the pass", "layers", "a library's"],
+)
+def test_ranges_that_are_no_steps(names: tuple[str, ...], outside: int, tmp_path: Path) -> None:
+    trace = only(passes(*names, launches_outside=outside).write(tmp_path / "x.sqlite"))
+    assert trace.step_source != "ranges"
+
+
 def test_open_ranges_end_with_their_thread(tmp_path: Path) -> None:
     export = training()
     export.range(10_500_000, None, "forward", tid=9)
@@ -390,7 +433,7 @@ def test_host_time_is_the_hosts_without_operators_too_and_os_waits_say_what_it_w
     assert rank.devices[0].budget.idle_host == 8 * 795_000 - 95_000 + 95_000  # all but the launches
     assert report.verdict.bottleneck.value == "overhead-bound"
     (finding,) = [finding for finding in report.findings if finding.id == "host.launch_bound"]
-    assert any("poll 75.5 %" in evidence.statement for evidence in finding.evidence)
+    assert any("75.5 % in poll" in evidence.statement for evidence in finding.evidence)
     assert report.verdict.next_tool.name == "nsys"
 
 

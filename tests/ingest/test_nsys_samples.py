@@ -121,3 +121,16 @@ def test_samples_move_neither_window_nor_steps(tmp_path: Path) -> None:
 def test_a_symbol_is_named_as_people_know_it(symbol: str, words: str) -> None:
     assert words in function_words(symbol)
     assert "(" not in function_words(symbol).replace("operator()", "")
+
+
+@pytest.mark.parametrize(("busy", "expected"), [((40, 38, 41), 3), ((40, 38, 41, 2), 3), ((1,), None), ((), None)])
+def test_other_processes_that_are_as_busy_as_each_other_are_workers(tmp_path: Path, busy, expected) -> None:
+    """Beside 20 samples of the job: workers, a launcher that sleeps, or nobody."""
+    export = training()
+    for number in range(20):
+        export.sample(AT + number, ("step", PROGRAM))
+    for place, n_samples in enumerate(busy):
+        for number in range(n_samples):
+            export.sample(AT + number, ("decode", PROGRAM), pid=900 + place)
+    (trace,) = read_traces(str(export.write(tmp_path / "profile.sqlite")))
+    assert trace.meta.metadata.get("nsys_workers") == expected

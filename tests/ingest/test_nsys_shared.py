@@ -197,7 +197,13 @@ def test_the_budget_of_each_rank_agrees_with_a_sweep_over_sql(name: str, tmp_pat
     assert [trace.meta.rank for trace in traces] == ([0, 1] if len(traces) == 2 else [None])
     for trace in traces:
         budget = Facts.of(trace).budget
-        swept = _sweep(by_process[trace.meta.metadata["pid"]])
+        low, high = trace.window_ns
+        rows = [
+            (max(start, low), min(end, high), kind)
+            for start, end, kind in by_process[trace.meta.metadata["pid"]]
+            if end > low and start < high
+        ]
+        swept = _sweep([(low, low, "copy"), *rows, (high, high, "copy")])
         assert (budget.compute, budget.comm_exposed, budget.copy_exposed) == (
             swept["compute"],
             swept["comm"],
@@ -264,9 +270,19 @@ def test_an_export_of_what_nsys_stats_summed_gives_the_same_sums(path: Path, tmp
 
 @pytest.mark.skipif(not FILES, reason="no real exports beside this checkout")
 def test_without_steps_no_sentence_speaks_of_them() -> None:
-    (path,) = [path for path in FILES if "cupy_nvtx" in path.name]
+    (path,) = [path for path in FILES if "cuda_softmax" in path.name]
     report = triage([str(path)])
     said = [item.statement for finding in report.findings for item in finding.evidence]
     assert report.verdict.step_ns is None
-    assert any(line.startswith("the GPU is idle 652 ms in the window before launches") for line in said)
+    assert any(line.startswith("copies from the device take 21.2 ms in the window") for line in said)
     assert not [line for line in said if "per step" in line]
+
+
+@pytest.mark.skipif(not FILES, reason="no real exports beside this checkout")
+def test_ranges_that_recur_are_steps_whatever_they_are_called() -> None:
+    """`Step 190 to 200` names ten steps at once, fifty times, inside one `Loop`."""
+    (path,) = [path for path in FILES if "cupy_nvtx" in path.name]
+    (trace,) = read_traces(str(path))
+    assert trace.step_source == "ranges"
+    assert len(trace.steps) > 40
+    assert np.median([step.duration_ns for step in trace.steps]) == pytest.approx(40_000_000, rel=0.1)

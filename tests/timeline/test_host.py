@@ -30,7 +30,7 @@ def test_a_thread_that_fetches_ahead_is_left_out_where_the_step_waits_itself() -
     """)
     )
     assert in_us(found.loader) == [(6, 9)]
-    assert in_us(found.loader_elsewhere) == []
+    assert in_us(found.input.elsewhere) == []
 
 
 def test_a_wait_on_another_thread_is_elsewhere_where_the_step_waits_nowhere() -> None:
@@ -43,7 +43,7 @@ def test_a_wait_on_another_thread_is_elsewhere_where_the_step_waits_nowhere() ->
     """)
     )
     assert in_us(found.loader) == []
-    assert in_us(found.loader_elsewhere) == [(6, 12)]
+    assert in_us(found.input.elsewhere) == [(6, 12)]
 
 
 def test_the_thread_that_marks_the_steps_waits_for_the_step_though_another_launches() -> None:
@@ -55,7 +55,7 @@ def test_the_thread_that_marks_the_steps_waits_for_the_step_though_another_launc
     ]
     found = host_states(trace_of(rows))
     assert in_us(found.loader) == [(5, 15)]
-    assert in_us(found.loader_elsewhere) == []
+    assert in_us(found.input.elsewhere) == []
 
 
 def test_waits_in_the_operating_system_are_summed_by_call_the_longest_first() -> None:

@@ -147,3 +147,21 @@ def test_whatever_the_rows_are_the_steps_lie_in_the_window_one_after_the_other(
     assert low < high
     assert all(step.start_ns < step.end_ns for step in inside)
     assert all(one.end_ns <= other.start_ns for one, other in pairwise(inside))
+
+
+def test_a_host_that_is_behind_does_not_run_ahead_because_its_last_kernel_ends_late(tmp_path: Path) -> None:
+    """The CPU makes each batch for 10 ms, then launches 7 ms of work: the device idles for a third of each step."""
+    job = Job()
+    for number in range(4):
+
+        def body() -> None:
+            job.op("aten::randn", lambda: None, dispatch_ns=10 * MS)
+            job.launch(7 * MS)
+            job.work(MS // 2)
+
+        job.step(number, body)
+    report = triaged(job.rows, tmp_path)
+    assert report.verdict.step_ns == pytest.approx(10.5 * MS, rel=0.01)
+    assert report.ranks[0].steps.n == 3
+    assert report.ranks[0].devices[0].budget.fraction("compute") == pytest.approx(7 / 10.5, rel=0.01)
+    assert not any("runs ahead" in caveat for caveat in report.verdict.caveats)

@@ -22,6 +22,7 @@ from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_text
 from profkit.model import names
 from profkit.model.arrays import picked
 from profkit.model.trace import (
+    RANGED_STEPS,
     CountedWork,
     CpuOps,
     CpuSamples,
@@ -121,8 +122,9 @@ def build_trace(raw: RawTrace) -> Trace:
     warnings += merged.warnings
     return_free_memory(merged.n_events)  # what was read is copied by now
     _refuse_endless(mapped, raw.source)
-    steps, source = find_steps(gpu=gpu, spans=spans, strings=strings, markers=raw.traits.step_source)
-    window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, source=raw.source)
+    steps, source = find_steps(gpu=gpu, spans=spans, calls=calls, strings=strings, markers=raw.traits.step_source)
+    ranged = steps if source == RANGED_STEPS else ()
+    window = find_window(gpu=gpu, spans=spans, ops=ops, calls=calls, python=python, steps=ranged, source=raw.source)
     return Trace(**mapped, steps=steps, step_source=source, window_ns=window, warnings=_told(warnings))
 
 

@@ -1,8 +1,9 @@
 """Where the steps are, and which window is analysed.
 
-With `ProfilerStep#` markers they are the steps and their extent is the window. Without, the window is the extent of
-device activity, and steps are looked for: by optimizer ranges, then by the period of the launch sequence with an
-anchor that occurs once per period (without an anchor a period may be a layer, not a step).
+With `ProfilerStep#` markers they are the steps and their extent is the window; so it is with the user's own ranges
+where these recur (`ranged_steps`). Without, the window is the extent of device activity, and steps are looked for: by
+optimizer ranges, then by the period of the launch sequence with an anchor that occurs once in each (without an anchor a
+period may be a layer, not a step, but for one that is long and exact).
 """
 
 from __future__ import annotations
@@ -17,27 +18,41 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
+from profkit.ingest.assemble.ranged_steps import ranged_steps
 from profkit.ingest.numbers import MOST_STEPS, whole
-from profkit.model.arrays import I64, Bool, distinct, is_one_of, median, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct, is_one_of, median
 from profkit.model.table import Table
-from profkit.model.trace import CallKind, CpuOps, GpuWork, Kind, RuntimeCalls, SpanKind, Spans, Step, TraceWarning
+from profkit.model.trace import (
+    RANGED_STEPS,
+    CallKind,
+    CpuOps,
+    GpuWork,
+    Kind,
+    RuntimeCalls,
+    SpanKind,
+    Spans,
+    Step,
+    TraceWarning,
+)
+from profkit.timeline.period import MIN_MATCH, MIN_PERIODS, MOST_ROWS, best_period
 from profkit.units import format_ns
 
 _NUMBER: Final = re.compile(r"\d+")
-_MIN_PERIODS: Final = 3
-_MIN_MATCH: Final = 0.9  # markers and period agreed on five public traces at a match of 1.0
-_MAX_ROWS: Final = 200_000  # enough for any period that repeats three times in a profile
-_MAX_CANDIDATES: Final = 64
+_LONG_PERIOD: Final = 200
+"""Kernels of a period that is a step without an anchor. Chosen: a layer of the public captures has 150 at most, of the
+forward and the backward pass together."""
 _MOST_ROUNDED_NS: Final = 1_000
 """Chosen: neighbours whose clocks were rounded or read twice overlap by less (83 ns were seen)."""
 _SHORT: Final = 0.1
 """Chosen: a marker with that share of the usual length, or more, may be a step."""
 
 
-def find_window(
-    *, gpu: GpuWork, spans: Spans, ops: CpuOps, calls: RuntimeCalls, python: Spans, source: str
+def find_window(  # noqa: PLR0913 - the tables, by name
+    *, gpu: GpuWork, spans: Spans, ops: CpuOps, calls: RuntimeCalls, python: Spans, steps: Sequence[Step], source: str
 ) -> tuple[int, int]:
-    """`(start_ns, end_ns)` under analysis: the markers' extent, else device activity's, else the host's."""
+    """`(start_ns, end_ns)` under analysis: that of the steps given, of markers, of device activity, else the host's."""
+    if steps:
+        return steps[0].start_ns, steps[-1].end_ns
     markers = spans.kind == SpanKind.STEP
     if markers.any():
         return int(spans.start_ns[markers].min()), int(spans.end_ns[markers].max())
@@ -56,12 +71,15 @@ def find_window(
 
 
 def find_steps(
-    *, gpu: GpuWork, spans: Spans, strings: tuple[str, ...], markers: str = "ProfilerStep"
+    *, gpu: GpuWork, spans: Spans, calls: RuntimeCalls, strings: tuple[str, ...], markers: str = "ProfilerStep"
 ) -> tuple[tuple[Step, ...], str]:
-    """The steps, in order, and where they come from: `markers`, "period" or "span" (none found)."""
+    """The steps, in order, and where they come from: `markers`, "ranges", "period" or "span" (none found)."""
     steps = _marked_steps(spans, strings)
     if steps:
         return steps, markers
+    steps = _steps_between(ranged_steps(spans, calls, strings))
+    if steps:
+        return steps, RANGED_STEPS
     steps = _optimizer_steps(gpu, spans) or _periodic_steps(gpu, spans, strings)
     return (steps, "period") if steps else ((), "span")
 
@@ -147,7 +165,7 @@ def _steps_between(edges: I64) -> tuple[Step, ...]:
 def _optimizer_steps(gpu: GpuWork, spans: Spans) -> tuple[Step, ...]:
     """From the end of one optimizer range to the end of the next, where one optimizer alone steps and steps evenly."""
     rows = np.flatnonzero(spans.kind == SpanKind.OPTIMIZER)
-    if rows.size < _MIN_PERIODS or distinct(spans.name[rows]).size != 1:
+    if rows.size < MIN_PERIODS or distinct(spans.name[rows]).size != 1:
         return ()
     edges = spans.end_ns[rows]
     lengths = np.diff(edges)
@@ -157,9 +175,12 @@ def _optimizer_steps(gpu: GpuWork, spans: Spans) -> tuple[Step, ...]:
 
 
 def _periodic_steps(gpu: GpuWork, spans: Spans, strings: tuple[str, ...]) -> tuple[Step, ...]:
-    """From the repeating sequence of kernels, where an optimizer kernel or a copy to the device recurs with it."""
-    rows = np.flatnonzero(gpu.kind != Kind.COMM)[:_MAX_ROWS]
-    if rows.size < 2 * _MIN_PERIODS:
+    """From the repeating sequence of kernels, where an optimizer kernel or a copy to the device is in each period.
+
+    Without one of these, only where the sequence is long and exact.
+    """
+    rows = np.flatnonzero(gpu.kind != Kind.COMM)[:MOST_ROWS]
+    if rows.size < 2 * MIN_PERIODS:
         return ()
     codes = gpu.name[rows]
     period = best_period(codes)
@@ -167,10 +188,21 @@ def _periodic_steps(gpu: GpuWork, spans: Spans, strings: tuple[str, ...]) -> tup
         return ()
     is_layer = _counts_modules(spans, strings, n_periods=codes.size // period)
     has_optimizer = any(_ANCHORS[0].search(strings[code]) for code in distinct(codes))  # then a step holds it
-    anchor = _anchor_offset(codes[:period], strings, _ANCHORS[:1] if is_layer or has_optimizer else _ANCHORS)
+    anchor = _anchor_offset(codes, period, strings, _ANCHORS[:1] if is_layer or has_optimizer else _ANCHORS)
+    if anchor < 0 and not is_layer and not has_optimizer and period >= _LONG_PERIOD:
+        anchor = _first_exact(codes, period)
     if anchor < 0:
         return ()
     return _steps_between(gpu.start_ns[rows[anchor::period]])
+
+
+def _first_exact(codes: NDArray[np.int32], period: int) -> int:
+    """Where a sequence begins that repeats exactly, three times or more and for most of all rows; -1 for none."""
+    same = codes[period:] == codes[:-period]
+    breaks = np.concatenate(([-1], np.flatnonzero(~same), [same.size]))
+    longest = int(np.diff(breaks).argmax())
+    first, n = int(breaks[longest]) + 1, int(breaks[longest + 1] - breaks[longest] - 1) + period
+    return first if n >= MIN_PERIODS * period and 2 * n >= codes.size else -1
 
 
 def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -> bool:
@@ -183,27 +215,9 @@ def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -
     for code, n in zip(codes, n_ranges, strict=True):
         counts.setdefault(_NUMBER.sub("#", strings[code]), []).append(int(n))
     return any(
-        len(each) >= _MIN_PERIODS and 2 * sum(each) >= n_periods and 2 * sorted(each)[len(each) // 2] < n_periods
+        len(each) >= MIN_PERIODS and 2 * sum(each) >= n_periods and 2 * sorted(each)[len(each) // 2] < n_periods
         for each in counts.values()
     )
-
-
-def best_period(codes: NDArray[np.int32]) -> int:
-    """The smallest period with which the sequence repeats at least three times, 0 if there is none."""
-    distances: dict[int, int] = {}
-    for _, places in rows_by_value(codes):
-        if _MIN_PERIODS <= places.size <= 4096:
-            for distance in distinct(np.diff(places)):
-                distances[int(distance)] = distances.get(int(distance), 0) + 1
-        if len(distances) > 50_000:
-            break
-    limit = codes.size // _MIN_PERIODS
-    likely = sorted((d for d in distances if 1 < d <= limit), key=lambda d: -distances[d])[:_MAX_CANDIDATES]
-    matches = {period: float((codes[period:] == codes[:-period]).mean()) for period in likely}
-    if not matches or max(matches.values()) < _MIN_MATCH:
-        return 0
-    best = max(matches.values())
-    return min(period for period, match in matches.items() if match >= best - 0.02)
 
 
 _ANCHORS: Final = (
@@ -213,10 +227,17 @@ _ANCHORS: Final = (
 
 
 def _anchor_offset(
-    period_codes: NDArray[np.int32], strings: tuple[str, ...], anchors: Sequence[re.Pattern[str]]
+    codes: NDArray[np.int32], period: int, strings: tuple[str, ...], anchors: Sequence[re.Pattern[str]]
 ) -> int:
+    """The first place in a period that holds an anchor in nearly every period; -1 for none.
+
+    A copy that only some layers make (132 of them, 6 with a copy) marks no step.
+    """
+    n = codes.size // period
+    whole = codes[: n * period].reshape(n, period)
     for pattern in anchors:
-        is_anchor = [bool(pattern.search(strings[code])) for code in period_codes]
-        if any(is_anchor):
-            return is_anchor.index(True)
+        named = [code for code in distinct(codes).tolist() if pattern.search(strings[code])]
+        often = is_one_of(whole.reshape(-1), named).reshape(n, period).mean(axis=0)
+        if named and often.max() >= MIN_MATCH:
+            return int((often >= MIN_MATCH).argmax())
     return -1

@@ -10,7 +10,7 @@ import numpy as np
 from profkit.errors import TraceFormatError
 from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.nsys.nvtx import RANGE_TYPES, THREAD_NAME_TYPE
-from profkit.ingest.nsys.rows import NO_END, NO_NAME, TABLES, UNNAMED, Rows, small, times_of
+from profkit.ingest.nsys.rows import NO_END, NO_NAME, OFF_CORE, TABLES, UNNAMED, Rows, small, times_of
 from profkit.ingest.nsys.session import process_of, text_of
 from profkit.ingest.nsys.sqlite import Database, Text
 from profkit.model.arrays import I64
@@ -18,6 +18,7 @@ from profkit.model.names import call_kind_of
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind
 
+_SCHEDULER: Final = "SCHED_EVENTS"
 _LAUNCHES: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
 _CALL: Final = {"start": None, "end": None, "globalTid": 0, "nameId": None}
 _BESIDE: Final = _CALL | {"nameId": NO_NAME}
@@ -39,6 +40,30 @@ def read_host_rows(database: Database, rows: Rows, *, wanted: set[int]) -> None:
             rows.add(target, TABLES[table], kept["globalTid"], columns)
     for columns, owner in _ranges(database, rows, wanted):
         rows.add("ranges", TABLES["NVTX_EVENTS"], owner, columns)
+    if not any(rows.processes[key].counts.get(TABLES["OSRT_API"]) for key in wanted & set(rows.processes)):
+        _read_off_core(database, rows, wanted)
+
+
+def _read_off_core(database: Database, rows: Rows, wanted: set[int]) -> None:
+    """Read when threads had no core, by the scheduler's events: where no calls of the system say what they wait for."""
+    if not {"start", "isSchedIn", "globalTid"} <= database.columns(_SCHEDULER):
+        return
+    chunks = [
+        _of(wanted, chunk) for chunk in database.chunks(_SCHEDULER, {"start": None, "isSchedIn": 0, "globalTid": 0})
+    ]
+    if not any(chunk["start"].size for chunk in chunks):
+        return
+    start, is_in, owner = (
+        np.concatenate([chunk[name] for chunk in chunks]) for name in ("start", "isSchedIn", "globalTid")
+    )
+    start = times_of({"start": start, "end": start}, database, _SCHEDULER)["start_ns"]
+    order = np.lexsort((start, owner))
+    start, is_in, owner = start[order], is_in[order] != 0, owner[order]
+    left = np.flatnonzero(~is_in[:-1] & is_in[1:] & (owner[1:] == owner[:-1]))
+    if left.size:
+        columns = {"start_ns": start[left], "end_ns": start[left + 1], "thread": rows.thread_codes(owner[left])}
+        name = np.full(left.size, OFF_CORE, np.int32)
+        rows.add("waits", TABLES[_SCHEDULER], owner[left], columns | {"name": name})
 
 
 _HOST_TABLES: Final = (

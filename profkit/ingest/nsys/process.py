@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Batch, Columns, RawTrace
 from profkit.ingest.nsys.nvtx import CUT_STEP, Labels
-from profkit.ingest.nsys.rows import NO_END, NO_NAME, UNNAMED, Rows, Tables
+from profkit.ingest.nsys.rows import NO_END, NO_NAME, OFF_CORE, UNNAMED, Rows, Tables
 from profkit.ingest.nsys.samples import Samples
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
 from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, traits
 from profkit.model.arrays import constant
+from profkit.model.names import OFF_CORE as OFF_CORE_NAME
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import SpanKind, TraceWarning
 
@@ -52,6 +53,8 @@ class Export(msgspec.Struct):
     samples: Samples | None = None
     sample_words: list[str] = msgspec.field(default_factory=list)
     """What the columns of CPU samples stand for."""
+    n_busy_beside: int = 0
+    """Other processes at work beside those of the job."""
     thread_names: dict[int, int] = msgspec.field(default_factory=dict)
     """Ids of StringIds, by globalTid."""
 
@@ -102,7 +105,7 @@ def _labels(export: Export) -> dict[str, Callable[[int], str]]:
         "copies": lambda kind: _copy_name(kind) if kind >= 0 else f"Memset ({_memory(-2 - kind)})",
         "sync_rows": lambda kind: _SYNC_KINDS[kind] if kind < len(_SYNC_KINDS) else _SYNC_KINDS[0],
         "calls": lambda id_: _CALL_VERSION.sub("", export.text(id_)),
-        "waits": export.text,
+        "waits": lambda id_: OFF_CORE_NAME if id_ == OFF_CORE else export.text(id_),
         "overhead": export.text,
     }
 
@@ -248,6 +251,8 @@ def _metadata(export: Export, key: int, rank: int | None, devices: set[int]) -> 
         "nsys_version": session.product_version,
         "nsys_schema": session.schema_version,
     }
+    if export.n_busy_beside:
+        metadata["nsys_workers"] = export.n_busy_beside // len(export.devices) or export.n_busy_beside
     return metadata | ({"profkit_command": session.command} if session.command else {})
 
 

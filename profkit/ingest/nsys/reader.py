@@ -125,6 +125,7 @@ def _read(database: Database, path: Path) -> Export:
     export.n_unnamed = _unnamed(export)
     if export.samples is not None:
         export.sample_words = add_samples(export.samples, rows, export.texts)
+        export.n_busy_beside = export.samples.n_busy_beside
         export.samples = None
     if recapture == RECAPTURE_CPU:
         _keep_training(export)

@@ -23,6 +23,8 @@ from profkit.model.arrays import I64, joined, picked, rows_by_value
 
 NO_END: Final = -1
 NO_NAME: Final = -1
+OFF_CORE: Final = -2
+"""Of a wait that the scheduler tells, and no call of the system."""
 UNNAMED: Final = -1
 """Of a range without text; ids of StringIds stand as -(id + 2), so that they and label codes share a column."""
 
@@ -40,6 +42,7 @@ TABLES: Final = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": "cuda_runtime",
     "NVTX_EVENTS": "nvtx",
     "OSRT_API": "osrt",
+    "SCHED_EVENTS": "scheduler",
     "CUPTI_ACTIVITY_KIND_OVERHEAD": "overhead",
     "PROFILER_OVERHEAD": "overhead",
     "COMPOSITE_EVENTS": "cpu_sample",

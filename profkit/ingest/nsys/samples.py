@@ -7,6 +7,7 @@ same id, a row for each frame, the innermost at depth 0. Tables and columns chec
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -34,6 +35,9 @@ _OF_THE_LANGUAGE: Final = re.compile(r"^(?:std|__gnu_cxx|__cxxabi\w*)::|_[0-9a-f
 """Functions of the C++ library that were compiled into the program, and NVIDIA's, whose names are digests."""
 _OPERATOR: Final = re.compile(r"\boperator *(?:\(\)|<<|>>|->|<=|>=|<|>)")
 _LONGEST_SYMBOL: Final = 2_000
+_AS_BUSY: Final = 0.25
+"""Of the samples of the busiest other process, which one of several workers has; and of those of the job, which the
+busiest has if it works for it. Chosen: workers of one loader differ by less, launchers and monitors sleep."""
 _MOST_PARTS: Final = 2
 _I32 = NDArray[np.int32]
 
@@ -49,6 +53,8 @@ class Samples(msgspec.Struct):
     """Of the innermost frame, as id of StringIds; `NO_NAME` where it is not known."""
     module: _I32
     chain: Chain
+    n_busy_beside: int = 0
+    """Other processes that are at work as much as the busiest of them, within a factor: workers of a loader."""
 
 
 class Chain(msgspec.Struct):
@@ -68,9 +74,16 @@ def read_samples(database: Database, rows: Rows, wanted: set[int]) -> Samples | 
         rows.left_out.append(f"{_EVENTS} has no column {missing[0]}: left out")
         return None
     parts: list[tuple[I64, I64, I64]] = []
+    beside: Counter[int] = Counter()
     for chunk in database.chunks(_EVENTS, {"id": -1, "start": None, "globalTid": 0, "threadState": _RUNNING[0]}):
         start = times_of({"start": chunk["start"], "end": chunk["start"]}, database, _EVENTS)["start_ns"]
-        mine = np.isin(process_of(chunk["globalTid"]), list(wanted)) & is_one_of(chunk["threadState"], _RUNNING)
+        is_wanted, is_running = (
+            np.isin(process_of(chunk["globalTid"]), list(wanted)),
+            is_one_of(chunk["threadState"], _RUNNING),
+        )
+        mine = is_wanted & is_running
+        keys, counts = np.unique(process_of(chunk["globalTid"][~is_wanted & is_running]), return_counts=True)
+        beside.update(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
         parts.append((chunk["id"][mine], start[mine], chunk["globalTid"][mine]))
     if not any(part[0].size for part in parts):
         return None
@@ -81,7 +94,19 @@ def read_samples(database: Database, rows: Rows, wanted: set[int]) -> Samples | 
     symbol, module = np.full(id_.size, NO_NAME, np.int32), np.full(id_.size, NO_NAME, np.int32)
     first = _first(chain.place)
     symbol[chain.place[first]], module[chain.place[first]] = chain.symbol[first], chain.module[first]
-    return Samples(id=id_, start_ns=start[order], owner=owner[order], symbol=symbol, module=module, chain=chain)
+    most = max(beside.values(), default=0)
+    n_busy = (
+        sum(count >= _AS_BUSY * most for count in beside.values()) if most >= _AS_BUSY * id_.size / len(wanted) else 0
+    )
+    return Samples(
+        id=id_,
+        start_ns=start[order],
+        owner=owner[order],
+        symbol=symbol,
+        module=module,
+        chain=chain,
+        n_busy_beside=n_busy,
+    )
 
 
 def _first(place: _I32) -> NDArray[np.intp]:

@@ -89,7 +89,7 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
     rest = rest - sync
     dispatch = rest & host.dispatching
     rest = rest - dispatch
-    unclear = rest & host.loader_elsewhere
+    unclear = rest & host.input.elsewhere
     rest = rest - unclear
     unknown = unknown | profiled | unclear
     return IdleCauses(

@@ -14,10 +14,11 @@ takes by itself, `d` how long after the device it returns. Measured values give 
 time they give the window without it. Streams keep their order and their work. Where a value is not known the smallest
 is taken: what comes out is a ceiling.
 
-In: a trace, one device's activity and queue, the host's states. Out: `Gains`. Begin with `gains.gains`; `clocks` runs
-the clocks, `streams` has `x`, `y` and `z`, `waits` has `o` and `d`. `tests/sim` draws jobs and compares with the truth.
+In: a trace, one device's activity and queue, the host's states. Out: `Gains`, and `WhatIf` for any other time of the
+host. Begin with `gains.gains`; `clocks` runs the clocks, `streams` has `x`, `y` and `z`, `waits` has `o` and `d`.
+`tests/sim` draws jobs and compares with the truth.
 """
 
-from profkit.timeline.replay.gains import Gains, gains
+from profkit.timeline.replay.gains import Gains, WhatIf, gains, what_if
 
-__all__ = ["Gains", "gains"]
+__all__ = ["Gains", "WhatIf", "gains", "what_if"]

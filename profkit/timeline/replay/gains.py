@@ -108,28 +108,45 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         return round(max(host, *streams) if self.end_ns <= self.until_ns else max(streams))
 
 
-def gains(trace: Trace, activity: Activity, host: HostStates, idle: IdleCauses, queue: Queue) -> Gains:
-    """What each cause on the host costs the window of one device.
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay beside what idles for the profiler's own work, which nobody would gain without the profiler."""
 
-    Where launches and starts do not agree, or no launch is known, it is the idle time that each has at once.
+    replay: Replay
+    profiler: Intervals
+    beside_ns: int
+    """What the replay gains without the profiler's own work alone."""
+
+    def gain_ns(self, removed: Intervals) -> int:
+        """By how much the device would idle less in the window, had the host not spent these times."""
+        return max(self.replay.gain_ns(removed | self.profiler) - self.beside_ns, 0) if removed else 0
+
+
+def what_if(trace: Trace, activity: Activity, queue: Queue, awaited: Intervals) -> WhatIf | None:
+    """What times of the host cost a device; None where launches and starts do not agree, or no launch is known.
+
+    What is awaited comes when it comes, however soon the host is there: batches of workers that do not keep up.
     """
-    is_faulty = queue.n_early > QUALITY.limit("no_cause") * queue.n_linked
-    found = None if is_faulty else replay(trace, activity, queue)
+    if queue.n_early > QUALITY.limit("no_cause") * queue.n_linked:
+        return None
+    found = replay(trace, activity, queue, awaited)
     if found is None:
+        return None
+    profiler = profiler_work(trace)
+    return WhatIf(replay=found, profiler=profiler, beside_ns=found.gain_ns(profiler))
+
+
+def gains(trace: Trace, activity: Activity, host: HostStates, idle: IdleCauses, queue: Queue) -> Gains:
+    """What each cause on the host costs the window of one device; without a replay the idle time it has at once."""
+    asked = what_if(trace, activity, queue, host.input.awaited)
+    if asked is None:
         return _at_once(idle)
+    found, gain_ns = asked.replay, asked.gain_ns
     low, high = trace.window_ns
     elsewhere = found.sync | found.allocator | host.loader
     own = elsewhere.gaps(found.begin_ns, max(high, found.begin_ns))
-    profiler = profiler_work(trace)
-    beside_ns = found.gain_ns(profiler)
-
-    def gain_ns(removed: Intervals) -> int:
-        """Without what idles for the profiler's own work, which nobody would gain without the profiler."""
-        return max(found.gain_ns(removed | profiler) - beside_ns, 0) if removed else 0
-
     sync_ns, host_ns, longest = gain_ns(found.sync), gain_ns(own), _longest(found.sync)
     may_be_one = (
-        longest.total_ns + profiler.total_ns >= SYNC.limit("one_off") * sync_ns
+        longest.total_ns + asked.profiler.total_ns >= SYNC.limit("one_off") * sync_ns
     )  # it gains no more than it lasts
     others = found.sync | found.allocator
     return Gains(
@@ -172,20 +189,24 @@ class _Launches(msgspec.Struct, frozen=True, kw_only=True):
     """When the last of the work was done."""
 
 
-def replay(trace: Trace, activity: Activity, queue: Queue) -> Replay | None:
-    """The replay of one device's window; None where no launch of its operations is known."""
+def replay(trace: Trace, activity: Activity, queue: Queue, awaited: Intervals | None = None) -> Replay | None:
+    """The replay of one device's window; None where no launch of its operations is known.
+
+    `awaited` are waits of the host whose end others decide.
+    """
     calls, (low, high) = trace.calls, trace.window_ns
     launches = _launches(trace, activity, queue)
     if launches is None:
         return None
     held = launches.held
     before_ns = tuple(stream.before_ns for stream in launches.streams)
+    others = _apart(awaited, launches) if awaited else Intervals.empty()
     made = Replay(
-        program=program_of(_events(trace, launches.streams, held, launches.at_ns, queue)),
+        program=program_of(_events(trace, launches, others, queue)),
         sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
         allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
         begin_ns=launches.begin_ns,
-        before_ns=before_ns,
+        before_ns=(*before_ns, launches.begin_ns) if others else before_ns,
         end_ns=max(high, launches.end_ns),
         until_ns=high,
         idle_ns=high - low - activity.any.total_ns,
@@ -250,9 +271,21 @@ def _issued(calls: RuntimeCalls, launch: I64, start: I64, blocking: NDArray[np.b
     return np.minimum(issued, start, out=issued)
 
 
-def _events(trace: Trace, streams: list[Stream], held: NDArray[np.intp], at: I64, queue: Queue) -> Events:
-    """The events of streams, which are given up on the way: of a large trace each column is megabytes."""
-    calls = trace.calls
+def _apart(awaited: Intervals, launches: _Launches) -> Intervals:
+    """What is awaited from where the replay begins on, without waits during which another thread launches."""
+    start, end = awaited.start_ns, awaited.end_ns
+    is_held = place_among(launches.at_ns, end) == place_among(launches.at_ns, start, after=True)
+    is_held &= start >= launches.begin_ns
+    return Intervals(start[is_held], end[is_held])
+
+
+def _events(trace: Trace, launches: _Launches, awaited: Intervals, queue: Queue) -> Events:
+    """The events of streams, which are given up on the way: of a large trace each column is megabytes.
+
+    Behind the streams stands what is awaited: a clock that nothing moves.
+    """
+    calls, streams, at = trace.calls, launches.streams, launches.at_ns
+    held = launches.held[~awaited.contains(calls.start_ns[launches.held])] if awaited else launches.held
     lane = np.zeros(at.size, np.int8)
     reach = np.zeros(at.size)
     behind = [np.zeros(at.size) for _ in streams]
@@ -266,6 +299,14 @@ def _events(trace: Trace, streams: list[Stream], held: NDArray[np.intp], at: I64
     place = place_among(at, start, after=True)
     own, after = waiting(trace, held, end, [stream.done_by(place) for stream in streams])
     streams.clear()
+    if awaited:
+        start, end = np.concatenate((start, awaited.start_ns)), np.concatenate((end, awaited.end_ns))
+        by_time = order_of(start)
+        own = np.concatenate((own, np.zeros(len(awaited))))[by_time]
+        after = [np.concatenate((each, np.full(len(awaited), -np.inf)))[by_time] for each in after]
+        comes = np.concatenate((np.full(held.size, -np.inf), awaited.end_ns - launches.begin_ns))[by_time]
+        after, behind = [*after, comes], [*behind, np.full(at.size, -np.inf)]
+        start, end = start[by_time], end[by_time]
     if start.size:  # what another thread launched while this one was held comes behind the wait
         wait = np.maximum(place_among(start, at) - 1, 0)
         later = np.where((start[wait] < at) & (at < end[wait]), end[wait], at)

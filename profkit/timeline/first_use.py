@@ -1,0 +1,108 @@
+"""What a program does once, at first use: CUDA loads modules, the allocator takes memory, torch.compile compiles.
+
+A recording without warm-up is full of it, and none of it is the job. Each of these is a fact that the trace holds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.findings.capture import FEW_STEPS, QUALITY
+from profkit.model.arrays import is_one_of
+from profkit.model.intervals import Intervals
+from profkit.model.trace import CallKind, RuntimeCalls, SpanKind, Spans, Trace
+from profkit.timeline.steps import edges, steps_in_window
+
+_LOADING: Final = re.compile(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)|^cuda(?:Module|Library)Load|^nvrtc")
+_LOADED: Final = re.compile(r"module loading|function loading|driver compiler", re.IGNORECASE)
+"""Of the rows in which CUPTI says what else the driver did."""
+_EVENT: Final = re.compile(r"^(?:cu|cuda|hip)EventSynchronize")
+_REGION: Final = re.compile(r"^Torch-Compiled Region: \d+/(\d+)")
+_RECURS: Final = 0.5
+"""Chosen: what a second step has of the longest one, and more, is no first use."""
+
+
+class FirstUse(msgspec.Struct, frozen=True, kw_only=True):
+    """When the host did what is done once; the sets may overlap each other."""
+
+    loading: Intervals
+    allocating: Intervals
+    trying: Intervals
+    """Waits for events inside operators: convolutions that time their algorithms."""
+    compiling: Intervals
+
+    @property
+    def kinds(self) -> tuple[tuple[str, Intervals], ...]:
+        """What it does, in the words of a sentence, and when."""
+        return (
+            ("torch.compile compiles", self.compiling),
+            ("CUDA loads modules", self.loading),
+            ("convolutions try their algorithms", self.trying),
+            ("the allocator calls the driver", self.allocating),
+        )
+
+    @property
+    def any(self) -> Intervals:
+        """All of it."""
+        return self.loading | self.allocating | self.trying | self.compiling
+
+
+def first_use(trace: Trace, op_of_call: NDArray[np.int32]) -> FirstUse | None:
+    """What the window holds of first use, by the innermost operator of each call.
+
+    None where three steps, or a second step of the trace with as much of it, show what recurs. Trials of algorithms
+    wait for events inside operators; a wait outside them is the script's own.
+    """
+    if len(steps_in_window(trace)) >= QUALITY.limit(FEW_STEPS.id):
+        return None
+    calls, overhead = trace.calls, trace.overhead
+    is_event = _named(trace, calls.name, _EVENT)
+    trials = is_event & (op_of_call >= 0) if op_of_call.size and len(trace.ops) else is_event
+    loads = _named(trace, calls.name, _LOADING)
+    found = FirstUse(
+        loading=_times(calls, loads) | _times(overhead, _named(trace, overhead.name, _LOADED)),
+        allocating=_times(calls, calls.kind == CallKind.ALLOC),
+        trying=_times(calls, trials),
+        compiling=first_compilations(trace),
+    )
+    if len(trace.steps) > 1:
+        *_, second, most = np.sort(found.any.covered_ns(*edges(trace.steps))).tolist()
+        if most and second >= _RECURS * most:
+            return None
+    return found
+
+
+def first_compilations(trace: Trace) -> Intervals:
+    """The compilations of functions that were not compiled before: what runs next on their thread has number 0."""
+    spans = trace.spans
+    rows = np.flatnonzero(spans.kind == SpanKind.COMPILING)
+    return Intervals.of(spans.start_ns[rows], spans.end_ns[rows]) - recompilations(trace)
+
+
+def recompilations(trace: Trace) -> Intervals:
+    """The compilations whose region, the next one on their thread, is not the function's first: `Region: 3/1`."""
+    spans = trace.spans
+    rows = np.flatnonzero(spans.kind == SpanKind.COMPILING)
+    again = [code for code, name in enumerate(trace.strings) if (found := _REGION.match(name)) and found[1] != "0"]
+    regions = np.flatnonzero(_named(trace, spans.name, _REGION))
+    if rows.size == 0 or not again:
+        return Intervals.empty()
+    kept = []
+    for row in rows.tolist():
+        mine = regions[(spans.thread[regions] == spans.thread[row]) & (spans.start_ns[regions] >= spans.end_ns[row])]
+        kept.append(bool(mine.size) and int(spans.name[mine[0]]) in again)
+    rows = rows[np.array(kept, np.bool_)]
+    return Intervals.of(spans.start_ns[rows], spans.end_ns[rows])
+
+
+def _named(trace: Trace, names: NDArray[np.int32], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    return is_one_of(names, [code for code, name in enumerate(trace.strings) if pattern.search(name)])
+
+
+def _times(table: RuntimeCalls | Spans, rows: NDArray[np.bool_]) -> Intervals:
+    return Intervals.of(table.start_ns[rows], table.end_ns[rows])

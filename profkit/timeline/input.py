@@ -1,0 +1,132 @@
+"""When the host waits for the input of a step: by the ranges of loaders, else by its place before a batch's copy.
+
+A recording without operators has no ranges of the DataLoader unless the user made them. There the input is waited for
+where a launching thread calls nothing for long and then copies a batch to the device, again and again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.model.arrays import I64, distinct_codes, is_one_of, place_among
+from profkit.model.intervals import Intervals
+from profkit.model.trace import CallKind, Kind, SpanKind, Spans, Trace
+
+LEAST_NS: Final = 1_000_000
+"""A stretch without a call that is a wait for input. Chosen: Python between two steps takes less."""
+_BATCH_BYTES: Final = 4096
+"""A copy that may be a batch. Chosen: 512 token ids; what people copy inside a step, scalars and masks, is smaller."""
+_LEAST: Final = 3
+"""Fewer do not recur. Chosen."""
+_MOSTLY: Final = 0.5
+_HANDOVER_NS: Final = 5_000_000
+"""Of a loader with workers, a wait beyond which the batch was not ready. Chosen: taking over one that is ready takes
+0.1 to 3 ms."""
+
+
+class InputTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Host time in the input pipeline, inside the window."""
+
+    waits: Intervals
+    """On threads that launch or mark the steps."""
+    elsewhere: Intervals
+    """On other threads, where those wait in none: whether the step waits for them is not known."""
+    awaited: Intervals
+    """The part of `waits` that ends when another process or thread has a batch ready, whenever the host came to it."""
+    is_marked: bool
+    """Whether ranges show them; else they are known by their place before the copy of a batch."""
+    threads: tuple[int, ...] = ()
+    """Where not: the thread that copies after most of these waits."""
+
+
+def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> InputTimes:
+    """What these launching threads, of a host with or without operators, spend in the input pipeline."""
+    spans, (low, high) = trace.spans, trace.window_ns
+    mine, other = loader_ranges(spans, threads)
+    waits, elsewhere = (_intervals(spans, rows).clip(low, high) for rows in (mine, other))
+    if waits or elsewhere or has_ops or not trace.meta.traits.has_host_calls:
+        by_workers = mine & is_one_of(spans.name, _of_workers(trace))
+        late = by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)
+        return InputTimes(
+            waits=waits, elsewhere=elsewhere, awaited=_intervals(spans, late).clip(low, high), is_marked=True
+        )
+    found = _before_batches(trace, threads)
+    start, end, thread = found.start_ns, found.end_ns, found.thread
+    is_asleep = np.zeros(start.size, np.bool_)
+    for one in distinct_codes(thread).tolist():
+        rows = np.flatnonzero(trace.waits.thread == one)
+        held = Intervals.of(trace.waits.start_ns[rows], trace.waits.end_ns[rows])
+        is_asleep |= (thread == one) & (held.covered_ns(start, end) >= _MOSTLY * (end - start))
+    return InputTimes(
+        waits=Intervals.of(start, end).clip(low, high),
+        elsewhere=Intervals.empty(),
+        awaited=Intervals.of(start[is_asleep], end[is_asleep]).clip(low, high),
+        is_marked=False,
+        threads=(int(np.bincount(thread).argmax()),) if thread.size else (),
+    )
+
+
+def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which ranges are waits for input, of these threads or those that mark steps, or else of others.
+
+    A thread that fetches ahead waits in the loader all the time while nobody waits for it. Without any thread known
+    to drive the device all ranges are the step's own.
+    """
+    is_loader = spans.kind == SpanKind.LOADER
+    driving = {*threads, *distinct_codes(spans.thread[spans.kind == SpanKind.STEP]).tolist()}
+    mine = is_loader & is_one_of(spans.thread, tuple(driving)) if driving else is_loader
+    return mine, np.zeros(len(spans), np.bool_) if mine.any() else is_loader
+
+
+def _intervals(spans: Spans, rows: NDArray[np.bool_]) -> Intervals:
+    return Intervals.of(spans.start_ns[rows], spans.end_ns[rows])
+
+
+def _of_workers(trace: Trace) -> list[int]:
+    return [code for code, name in enumerate(trace.strings) if "MultiProcessing" in name]
+
+
+class _Stretches(msgspec.Struct, frozen=True):
+    """Stretches without a call, and the thread that ends each, shape (n,) each."""
+
+    start_ns: I64
+    end_ns: I64
+    thread: NDArray[np.int32]
+
+
+def _before_batches(trace: Trace, threads: tuple[int, ...]) -> _Stretches:
+    """The long stretches in which the launching threads call nothing, and then copy a batch; none if they are few.
+
+    Not behind a copy from the device: there the host works on what it copied, an optimizer that was moved to the CPU.
+    """
+    gpu, calls = trace.gpu, trace.calls
+    rows = np.flatnonzero(is_one_of(calls.thread, threads))
+    if rows.size == 0:
+        return _Stretches(*(np.empty(0, np.int64),) * 2, np.empty(0, np.int32))
+    to, back = (
+        np.unique(gpu.launch_row[_copies(trace, words)])
+        for words in (("HtoD", "HostToDevice"), ("DtoH", "DeviceToHost"))
+    )
+    start, end = np.maximum.accumulate(calls.end_ns[rows])[:-1], calls.start_ns[rows[1:]]
+    low, high = trace.window_ns
+    after = np.flatnonzero((end - start >= LEAST_NS) & (end > low) & (start < high)) + 1
+    asks = rows[is_one_of(calls.kind[rows], (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))]
+    copied = np.append(calls.start_ns[to], np.iinfo(np.int64).max)
+    begins = end[after - 1]
+    is_batch = copied[place_among(copied, begins)] - begins < LEAST_NS
+    is_back = np.isin(np.append(asks, -1)[place_among(asks, rows[after]) - 1], back)
+    kept = after[is_batch & ~is_back]
+    kept = kept if kept.size >= _LEAST else kept[:0]
+    return _Stretches(start[kept - 1], end[kept - 1], calls.thread[rows[kept]])
+
+
+def _copies(trace: Trace, words: tuple[str, ...]) -> NDArray[np.intp]:
+    """The rows of copies in one direction that are large enough for a batch, and whose calls are known."""
+    gpu = trace.gpu
+    copies = np.flatnonzero((gpu.kind == Kind.COPY) & (gpu.launch_row >= 0) & (gpu.n_bytes >= _BATCH_BYTES))
+    named = [int(code) for code in distinct_codes(gpu.name[copies]) if any(w in trace.name(int(code)) for w in words)]
+    return copies[is_one_of(gpu.name[copies], named)]
