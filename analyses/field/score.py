@@ -1,0 +1,147 @@
+"""What an answer is worth beside the truth: right, partly, wrong or open; how advice, ceilings and comparisons did."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from analyses.field.registry import Capture, Pair
+
+RIGHT, PARTLY, WRONG, OPEN = "right", "partly", "wrong", "open"
+INCONCLUSIVE: Final = "inconclusive"
+NO_CHANGE: Final = 0.02
+"""A change of less is none: one pair of captures shows no smaller one. Chosen."""
+NEAR: Final = 0.05
+"""How far a change that a comparison tells may be from the readers', as a share of the time before. Chosen."""
+_NEAR_RATIO: Final = 0.25
+"""Or of the change itself, where that is more."""
+CEILING_SLACK: Final = 0.02
+"""By how much a ceiling may lie below the saving: runs differ by as much. Chosen."""
+
+CHANGES: Final[dict[str, tuple[str, ...]]] = {
+    "loader": ("compare.input",),
+    "pinned": ("compare.pinned", "compare.copies", "compare.input", "compare.syncs"),
+    "copies": ("compare.copies", "compare.syncs"),
+    "amp": ("compare.precision", "compare.casts"),
+    "bf16": ("compare.precision", "compare.casts"),
+    "tf32": ("compare.precision",),
+    "compile": ("compare.compiled",),
+    "graphs": ("compare.compiled", "compare.launches"),
+    "fused-optimizer": ("compare.optimizer", "compare.launches", "compare.compiled"),
+    "channels-last": ("compare.layout",),
+    "attention": ("compare.attention", "compare.products"),
+    "checkpointing": ("compare.recompute",),
+    "ddp-buckets": ("compare.buckets", "compare.comm", "compare.overlap_gained"),
+    "ddp-broadcast": ("compare.broadcast", "compare.bucket_copies", "compare.comm"),
+    "overlap": ("compare.overlap_gained", "compare.overlap_bought_nothing", "compare.comm"),
+    "syncs": ("compare.syncs",),
+    "batch": ("compare.work_changed", "compare.accumulation", "compare.products"),
+    "kernel": ("compare.compute", "compare.same_work_faster", "compare.launches", "compare.compiled"),
+}
+"""What each kind of change is called in a comparison; others are judged by their size alone."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What profkit said of one capture, and what that is worth."""
+
+    name: str
+    score: str
+    bottleneck: str = ""
+    confidence: float = 0.0
+    findings: tuple[str, ...] = ()
+    """Those of the verdict, the first one first."""
+    says_host: bool = False
+    """Of an open answer: whether it says what the host did."""
+    why: str = ""
+
+
+class PairScore(msgspec.Struct, frozen=True, kw_only=True):
+    """What profkit advised before the change, what it promised of it, and how it compared both captures."""
+
+    name: str
+    counts: bool
+    advice: str
+    """"change", "alternative", "listed" (not first) or "missing"."""
+    ceiling: float | None
+    """What the finding that names the change saves at most, of the step (0-1); None: it was not found, or has none."""
+    saving: float
+    holds: bool | None
+    change: float | None
+    """What the comparison says of the step, minus is less time."""
+    compare: str
+    why: str = ""
+
+
+def of_capture(capture: Capture, report: dict[str, Any]) -> Verdict:
+    """The score of a triage's JSON."""
+    verdict = report["verdict"]
+    said, listed = verdict["bottleneck"], tuple(verdict["findings"])
+    known = [cause for cause in capture.causes if not cause.startswith("other") and cause != "none"]
+    names_cause = not known or (bool(listed) and listed[0] in known)
+    if said == INCONCLUSIVE:
+        score = RIGHT if INCONCLUSIVE in capture.verdict and capture.open else OPEN
+    elif said in capture.verdict:
+        score = RIGHT if names_cause else PARTLY
+    elif said in capture.partly:
+        score = PARTLY
+    else:
+        score = WRONG
+    return Verdict(
+        name=capture.name,
+        score=score,
+        bottleneck=said,
+        confidence=verdict["confidence"],
+        findings=listed,
+        says_host=any(one["id"] != "capture.quality" or len(one["evidence"]) > 1 for one in report["findings"]),
+        why="" if names_cause else f"the cause is {known[0]}",
+    )
+
+
+def of_pair(pair: Pair, before: dict[str, Any], compared: dict[str, Any]) -> PairScore:
+    """The scores of a triage of the first capture, and of the comparison of both."""
+    verdict, findings = before["verdict"], {one["id"]: one for one in before["findings"]}
+    first = verdict["findings"][:1]
+    larger = [one.id for one in pair.alternatives if one.saving >= pair.saving - CEILING_SLACK]
+    if first and first[0] in pair.causes:
+        advice = "change"
+    elif first and first[0] in larger:
+        advice = "alternative"
+    else:
+        advice = "listed" if any(cause in findings for cause in pair.causes) else "missing"
+    step_ns = verdict["step_ns"] or (before["ranks"][0]["window"]["duration_ns"] if before["ranks"] else 0)
+    named = next((findings[cause] for cause in pair.causes if cause in findings), None)
+    saves_ns = (named.get("most_recoverable_ns") or named["recoverable_ns"]) if named is not None else 0
+    ceiling = saves_ns / step_ns if saves_ns and step_ns else None
+    change = compared["judgement"]["change"]
+    score, why = _compared(pair, change, [one["id"] for one in compared["readings"]])
+    return PairScore(
+        name=pair.name,
+        counts=pair.counts_for_advice,
+        advice=advice,
+        ceiling=ceiling,
+        saving=pair.saving,
+        holds=None if ceiling is None else ceiling >= pair.saving - CEILING_SLACK,
+        change=change,
+        compare=score,
+        why=why,
+    )
+
+
+def _compared(pair: Pair, change: float | None, named: list[str]) -> tuple[str, str]:
+    """Whether a comparison tells the size and the direction of a change, and names it."""
+    if change is None:
+        return OPEN, "no number is given"
+    if abs(pair.saving) < NO_CHANGE:
+        return (RIGHT, "") if abs(change) <= NEAR else (WRONG, f"{change:+.1%} where nothing changed")
+    near = max(NEAR, _NEAR_RATIO * abs(pair.saving))
+    is_near = abs(change + pair.saving) <= near
+    wanted = CHANGES.get(pair.change_kind, ())
+    is_named = not wanted or any(one in wanted for one in named)
+    if is_near and is_named:
+        return RIGHT, ""
+    if math.copysign(1, change) != -math.copysign(1, pair.saving) and abs(change) > NO_CHANGE:
+        return WRONG, f"{change:+.1%} for {-pair.saving:+.1%}"
+    said = f"{change:+.1%} for {-pair.saving:+.1%}" if not is_near else f"names {', '.join(named[:3]) or 'nothing'}"
+    return PARTLY if is_near or is_named else WRONG, said
