@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from profkit.analyzers import ANALYZERS, quality, roof, steps
+from profkit.analyzers import ANALYZERS, quality, roof, steps, streams
 from profkit.analyzers.base import Analyzer, profiled_mean_ns, scope_of
 from profkit.analyzers.kernels import Kernels
+from profkit.analyzers.launches.measured import Apart, Launches
 from profkit.analyzers.roof import at_roof, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
-from profkit.analyzers.tools import kernel_profile, py_spy_operators, steps_alone
+from profkit.analyzers.tools import kernel_profile, metal_timeline, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UnsupportedTraceError, UsageError, blamed
 from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
-from profkit.findings.host import SYNC
+from profkit.findings.host import STALL, SYNC
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Skipped
@@ -26,10 +26,13 @@ from profkit.model.trace import Trace
 from profkit.plain import clean
 from profkit.redact import redacted_line
 from profkit.shell import typed
-from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline import Facts
+from profkit.timeline.clocks import on_one_clock
 from profkit.timeline.code import carried, matched, shares
+from profkit.timeline.complete import complete
+from profkit.timeline.elsewhere import METAL
 from profkit.timeline.pace import Paced, paced
-from profkit.units import format_fraction
+from profkit.timeline.startup import settled
 from profkit.verdict import Case, bounded, capped, decide, in_unprofiled_time, said_once
 
 if TYPE_CHECKING:
@@ -44,8 +47,6 @@ EXPORT: Final = "profkit_export"
 PLACES_OF: Final = "profkit_places_of"
 """The key that names the timed trace in that of a capture's second window."""
 MOST_NS: Final = 10**18
-UNASKED: Final = 0.05
-"""Chosen: the severity "medium"."""
 
 
 class Analysed(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,8 @@ class Analysed(msgspec.Struct, frozen=True, kw_only=True):
     rank: RankReport
     case: Case
     verdict: Verdict
+    note: str = ""
+    """What was done to the window and the steps, "" for nothing."""
 
 
 def triage_trace(
@@ -108,7 +111,18 @@ def analyse(
         match = matched(trace)  # by the steps that the host marked
         code = carried(trace, match) if code is None else code
         trace = _with_shapes(trace, match)
-        return _analysed(paced(trace) if is_alone else Paced(trace), code)
+        return _analysed(_job_of(trace, is_alone=is_alone), code)
+
+
+def _job_of(trace: Trace, *, is_alone: bool) -> Paced:
+    """The trace with the window and the steps of the job: on one clock, wholly recorded, at the device's pace."""
+    cuts = (on_one_clock, complete, paced if trace.is_marked else settled) if is_alone else (on_one_clock,)
+    notes = []
+    for cut in cuts:
+        chosen = cut(trace)
+        trace = chosen.trace
+        notes.append(chosen.note)
+    return Paced(trace, "; ".join(filter(None, notes)))
 
 
 def _refuse_drawn(trace: Trace) -> None:
@@ -205,10 +219,10 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
         roof=roof_summary(found.get(roof.ANALYZER.name)),
         again=_again(trace, facts),
     )
-    case = _case(facts, rank, findings, cap, _of(found, Kernels))
+    case = _case(facts, rank, findings, cap, found)
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)
     case = replace(case, notes=notes, at_roof=at_roof(found.get(roof.ANALYZER.name)))
-    return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case))
+    return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case), note=chosen.note)
 
 
 def _again(trace: Trace, facts: Facts) -> Again | None:
@@ -242,7 +256,7 @@ def narrowed(trace: Trace, step_range: tuple[int, int]) -> Trace:
     return replace(trace, window_ns=(chosen[0].start_ns, chosen[-1].end_ns))
 
 
-def _of(found: dict[str, Any], kind: type[Any]) -> Any:
+def _of(found: Mapping[str, Any], kind: type[Any]) -> Any:
     return next((result for result in found.values() if isinstance(result, kind)), None)
 
 
@@ -252,7 +266,9 @@ def _ranked(findings: list[Finding], facts: Facts) -> tuple[Finding, ...]:
     return tuple(replace(f, rank=facts.trace.meta.rank) for f in ranked)
 
 
-def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, kernels: Kernels | None) -> Case:
+def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: float, found: Mapping[str, Any]) -> Case:
+    kernels, launches = _of(found, Kernels), _of(found, Launches)
+    apart: Apart | None = launches.apart if launches is not None else None
     failed = [check for check in rank.checks if not check.ok]
     scope = scope_of(facts)
     return Case(
@@ -271,11 +287,23 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         rank=rank.rank,
         source=rank.source,
         turnaround_fraction=_turnaround_fraction(facts),
-        instead=_steps_alone(rank, facts.n_steps),
+        instead=metal_timeline(scope.command) if _is_metal(found) else _steps_alone(rank, facts.n_steps),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         not_ruled_out=_not_ruled_out(facts),
         notes=_notes(facts),
+        **_apart(apart, facts, is_said=any(finding.id == STALL.id for finding in findings)),
     )
+
+
+def _apart(apart: Apart | None, facts: Facts, *, is_said: bool) -> dict[str, Any]:
+    """What is judged apart, as fields of a case; of single stalls that another finding names, nothing."""
+    if apart is None or not apart.shows_the_job(facts.window_ns):
+        return {"is_steady": apart is None}
+    unknown_ns = apart.unknown_ns if is_said else 0
+    return {
+        "apart": (apart.total_ns - apart.unknown_ns + unknown_ns) / facts.window_ns,
+        "unknown_apart": unknown_ns / facts.window_ns,
+    }
 
 
 def _not_ruled_out(facts: Facts) -> frozenset[str]:
@@ -294,6 +322,11 @@ def _not_ruled_out(facts: Facts) -> frozenset[str]:
     )
 
 
+def _is_metal(found: Mapping[str, Any]) -> bool:
+    gate: quality.Quality = found[quality.ANALYZER.name]
+    return gate.unrecorded == METAL
+
+
 def _steps_alone(rank: RankReport, n_steps: int) -> NextTool | None:
     """The triage of the steps alone, where nothing else forbids a verdict."""
     refusing = [check.id for check in rank.checks if not check.ok and check.id in REFUSING]
@@ -307,31 +340,7 @@ def _turnaround_fraction(facts: Facts) -> float:
 
 def _notes(facts: Facts) -> tuple[str, ...]:
     """Say what of the window is no usual step, what other devices do, and which communication holds nothing up."""
-    return (*steps.notes(facts), *_of_devices(facts))
-
-
-def _of_devices(facts: Facts) -> tuple[str, ...]:
-    main = facts.main_device
-    if main is None:
-        return ()
-    unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
-    said = (
-        f"for {format_fraction(unasked)} of the window communication runs alone, and the host had not launched the next"
-        " kernel: neither alone is the limit there"
-    )
-    return (*((said,) if unasked >= UNASKED else ()), *_other_devices(facts, main))
-
-
-def _other_devices(facts: Facts, main: DeviceFacts) -> tuple[str, ...]:
-    others = [device for device in facts.devices if device is not main and device.activity.any]
-    if not others:
-        return ()
-    idle = main.activity.any.gaps(*facts.trace.window_ns)
-    busy = reduce(or_, (device.activity.any for device in others)) & idle
-    share = format_fraction(busy.total_ns / idle.total_ns if idle else 0.0)
-    return (
-        f"the verdict is on device {main.device}, busiest of {len(others) + 1}; others work {share} of its idle time",
-    )
+    return (*steps.notes(facts), *streams.notes(facts))
 
 
 def _hottest_tool(kernels: Kernels | None) -> NextTool | None:

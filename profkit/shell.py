@@ -60,6 +60,10 @@ class CommandLine(msgspec.Struct, frozen=True):
         """The line in which another program runs this one behind `--`; its own words as `line_of` takes them."""
         return line_of(own, *words, "--", *self.words)
 
+    def given(self, *variables: str) -> CommandLine:
+        """The line that runs this one with variables of the environment: env takes no `--` before the program."""
+        return line_of("env", *variables, *self.words)
+
 
 _PYTHON: Final = re.compile(r"i?(?:python|pypy)[\d.]{0,8}w?(?:\.exe)?")
 _SCRIPTS: Final = (".py", ".pyc", ".pyz", ".ipynb", ".sh", ".bash")

@@ -89,6 +89,12 @@ def format_effect(fraction: float) -> str:
     return format_fraction(fraction) if fraction < 1 else format_speedup(1 + fraction)
 
 
+def format_time_change(ratio: float) -> str:
+    """What a time became, by its ratio to what it was: `40.0 % less time (1.67x)`, `38.1 % more time (1.38x)`."""
+    how = "less" if ratio < 1 else "more"
+    return f"{format_fraction(abs(ratio - 1))} {how} time ({format_speedup(max(ratio, 1 / ratio))})"
+
+
 def format_quantity(value: float, unit: str) -> str:
     """A measured value with its unit, at least three digits: `3,164 tokens/s`; `ns/step` prints as a duration."""
     if unit == "ns" or unit.startswith("ns/"):

@@ -302,7 +302,7 @@ def test_text_becomes_words_in_one_place(path: Path) -> None:
     for func, call in said:
         if func.split(".")[-1] == "NextTool":
             (line,) = [ast.unparse(word.value) for word in call.keywords if word.arg == "line"]
-            assert line == "line" or line.partition("(")[0].split(".")[-1] in {"line_of", "under"}, line
+            assert line == "line" or line.partition("(")[0].split(".")[-1] in {"line_of", "under", "given"}, line
 
 
 @pytest.mark.parametrize(

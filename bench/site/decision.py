@@ -36,9 +36,8 @@ def _percent(share: float) -> str:
 def questions() -> list[tuple[str, str, str, str]]:
     """Each question in the order of the program: what is asked, of what, the answer that ends it, the verdict then."""
     from profkit.verdict import case
-    from profkit.verdict.decide import _STARTING as STARTING
+    from profkit.verdict.decide import LEAST_BESIDE
 
-    starts = [_percent(least) for least, _ in STARTING.values()]
     both = f"{_percent(case.DOMINANT)} ({_percent(case.DOMINANT_ON_CPU)} on a CPU)"
     nearly = f"{_percent(case.NEARLY_ALL_WORK)} ({_percent(case.NEARLY_ALL_WORK_ON_CPU)} on a CPU)"
     unknown = _percent(case.UNEXPLAINED)
@@ -47,7 +46,8 @@ def questions() -> list[tuple[str, str, str, str]]:
         ("Is the capture sound?", "lost launches, impossible times, a step alone", "no", "inconclusive"),
         (
             "Is it start-up?",
-            f"algorithms being tried from {starts[0]} of the window, or a stall from {starts[1]}",
+            f"algorithms tried from {_percent(case.DOMINANT)} of the window; or stalls from {unknown} that leave less than"
+            f" {_percent(LEAST_BESIDE)}, or no work that repeats",
             "yes",
             "inconclusive",
         ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
@@ -14,17 +15,22 @@ from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.names import OFF_CORE
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.code.loaders import LoaderCode, loader_code, workers_busy
-from profkit.timeline.host import loader_ranges, os_waits
+from profkit.timeline.host import os_waits
+from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_fraction, format_ns, format_speedup
 
 ONCE = "once, not every step"
 OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
 WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
+UNMARKED = "unmarked"
+_ASLEEP, _PLACE = 0.75, 0.55
+"""Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
@@ -41,7 +47,7 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one wait, no more, begins in each step of the window, and none beside them."""
     longest_span_ns: tuple[int, int]
     loader: str
-    """"single-process", "workers" or "custom"."""
+    """"single-process", "workers", "custom", or "unmarked" where no range but its place tells that it is input."""
     top_step_share: float
     """Share of all waiting that the worst step holds."""
     n_steps_waiting: int
@@ -65,13 +71,20 @@ def measure(facts: Facts) -> InputWaits | Skipped:
     low, high = trace.window_ns
     spans = trace.spans
     rows = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.end_ns > low) & (spans.start_ns < high))
-    if rows.size == 0:
+    is_unmarked = facts.main_device is not None and not facts.host.input.is_marked
+    if rows.size == 0 and not is_unmarked:
         return Skipped(
             analyzer="input",
             reason="no DataLoader ranges in this trace",
             how_to_get=trace.meta.traits.how_to_mark_input,
         )
     waits = facts.cpu.data if facts.cpu is not None else facts.host.loader  # ranges within ranges are one wait
+    if not waits and is_unmarked:
+        return Skipped(
+            analyzer="input",
+            reason="no range marks a wait for input, and the host is at work before each copy to the device",
+            how_to_get=trace.meta.traits.how_to_mark_input,
+        )
     if not waits:
         return Skipped(
             analyzer="input",
@@ -90,7 +103,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         shortest_ns=int(waits.lengths_ns.min()),
         is_once_a_step=_is_once_a_step(trace, waits.start_ns),
         longest_span_ns=(int(waits.start_ns[worst]), int(waits.end_ns[worst])),
-        loader=_loader_kind(trace, rows),
+        loader=UNMARKED if is_unmarked else _loader_kind(trace, rows),
         top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
         n_steps_waiting=int((per_step > 0).sum()),
         n_steps=per_step.size,
@@ -98,8 +111,15 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
         code=loader_code(trace),
         workers_busy=workers_busy(trace),
-        os_waits=os_waits(trace, tuple(distinct_codes(spans.thread[rows]).tolist()), waits),
+        os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
+
+
+def _waiting_threads(facts: Facts, rows: NDArray[np.intp]) -> tuple[int, ...]:
+    """The threads of these ranges; without any, the one that copies most batches."""
+    if rows.size:
+        return tuple(distinct_codes(facts.trace.spans.thread[rows]).tolist())
+    return facts.host.input.threads
 
 
 def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
@@ -107,7 +127,8 @@ def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
     spans, code = facts.trace.spans, facts.code
     if code is None:
         return {}
-    threads = distinct_codes(spans.thread[loader_ranges(spans, facts.host.threads)[0]]).tolist()
+    mine = loader_ranges(spans, facts.host.threads)[0]
+    threads = distinct_codes(spans.thread[mine]).tolist() or list(facts.host.input.threads)
     waits = facts.cpu.data if facts.main_device is None and facts.cpu is not None else facts.host.loader
     idle = facts.parts["idle_data"]
     return {STARVED.id: Rows.of_host(code, threads, waits & idle)}
@@ -143,6 +164,8 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
         f"the training thread waits {idle} for" if scope.is_cpu else f"the GPU is idle {idle} while the host waits for"
     )
     what = "its input" if result.loader == "custom" else "the DataLoader"
+    if result.loader == UNMARKED:
+        who, what = f"the GPU is idle {idle} before", "batches are copied to it, while the host calls nothing"
     evidence = [
         Evidence(
             statement=f"{who} {what} ({scope.share(result.idle_ns, 'idle_data')} of the window)",
@@ -160,12 +183,12 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
         ),
     ]
     evidence += [*_in_system(result), _pattern(result), *idle_before(result.places, scope, "idle_data")]
-    title = "the step waits for its input" if result.loader == "custom" else STARVED.title
+    title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
     is_once = result.top_step_share >= STARVED.limit("once") and scope.n_steps > 2
     return (
         STARVED.found(
             title=f"{title} {ONCE}" if is_once else title,
-            confidence=(0.5 if is_once else 0.9) - (0 if scope.has_steps else 0.15),
+            confidence=(0.5 if is_once else _confidence(result)) - (0 if scope.has_steps else 0.15),
             recoverable_ns=scope.per_step(result.gain_ns),
             fraction=fraction,
             evidence=tuple(evidence),
@@ -173,6 +196,13 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
             next_tools=(py_spy_loader(scope.command),),
         ),
     )
+
+
+def _confidence(result: InputWaits) -> float:
+    """How sure it is that the host waits for input: by ranges, by what it does meanwhile, or by its place alone."""
+    if result.loader != UNMARKED:
+        return 0.9
+    return _ASLEEP if 2 * sum(spent for _, spent in result.os_waits) >= result.waited_ns else _PLACE
 
 
 def _keeps_up(result: InputWaits) -> bool:
@@ -194,9 +224,15 @@ def _in_system(result: InputWaits) -> list[Evidence]:
         return []
     parts = [(name, spent / result.waited_ns) for name, spent in result.os_waits[:3]]
     named = ", ".join(f"{name} takes {format_fraction(share)}" for name, share in parts if share >= WORTH_A_NAME)
+    statement = f"of these waits, {named}: calls of the operating system"
+    if parts[0][0] == OFF_CORE:
+        statement = (
+            f"for {format_fraction(parts[0][1])} of these waits the thread has no core: it sleeps until another thread,"
+            " a process or a disk is ready"
+        )
     return [
         Evidence(
-            statement=f"of these waits, {named}: calls of the operating system",
+            statement=statement,
             metric="input.os_wait_ns",
             value=float(total),
             unit="ns",
@@ -223,6 +259,7 @@ def _pattern(result: InputWaits) -> Evidence:
         "single-process": "num_workers=0: the training process makes each batch itself, inside the step",
         "workers": _of_workers(result),
         "custom": "the script itself marks these waits",
+        UNMARKED: "no operators and no range of a loader were recorded: that this is input is told by its place",
     }
     where = [kinds[result.loader]]
     if result.loader == "workers" and result.code.words:
@@ -262,6 +299,12 @@ def _fix(result: InputWaits) -> str:
             f"set num_workers to the cores that training leaves free, persistent_workers=True{pinned}; about {wanted} hide all"
             f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well (decode"
             " once, cache)"
+        )
+    if result.loader == UNMARKED:
+        return (
+            "give the DataLoader workers, or more of them if cores are free (num_workers; 0 makes each batch inside the"
+            " step), with persistent_workers=True and pin_memory=True; or make batches cheaper: cached decoding, GPU"
+            " decoding"
         )
     on_gpu = "" if result.scope.is_cpu else ", GPU decoding"
     return (

@@ -16,7 +16,7 @@ from profkit.model.documents.rank_report import Section, Steps, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
-from profkit.timeline.host import loader_ranges
+from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
 from profkit.timeline.told import needed_ns, told
 from profkit.units import format_count, format_fraction, format_ns, format_numbers

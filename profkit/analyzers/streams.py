@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+from typing import Final
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +17,12 @@ from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Kind
 from profkit.timeline import DeviceFacts, Facts
+from profkit.units import format_fraction
 
 MAX_STREAMS = 1_024
 """Of each device; chosen: the most that CUDA's own pool has for each is 32 of each priority."""
+_UNASKED: Final = 0.05
+"""Chosen: the severity "medium"."""
 _MIXED_SHARE = 0.1  # chosen: a second kind below a tenth of a stream's operations does not make it "mixed"
 
 
@@ -112,6 +119,31 @@ def present(result: Streams) -> Section:
                 note="" if len(rows) == result.n_streams else f"the busiest {len(rows):,} of {result.n_streams:,}",
             ),
         ),
+    )
+
+
+def notes(facts: Facts) -> tuple[str, ...]:
+    """Say which communication holds nothing up, and what other devices do."""
+    main = facts.main_device
+    if main is None:
+        return ()
+    unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
+    said = (
+        f"for {format_fraction(unasked)} of the window communication runs alone, and the host had not launched the next"
+        " kernel: neither alone is the limit there"
+    )
+    return (*((said,) if unasked >= _UNASKED else ()), *_other_devices(facts, main))
+
+
+def _other_devices(facts: Facts, main: DeviceFacts) -> tuple[str, ...]:
+    others = [device for device in facts.devices if device is not main and device.activity.any]
+    if not others:
+        return ()
+    idle = main.activity.any.gaps(*facts.trace.window_ns)
+    busy = reduce(or_, (device.activity.any for device in others)) & idle
+    share = format_fraction(busy.total_ns / idle.total_ns if idle else 0.0)
+    return (
+        f"the verdict is on device {main.device}, busiest of {len(others) + 1}; others work {share} of its idle time",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from profkit.findings import (
     capture,
+    changes,
     communication,
     comparison,
     copies,
@@ -43,6 +44,7 @@ _FAMILIES: Final = (
     crosscheck,
     probe,
     comparison,
+    changes,
 )
 KINDS: Final[dict[str, FindingKind]] = {
     kind.id: kind for family in _FAMILIES for kind in vars(family).values() if isinstance(kind, FindingKind)

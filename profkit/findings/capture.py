@@ -46,7 +46,9 @@ EARLY: Final = CheckKind(
 OVERLAPPED: Final = CheckKind(
     id="stream.overlap",
     meaning="One stream runs one operation at a time: rows that overlap have wrong times.",
-    allows=Threshold(0.01, "overlapping rows <= {}", "chosen; healthy reference traces show 0 outside CUDA graphs"),
+    allows=Threshold(
+        0.01, "overlapping time of rows <= {}", "chosen; healthy reference traces show 0 outside CUDA graphs"
+    ),
     cap=0.7,
 )
 LAG_FLOOR: Final = CheckKind(
@@ -100,7 +102,7 @@ DAMAGED: Final = CheckKind(
 FEW_STEPS: Final = CheckKind(
     id="steps.few",
     meaning="One or two steps do not show how much steps differ, nor whether they are steady.",
-    allows=Threshold(3, "marked steps >= {}", "chosen; fewer do not show the variation", ""),
+    allows=Threshold(3, "steps >= {}", "chosen; fewer do not show the variation", ""),
     cap=0.6,
 )
 STARTUP: Final = CheckKind(
@@ -122,13 +124,19 @@ FIRST_PASS: Final = CheckKind(
         "with fewer than 3 steps, calls of a first pass <= {} of the device's idle time",
         "chosen: as steps.startup; steady captures allocate and load next to nothing",
     ),
-    cap=0.4,
-    is_refusing=True,
+    cap=0.5,
 )
 NO_OPERATORS: Final = CheckKind(
     id="operators.none",
     meaning="Without a device, operators are all that shows the work. There are none in the window.",
     allows=Threshold(1, "on a CPU trace, operators in the window >= {}", "without operators nothing is known", ""),
+    cap=0.2,
+    is_refusing=True,
+)
+UNRECORDED: Final = CheckKind(
+    id="device.unrecorded",
+    meaning="Operators show that the program ran on a device of which the file holds nothing: what the host did is no account of it.",
+    allows=Threshold(0, "devices without a record <= {}", "what is not recorded is not known", ""),
     cap=0.2,
     is_refusing=True,
 )

@@ -66,7 +66,7 @@ STALL: Final = FindingKind(
     title="a few long host stalls cause most of the idle time",
     meaning="Single events, not the cost of launches: the first call of a kernel library, compilation, a"
     " checkpoint, an evaluation. In a trace without warm-up, they say nothing about the steady step.",
-    measured="With fewer than six steps: the share of the three longest gaps in all idle time that the host causes. With more: the share of the step that has most of it, up to the start of the next step. Not where every step has a gap, half as long as the median of these or longer, what single ones have beyond it is a third of them or less, and they have half of the idle time: that is steady.",
+    measured="What is done once, with fewer than three steps: modules that CUDA loads, first compilations, convolutions that try their algorithms, memory that is taken from the driver. And, with fewer than six steps, the three longest gaps where they have half of the idle time that the host causes; with more, where one step has half of it, up to the start of the next. Not where every step has a gap, half as long as the median of these or longer, what single ones have beyond it is a third of them or less, and they have half of the idle time: that is steady. The verdict is on what lies beside, if that repeats.",
     thresholds={
         "window": _LATE,
         "one_off": _ONE_OFF,

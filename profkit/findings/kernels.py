@@ -40,6 +40,29 @@ UNFUSED: Final = FindingKind(
     ),
 )
 
+UNUSED_DEVICE: Final = FindingKind(
+    id="device.unused",
+    title="all work is on the CPU, while a GPU stands idle",
+    is_about_work=True,
+    leads=True,
+    meaning="The machine has a GPU, which the file lists, but model and batches are on the CPU: `.to(device)` is missing, or torch was installed without CUDA, or CUDA is not available in that environment.",
+    measured="The file lists a device, no runtime call and no kernel was recorded, and operators that compute (products, convolutions, norms) take 1 ms or more each for half of their time, as they never do where they only launch. How much faster the GPU is the trace does not tell.",
+    thresholds={
+        "compute": Threshold(
+            0.1, "fires where operators take {} of the window", "chosen: below that another cause is larger"
+        )
+    },
+    lookalikes=(
+        "a recording of the CPU alone (activities=[CPU]) of a job on the GPU: there such operators take microseconds",
+        "a part of a job that is meant for the CPU: preprocessing, evaluation on the host",
+    ),
+    proof="Print next(model.parameters()).device and torch.cuda.is_available(), then move model and batch to the GPU and record again.",
+    fixes=(
+        "move model and batches to it: model.to('cuda'), batch.to('cuda', non_blocking=True); if torch.cuda.is_available() is False,"
+        " install a build of torch with CUDA",
+    ),
+)
+
 LAYOUT: Final = FindingKind(
     id="kernel.layout",
     tries=("channels_last",),

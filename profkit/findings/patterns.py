@@ -26,7 +26,7 @@ GC: Final = FindingKind(
     late_word="gc",
     supersedes=_IS_THE_HOSTS,
     meaning="Python looks through all objects that may hold each other, every so many allocations, and the thread that allocated waits. The more objects live in the process (a dataset in memory, many modules), the longer a full collection takes. Ranks pause at different times, and all of them wait for each.",
-    measured="Ranges named for the collector, on the threads of the step: profkit capture records each collection (gc.callbacks). On a GPU, the idle time inside them counts; on a CPU, all of it.",
+    measured="Ranges named for the collector, on the threads of the step: profkit capture records each collection (gc.callbacks). On a GPU, what it would idle less without them counts, by a replay of the launches; on a CPU, all of their time.",
     thresholds={"window": _WORTH},
     lookalikes=("a collection that the script asks for (gc.collect()), on purpose, between steps",),
     proof="Call gc.disable() before the loop, and leave out calls of gc.collect(): the pauses are gone and the step becomes shorter by about the time shown.",
@@ -45,7 +45,7 @@ RECOMPILE: Final = FindingKind(
     late_word="compiling",
     supersedes=_IS_THE_HOSTS,
     meaning="A compiled function holds for what it was compiled with: shapes, Python numbers, types. What differs is compiled again, which takes seconds, until the limit of recompilations (8 by default) is reached; from then on the function runs uncompiled.",
-    measured="Ranges of the compiler (dynamo's compile_inner) on the threads of the step. On a GPU, the idle time inside them counts; on a CPU, all of it. It recurs with compilations in two steps or more, not all in the first half of the window; else it may be the first use of functions.",
+    measured="Ranges of the compiler (dynamo's compile_inner) on the threads of the step. On a GPU, what it would idle less without them counts, by a replay of the launches; on a CPU, all of their time. It recurs with compilations in two steps or more, not all in the first half of the window; else it may be the first use of functions.",
     thresholds={
         "window": _WORTH,
         "steps": Threshold(2, "it recurs with compilations in {} steps or more", "chosen", ""),
@@ -70,7 +70,7 @@ GRAPH_BREAKS: Final = FindingKind(
     late_word="graph breaks",
     supersedes=_IS_THE_HOSTS,
     meaning="Where torch.compile meets a call that it cannot trace (print, .item(), a C extension) or a branch on a tensor's value, the graph ends. Python runs the call, then checks the guards of the next piece and enters it. Nothing is fused across the break.",
-    measured="A compiled function's range inside that of another one, on the threads of the step: what goes on behind a break. From the last work before it to the first work in it, without breaks at which something is compiled: on a GPU, the idle time counts; on a CPU, all of it.",
+    measured="A compiled function's range inside that of another one, on the threads of the step: what goes on behind a break. From the last work before it to the first work in it, without breaks at which something is compiled: on a GPU, what it would idle less without them counts, by a replay of the launches; on a CPU, all of their time.",
     thresholds={"window": _WORTH},
     notes=(
         "what fusion across the break would save is not in the time shown",
@@ -98,7 +98,7 @@ OPTIMIZER_LOOP: Final = FindingKind(
     late_word="optimizer",
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),),
     meaning="With foreach=False, on a CPU the default, optimizer.step() runs some ten small operators for each parameter tensor. On a GPU each is a launch; on a CPU each has its fixed cost and one more pass over memory.",
-    measured="Ranges Optimizer.step with many operators outside those of the foreach or fused kind, which are left out: of several groups of parameters one may be looped over. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, all of it.",
+    measured="Ranges Optimizer.step with many operators outside those of the foreach or fused kind, which are left out: of several groups of parameters one may be looped over. On a GPU, what it would idle less if they took the host no time counts, by a replay of the launches: their kernels and collectives stay whatever launches them. On a CPU, all of their time.",
     thresholds={
         "window": _WORTH_WORK,
         "operators": Threshold(
@@ -113,7 +113,29 @@ OPTIMIZER_LOOP: Final = FindingKind(
     },
     lookalikes=("an optimizer of one's own: it has no fused form", "gradient clipping inside the optimizer's step"),
     proof="Set fused=True (or foreach=True): the optimizer's range becomes a few operators, and the step shorter by up to the time shown.",
-    fixes=("fused=True where the optimizer has it, else foreach=True", "fewer, larger parameter tensors"),
+    fixes=("fused=True, or foreach=True where that is not taken", "fewer, larger parameter tensors"),
+)
+
+CPU_OPERATORS: Final = FindingKind(
+    id="host.cpu_operators",
+    title="the GPU waits for operators on the CPU",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="CPU operators",
+    supersedes=_IS_THE_HOSTS,
+    meaning="Tensors that live on the CPU are worked on there, by the thread that launches the GPU's work: batches or noise that are made with torch.randn, conversions before a copy, an optimizer whose state was moved to the CPU.",
+    measured="Operators of the threads that launch, in which nothing is launched, copied or waited for; outside the input pipeline and the compiler. What the GPU would idle less without them counts, by a replay of the launches.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "each": Threshold(100_000, "of {} each or longer", "chosen: dispatching an operator takes up to 50 us", "ns"),
+    },
+    lookalikes=("the host is far ahead: then they cost nothing, and are no finding",),
+    proof="Replace their result by a tensor that is made once, on the GPU: the step becomes shorter by about the time shown.",
+    fixes=(
+        "create tensors on the GPU (device='cuda')",
+        "move the work into workers of the DataLoader, or into a thread that runs ahead",
+        "copy first, convert on the GPU",
+    ),
 )
 
 CONTENTION: Final = FindingKind(
@@ -178,7 +200,7 @@ UNUSED_PARAMETERS: Final = FindingKind(
     late_phase="host",
     late_word="searching",
     meaning="With find_unused_parameters=True, DistributedDataParallel walks through the graph of every step before its backward pass, and reduces one more small tensor.",
-    measured="The reducer's range search_unused_parameters. On a GPU, the idle time inside it counts; on a CPU, all of it.",
+    measured="The reducer's range search_unused_parameters. On a GPU, what it would idle less without it counts, by a replay of the launches; on a CPU, all of its time.",
     thresholds={"window": _WORTH},
     lookalikes=("a model whose branches differ from step to step needs it",),
     proof="Set find_unused_parameters=False. DDP raises an error at the second step if a parameter is unused.",
@@ -190,7 +212,7 @@ RECOMPUTATION: Final = FindingKind(
     title="the backward pass computes activations again",
     is_about_work=True,
     meaning="Activation checkpointing keeps less in memory and pays with a second forward pass: about a third more compute where all of the model is checkpointed. Where memory is free, that is time for nothing.",
-    measured="Operators of the forward side (they have an autograd number and no forward thread) inside backward nodes. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, their own and that of the Python before each.",
+    measured="Operators of the forward side (they have an autograd number and no forward thread) inside backward nodes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own and that of the Python before each. Collectives that are launched again are not counted.",
     thresholds={"window": _WORTH_WORK},
     notes=("what checkpointing costs in the forward pass is not in the time shown: Python, weighty on small layers",),
     lookalikes=("gradients of gradients also run forward operators inside the backward pass",),
@@ -206,7 +228,7 @@ MATH_ATTENTION: Final = FindingKind(
     title="attention runs without a fused kernel",
     is_about_work=True,
     meaning="scaled_dot_product_attention has fused kernels. Where none takes these inputs, it falls back to separate operators, which write the whole matrix of scores to memory and read it several times.",
-    measured="Operators aten::_scaled_dot_product_attention_math: on a GPU, the time of what they launch and the idle time before that; on a CPU, their own. Their backward operators are not counted.",
+    measured="Operators aten::_scaled_dot_product_attention_math: on a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own. Their backward operators are not counted.",
     thresholds={"window": _WORTH_WORK},
     lookalikes=("short sequences: their matrix of scores is small, and a fused kernel gains little",),
     proof="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): the call raises an error that names what the kernel does not take.",
@@ -217,12 +239,55 @@ MATH_ATTENTION: Final = FindingKind(
     ),
 )
 
+TRAINING_MODE: Final = FindingKind(
+    id="mode.training",
+    title="layers run in training mode, without a backward pass",
+    is_about_work=True,
+    meaning="A module is in training mode until model.eval() is called: dropout draws random numbers and multiplies, batch normalisation computes statistics of each batch. An inference pays for that, and its results are others.",
+    measured="Operators of dropout, and batch normalisation that computes statistics (by its recorded argument, or by the names of the kernels that it launches), where no backward pass and no optimizer was recorded. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=(
+        "a recording of the forward pass of a training step alone: there it is meant",
+        "dropout that is meant at inference (Monte Carlo dropout)",
+    ),
+    proof="Call model.eval() before the loop: dropout's operators are gone, and batch normalisation uses the running statistics.",
+    fixes=("if this is inference: model.eval(), and torch.inference_mode() around the loop",),
+)
+
+SLOW_PATH: Final = FindingKind(
+    id="kernel.slow_path",
+    title="an operator takes a slow way",
+    is_about_work=True,
+    meaning="Operators have fast implementations for usual types, layouts and shapes, and fall back to general ones for others: a convolution to a copy into columns and a product, a gradient of an index to sorting.",
+    measured="Operators that exist for the fall-back alone, by name; MIOpen's naive kernels, by name. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time. The fast way takes time as well: it saves less than that.",
+    thresholds={
+        "window": Threshold(0.1, "fires at {} of the window", "chosen: twice the severity medium: part of it stays")
+    },
+    lookalikes=("a shape that no fast implementation takes: then another shape is the change",),
+    proof="Run that operator alone, with the other type or layout, and compare its time.",
+    fixes=("give the operator the type, layout and shape that its fast implementation takes",),
+)
+
+LAYOUT_COPIES: Final = FindingKind(
+    id="kernel.copies",
+    title="tensors are copied to change their layout",
+    is_about_work=True,
+    meaning="A transposed or sliced view is copied when contiguous(), reshape() or an operator needs its elements in order. The copy computes nothing.",
+    measured="Operators aten::contiguous and aten::reshape that copy. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("a copy that makes the operators after it faster by more than it takes",),
+    proof="Remove one of these calls, or give the operator the strided view: the copy is gone; see whether the operator behind it takes longer.",
+    fixes=(
+        "keep one layout from layer to layer (channels_last; heads beside the sequence), and leave out contiguous() where the next operator takes strides; torch.compile fuses such copies",
+    ),
+)
+
 CONVERSIONS: Final = FindingKind(
     id="precision.casts",
     title="tensors are converted between number formats",
     is_about_work=True,
     meaning="Autocast converts the weights of each layer in every forward pass (once per step with its cache, with activation checkpointing again), and where layers of different precision follow each other, activations too. Each conversion reads and writes the whole tensor.",
-    measured="Operators aten::_to_copy from one floating-point format to another, by recorded types. On a GPU, the time of what they launch and the idle time before that counts; on a CPU, their own.",
+    measured="Operators aten::_to_copy from one floating-point format to another, by recorded types. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own.",
     thresholds={"window": _WORTH_WORK},
     notes=("weights in bf16 also halve what gradients and the optimizer move: that gain is not in the time shown",),
     lookalikes=("a batch that arrives as float32 is converted once: that is cheap",),

@@ -112,6 +112,29 @@ _SPANS: Final = (
 )
 
 
+OFF_CORE: Final = "off its core"
+"""The name of a wait that only the scheduler tells: the thread had no core, and no call says what it waited for."""
+_STARTING: Final = re.compile(
+    r"(?:^|[^a-z])(?:warm|init|set_?up|(?:load|build|create|make|get)_?model|compil)", re.IGNORECASE
+)
+
+
+def is_starting(name: str) -> bool:
+    """Whether a range of the user's stands for what comes before the job: a word of its name begins so."""
+    return _STARTING.search(name) is not None
+
+
+_TRAINING: Final = re.compile(
+    r"^autograd::|Backward\d*(?:>|$)|_backward(?:_|$|\b)|^Optimizer\.step|multi_tensor_apply|fused_adam|[wd]grad|_bwd_?|bn_bw_|bprop",
+    re.IGNORECASE,
+)
+
+
+def is_of_training(name: str) -> bool:
+    """Whether an operator, a range or a kernel belongs to a backward pass or to an optimizer."""
+    return _TRAINING.search(name) is not None
+
+
 class Precision(StrEnum):
     """The number format of a matrix kernel, as its name tells it."""
 

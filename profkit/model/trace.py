@@ -241,6 +241,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 DEVICE_STEPS: Final = "device"
 """The source of steps that begin where the device begins the work of a marked step."""
+RANGED_STEPS: Final = "ranges"
+"""The source of steps that the user's own ranges show, whatever these are called."""
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
@@ -370,6 +372,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def device_indices(self) -> tuple[int, ...]:
         """Devices that have activity, in order."""
         return tuple(int(index) for index in distinct(self.gpu.device))
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether its steps are ranges of the host."""
+        return bool(self.steps) and self.step_source in {self.meta.traits.step_source, RANGED_STEPS}
 
     @property
     def window_duration_ns(self) -> int:

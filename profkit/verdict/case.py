@@ -56,6 +56,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The analyzers that could not look: what they would have found is not ruled out."""
     not_ruled_out: frozenset[str] = frozenset()
     """The analyzers whose cause costs more, or holds the host for longer, than its part of the budget tells."""
+    apart: float = 0.0
+    """Of the window (0-1), start-up and single stalls: the verdict is on what lies beside them."""
+    unknown_apart: float = 0.0
+    """The part of it of which nobody knows what it is: it may come back."""
+    is_steady: bool = True
+    """Whether what lies beside them repeats, so that it shows how the job goes on."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
     at_roof: str = ""
@@ -67,6 +73,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def dominant(self) -> float:
         """The share of the window from which a cause is the bottleneck."""
         return DOMINANT_ON_CPU if self.is_cpu else DOMINANT
+
+    def beside(self, share: float) -> float:
+        """A share of the window as that of the window without start-up and single stalls."""
+        return min(share / (1 - self.apart), 1.0) if self.apart < 1 else 0.0
 
     @property
     def nearly_all_work(self) -> float:

@@ -6,13 +6,14 @@ Causes are ranked by their own confidence; what is shown is capped by the qualit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from profkit.analyzers.tools import operators, recapture, system_timeline
 from profkit.findings import kind_of
-from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY
+from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED
+from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import STALL
+from profkit.findings.input import STARVED
 from profkit.findings.kernels import FALLBACK, NO_TF32
 from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import CONTENTION
@@ -40,38 +41,50 @@ _LEAST_BESIDE_PEERS: Final = {
 }
 """From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
-_STARTING: Final = {
-    WARMUP.id: (DOMINANT, "a steady step is another"),
-    STALL.id: (UNEXPLAINED, "this trace cannot show whether that is start-up"),
-}
-"""What start-up looks like, the share of the window from which it forbids a verdict (trials are no step), and why."""
+_TRIALS: Final = "a steady step is another"
+_UNSTEADY: Final = "what lies beside is too little, or does not repeat: it shows no steady step"
+_AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
+LEAST_BESIDE: Final = 0.4
+"""Of the window, beside start-up and single stalls: with less there is no verdict. Chosen."""
 _STARVED: Final = "the training thread waits for a core for {} of the time: record again where cores are free"
 _MOST_OF_IT: Final = 0.5
 """Chosen: of a stall, as in findings that name one."""
 
 
 def decide(case: Case) -> Verdict:
-    """The verdict of a case."""
+    """The verdict of a case: on what lies beside start-up and single stalls.
+
+    Where nobody knows what the stalls are, it stands only if it is the same with them: the host is the limit.
+    """
     causes = compete.ranked_causes(case.findings, is_alone=case.is_alone, is_cpu=case.is_cpu)
     if case.refusals:
         return _inconclusive(case, causes, "this trace does not allow a verdict: " + case.refusals[0], None)
+    start = _starting(case, causes)
+    if start is not None:
+        return start
+    found = _beside(case, causes)
+    stall = _finding(case, STALL.id)
+    if stall is None or case.unknown_apart < UNEXPLAINED or found.bottleneck in _AS_STALLS:
+        return found
+    beside = f"without them the step is {found.bottleneck.value}"
+    why = f"{stall.title}; {beside}: this trace cannot show whether they are start-up"
+    return _inconclusive(case, causes, why, stall)
+
+
+def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
+    """The verdict on what lies beside start-up and single stalls."""
     top = causes[0] if causes else None
-    stall = _starting(case, top)
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
-    if stall is not None:
-        starved = _starved(case, stall)
-        why = _STARTING[stall.id][1] if starved is None else _STARVED.format(format_fraction(starved.fraction))
-        return _inconclusive(case, causes if starved is None else [starved, *causes], f"{stall.title}; {why}", stall)
-    if unexplained >= max(UNEXPLAINED, top.fraction if top else 0):
+    if case.beside(unexplained) >= max(UNEXPLAINED, case.beside(top.fraction) if top else 0):
         said = format_fraction(case.budget.shown("idle_dependency", "idle_unknown"))
         why = f"{said} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
-    is_mostly_work = case.budget.fraction("compute") >= case.nearly_all_work
+    compute = case.beside(case.budget.fraction("compute"))
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
-    if top is not None and _weight(case, top) >= case.dominant and (is_late or not is_mostly_work):
+    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < case.nearly_all_work):
         return _bound(case, compete.put_first(causes))
-    if case.budget.fraction("compute") >= MOSTLY_WORK:
+    if compute >= MOSTLY_WORK:
         beside = next((one for one in causes if one.fraction >= _LEAST_BESIDE_PEERS.get(one.id, 1)), None)
         if beside is not None:
             return _bound(case, [beside, *(one for one in causes if one is not beside)])
@@ -83,17 +96,24 @@ def decide(case: Case) -> Verdict:
     )
 
 
-def _starting(case: Case, top: Finding | None) -> Finding | None:
-    """What says that the window is start-up, and weighs no less than the first cause."""
-    return next(
-        (
-            finding
-            for name, (least, _) in _STARTING.items()
-            for finding in case.findings
-            if finding.id == name and finding.fraction >= max(least, top.fraction if top else 0)
-        ),
-        None,
-    )
+def _finding(case: Case, name: str) -> Finding | None:
+    return next((finding for finding in case.findings if finding.id == name), None)
+
+
+def _starting(case: Case, causes: Sequence[Finding]) -> Verdict | None:
+    """No verdict, where start-up or single stalls leave too little to judge; None: what lies beside them decides."""
+    trials, stall = _finding(case, WARMUP.id), _finding(case, STALL.id)
+    if trials is not None and trials.fraction >= max(DOMINANT, causes[0].fraction if causes else 0):
+        return _inconclusive(case, causes, f"{trials.title}; {_TRIALS}", trials)
+    if stall is None or stall.fraction < UNEXPLAINED:
+        return None
+    starved = _starved(case, stall)
+    if starved is not None:
+        why = f"{stall.title}; {_STARVED.format(format_fraction(starved.fraction))}"
+        return _inconclusive(case, [starved, *causes], why, stall)
+    if case.is_steady and 1 - case.apart >= LEAST_BESIDE:
+        return None
+    return _inconclusive(case, causes, f"{stall.title}; {_UNSTEADY}", stall)
 
 
 def _starved(case: Case, stall: Finding) -> Finding | None:
@@ -106,13 +126,17 @@ def _starved(case: Case, stall: Finding) -> Finding | None:
 def _weight(case: Case, finding: Finding) -> float:
     """Share (0-1) of the step that a cause has or that a fix saves at most, the larger: debts are paid elsewhere.
 
-    On a CPU without what ordinary programs have of it.
+    On a CPU without what ordinary programs have of it. The wait for a batch and its copy are one path: what comes late
+    is then copied with nothing beside it, and whoever brings it sooner copies it meanwhile.
     """
     whole_ns = case.step_ns or case.budget.window_ns
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
+    path = {STARVED.id, TO_DEVICE.id}
+    beside = sum(other.fraction for other in case.findings if finding.id in path and other.id in path - {finding.id})
     if not case.is_alone:
-        return finding.fraction * beyond
-    return max(finding.fraction, finding.recoverable_ns / whole_ns if whole_ns else 0.0) * beyond
+        return finding.fraction * beyond + beside
+    saved = finding.recoverable_ns / whole_ns if whole_ns else 0.0
+    return case.beside(max(finding.fraction, saved) * beyond + beside)
 
 
 def _measured_by(case: Case, top: Finding) -> CommandLine:
@@ -128,8 +152,8 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     close = len(causes) > 1 and causes[1].recoverable_ns >= 0.8 * top.recoverable_ns
     # what is measured against peers is as true where it is small
     is_sure = _weight(case, top) >= case.dominant or top.id in _LEAST_BESIDE_PEERS
-    confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6)
-    if case.budget.fraction("compute") >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
+    confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6) * (1 - case.apart / 2)
+    if case.beside(case.budget.fraction("compute")) >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
     caveats = shown.caveats(case, top)
     if not is_sure:
@@ -160,9 +184,10 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute, said = case.budget.fraction("compute"), format_fraction(case.budget.shown("compute"))
+    beside = case.beside(compute)
     work = shown.of_work(case)
     weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
-    weighty.sort(key=partial(compete.order, is_cpu=case.is_cpu))
+    weighty.sort(key=lambda one: (not kind_of(one.id).leads, compete.order(one, is_cpu=case.is_cpu)))
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
     first = top or next(iter(work), None)
@@ -184,7 +209,9 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     return Verdict(
         bottleneck=Bottleneck.KERNEL,
         is_healthy=is_healthy,
-        confidence=stated(0.85 if compute >= HEALTHY_WORK else 0.65, case.confidence_cap, is_cpu=case.is_cpu),
+        confidence=stated(
+            (0.85 if beside >= HEALTHY_WORK else 0.65) * (1 - case.apart / 2), case.confidence_cap, is_cpu=case.is_cpu
+        ),
         headline=headline,
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns if top is not None else 0,
@@ -216,6 +243,7 @@ def _is_weighty(case: Case, finding: Finding) -> bool:
 
 _STEADY: Final = "record a longer trace of steady steps"
 _MISSING: Final = {
+    UNRECORDED.id: "record what runs on the device as well",
     LOST.id: "record what runs on the device as well",
     NO_OPERATORS.id: "record the operators as well",
 }

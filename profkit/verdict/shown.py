@@ -90,6 +90,9 @@ def caveats(case: Case, top: Finding | None) -> tuple[str, ...]:
         "" if case.is_alone or case.rank is None else f"on rank {case.rank}: "
     )  # of all ranks' other numbers are others
     said = [*case.failed_checks, *(of + note for note in case.notes)]
+    if case.apart >= SEVERITY_FROM[Severity.MEDIUM]:
+        share = format_fraction(case.apart)
+        said.insert(0, f"{of}{share} of the window is start-up or single stalls: the verdict is on the rest")
     if case.turnaround_fraction >= MANY_GAPS:
         share = format_fraction(case.turnaround_fraction)
         said.append(

@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from profkit.analyzers.quality.checks import confidence_cap
 from profkit.analyzers.quality.measured import Quality, measure
+from profkit.findings.capture import QUALITY
+from profkit.testing import kernel, launch, trace_of
 from profkit.timeline import Facts
 from tests.analyzers.test_findings import healthy
 
@@ -27,12 +29,12 @@ def test_a_sound_capture_takes_nothing(sound: Quality) -> None:
         ({"n_removed": 1}, 0.4),
         ({"n_giant": 1}, 0.4),
         ({"n_damage": 1}, 0.4),
-        ({"n_rows": 0, "n_steps_marked": 0}, 0.2),
+        ({"n_rows": 0, "n_steps": 0}, 0.2),
         ({"n_cpu_ops": 0}, 0.2),
         ({"whole_graph_fraction": 1.0}, 0.4),
         ({"early_fraction": 1.0}, 0.5),
         ({"unlinked_fraction": 1.0}, 0.6),
-        ({"n_steps_marked": 1}, 0.6),
+        ({"n_steps": 1}, 0.6),
         ({"overlapped_fraction": 1.0}, 0.7),
         ({"overhead_fraction": 1.0}, 0.7),
         ({"startup_fraction": 1.0}, 0.4),
@@ -44,3 +46,17 @@ def test_a_sound_capture_takes_nothing(sound: Quality) -> None:
 )
 def test_a_failed_check_caps_the_confidence(sound: Quality, failed: dict[str, object], cap: float) -> None:
     assert confidence_cap(replace(sound, **failed)) == cap
+
+
+def test_rows_whose_ends_were_rounded_cost_no_confidence() -> None:
+    """Each row ends 80 ns into the one after it: all rows overlap, 0.8 % of their time does."""
+    rows = [
+        row
+        for n in range(30)
+        for row in (
+            launch(n * 10_000, n * 10_000 + 2_000, correlation=n + 1),
+            kernel("gemm", (n + 1) * 10_000, (n + 2) * 10_000 + 80, correlation=n + 1),
+        )
+    ]
+    overlapped = measure(Facts.of(trace_of(rows))).overlapped_fraction or 0
+    assert 0 < overlapped < QUALITY.limit("stream.overlap")

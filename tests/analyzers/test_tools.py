@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
+import click
 import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope, Vendor
-from profkit.analyzers.tools import kernel_profile, recapture, system_timeline
+from profkit.analyzers.tools import (
+    kernel_profile,
+    operators,
+    py_spy_loader,
+    py_spy_main,
+    py_spy_operators,
+    recapture,
+    steps_alone,
+    system_timeline,
+)
+from profkit.cli import group
 from profkit.ingest.kineto.traits import traits
 from profkit.ingest.nsys.traits import traits as nsys_traits
+from profkit.model.finding import NextTool
 from profkit.pipeline import triage_trace
-from profkit.shell import line_of
+from profkit.shell import CommandLine, line_of
 from profkit.testing import kernel, launch, span, trace_of
 
 SCOPE = Scope(
@@ -103,3 +118,43 @@ def test_the_vendor_is_read_from_the_trace() -> None:
     assert triage_trace(trace_of(xpu))[1].next_tool.command.startswith("vtune -collect gpu-")
     assert plain.next_tool.name in {"ncu", "nsys"}
     assert rocm.next_tool.name.startswith("rocprof")
+
+
+def _tools(scope: Scope) -> list[NextTool]:
+    """One of each next tool that an analysis of one trace can print."""
+    named = ("recompiles", "graph_breaks")
+    return [
+        recapture(scope, "why", "what"),
+        operators(scope, "why", "what", flags="--shapes"),
+        py_spy_loader(scope.command),
+        py_spy_main(scope.command),
+        py_spy_operators(scope.command),
+        system_timeline(scope, "why", "what"),
+        kernel_profile(scope, "ampere_sgemm_128x64_tn", "why", "what", launch=3, lasts_ns=5_000),
+        steps_alone("trace.json", 4),
+        *(NextTool(name=one, line=scope.command.given(f"TORCH_LOGS={one}"), purpose="", look_for="") for one in named),
+    ]
+
+
+@pytest.mark.parametrize("vendor", Vendor)
+@pytest.mark.parametrize("is_cpu", [False, True], ids=["a device", "a CPU"])
+def test_every_printed_line_starts_a_program_that_takes_it(vendor: Vendor, tmp_path: Path, *, is_cpu: bool) -> None:
+    """`env` runs the script here, profkit's own lines are parsed by its commands; of other tools, by their manuals."""
+    script = tmp_path / "stand in.py"
+    script.write_text("import os, pathlib, sys\npathlib.Path(sys.argv[1]).write_text(os.environ['TORCH_LOGS'])\n")
+    told = tmp_path / "told.txt"
+    command = CommandLine((sys.executable, str(script), str(told)))
+    scope = replace(SCOPE, command=command, vendor=vendor, is_cpu=is_cpu)
+    for tool in _tools(scope):
+        program, *rest = shlex.split(tool.command)
+        if program == "env":
+            told.unlink(missing_ok=True)
+            assert subprocess.run(shlex.split(tool.command), check=False).returncode == 0
+            assert told.read_text() == rest[0].partition("=")[2]
+        elif program == "profkit":
+            sub = group.get_command(click.Context(group), rest[0])
+            assert sub is not None
+            sub.parse_args(click.Context(sub, info_name=rest[0]), rest[1:])
+        else:
+            assert program in {"py-spy", "vtune", "rocprofv3", "rocprof-compute"}, "its manual says: options -- program"
+            assert rest[rest.index("--") + 1 :] == list(command.words)

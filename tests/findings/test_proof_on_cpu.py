@@ -13,7 +13,9 @@ from profkit.model.finding import Finding
 from tests.conftest import ROOT, every
 
 NEEDS_A_DEVICE = {
+    "device.unused",
     "host.sync",
+    "host.cpu_operators",
     "h2d.exposed",
     "d2h.exposed",
     "memory.pressure",

@@ -21,6 +21,25 @@ def _queued_gaps(result: Launches) -> str:
     return f"; not counted: {format_fraction(gaps)} in gaps between operations that were queued in time"
 
 
+def _parts(result: Launches) -> str:
+    """What the host does before late launches, as shares of the window."""
+    scope = result.scope
+    return (
+        f"{scope.share(result.launch_idle_ns, 'idle_launch')} of the window in"
+        f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {scope.share(result.host_idle_ns, 'idle_host')} in"
+        f" {label('idle_host', is_cpu=False) if result.has_ops else 'Python or dispatch (no operators recorded)'}"
+        + _queued_gaps(result)
+    )
+
+
+def _beside(result: Launches) -> str:
+    """The share of late launches beside what is judged apart, which has the rest of these parts of the bar."""
+    budget = result.scope.budget
+    share = budget.shown(*HOST_PARTS, total_ns=result.launch_idle_ns + result.host_idle_ns)
+    rest = sum(budget.tenths[name] for name in HOST_PARTS) - round(1000 * share)
+    return f"{format_fraction(share)} of the window; not counted: {format_fraction(rest / 1000)} that is start-up or single stalls"
+
+
 def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     """Say how long the device waits for launches, how many find it drained, how long kernels are, what the host did."""
     scope = result.scope
@@ -29,17 +48,16 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     evidence = [
         Evidence(
             statement=f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
-            f" launches: {scope.share(result.launch_idle_ns, 'idle_launch')} of the window in"
-            f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {scope.share(result.host_idle_ns, 'idle_host')} in"
-            f" {label('idle_host', is_cpu=False) if result.has_ops else 'Python or dispatch (no operators recorded)'}"
-            + _queued_gaps(result),
-            metric="budget_ns.idle_launch+idle_host-launches.turnaround_ns",
+            f" launches: {_beside(result) if result.is_beside else _parts(result)}",
+            metric="launches.beside_ns"
+            if result.is_beside
+            else "budget_ns.idle_launch+idle_host-launches.turnaround_ns",
             value=float(result.launch_idle_ns + result.host_idle_ns),
             unit="ns",
             expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
             span_ns=result.longest_gap_ns,
         ),
-        *idle_before(result.places, scope, *HOST_PARTS),
+        *(() if result.is_beside else idle_before(result.places, scope, *HOST_PARTS)),
         *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
         Evidence(
             statement=f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
@@ -76,7 +94,9 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
 
 
 def one_place(result: Launches) -> Place | None:
-    """The one place before which most of the idle time of the host lies, if there is one."""
+    """The one place before which most of the idle time of the host lies, if there is one that is no start-up."""
+    if result.is_beside:
+        return None
     return result.places.outstanding(HOST_PARTS, LAUNCH_BOUND.limit("place"))
 
 
@@ -84,7 +104,9 @@ def _os_evidence(result: Launches) -> list[Evidence]:
     total = sum(spent for _, spent in result.os_waits)
     if not result.host_idle_ns or total < MIN_OS_SHARE * result.host_idle_ns:
         return []
-    named = ", ".join(f"{name} {format_fraction(spent / result.host_idle_ns)}" for name, spent in result.os_waits[:3])
+    named = ", ".join(
+        f"{format_fraction(spent / result.host_idle_ns)} in {name}" for name, spent in result.os_waits[:3]
+    )
     of = (
         "of the time between operators, the training"
         if result.scope.is_cpu
@@ -92,8 +114,7 @@ def _os_evidence(result: Launches) -> list[Evidence]:
     )
     return [
         Evidence(
-            statement=f"{of} thread spends {named} in the operating system:"
-            " it waits for another thread, a process or a file",
+            statement=f"{of} thread spends {named} (operating system): it waits for another thread, a process or a file",
             metric="launches.os_wait_ns",
             value=float(total),
             unit="ns",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from profkit.analyzers.base import Analyzer, idle_before, places_table, sampled_evidence
 from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence, one_place
-from profkit.analyzers.launches.measured import Launches, measure
+from profkit.analyzers.launches.measured import Apart, Launches, measure
 from profkit.analyzers.launches.rows import rows_of
 from profkit.analyzers.tools import py_spy_main, system_timeline
 from profkit.findings.host import LAUNCH_BOUND, STALL
@@ -14,6 +16,8 @@ from profkit.model.finding import SEVERITY_FROM, Evidence, Finding, NextTool, Se
 from profkit.timeline.idle import Place
 from profkit.units import format_fraction, format_ns
 
+_START_UP = "start-up: the host does what it does once"
+_WORTH_SAYING = 0.01  # chosen: of the window, less explains nothing
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.
 _EVENT_NS = 1_000_000
 _MOST_SAMPLED = 8  # chosen: rows of a table that is read
@@ -22,37 +26,41 @@ _WAIT_FIX = (
 )
 
 
-def is_one_off(result: Launches) -> bool:
-    """Whether a few long stretches hold the late time: start-up, compilation, a checkpoint; not launch cost."""
-    is_short = result.scope.n_steps < 2 * STALL.limit("stretches")
-    most = STALL.limit("one_off")
-    is_few = result.few_gaps_share >= most and (is_short or result.worst_step_share >= most)
-    return is_few and not is_one_each_step(result)
-
-
 def is_one_each_step(result: Launches) -> bool:
     """Whether one long stretch in each step holds the late time: what comes in every step is steady, in few steps too."""
     return result.each_step_share >= STALL.limit("one_off")
 
 
 def judge(result: Launches) -> tuple[Finding, ...]:
-    """`host.launch_bound`, or `host.stall` where a few stretches hold most of the time."""
+    """`host.launch_bound`, and `host.stall` for what is judged apart: first use, and a few long stretches."""
     scope = result.scope
     if scope.is_cpu and (not result.n_operations or result.n_launch_calls):
         return ()  # what the CPU, or a device that is not in the trace, worked on is not known
-    late = result.launch_idle_ns + result.host_idle_ns
-    fraction = scope.fraction(late)
-    if is_one_off(result):
-        stalled = late + result.sync_idle_ns
-        is_long = scope.fraction(stalled) >= STALL.limit("window")
-        return (_stall(result, stalled, scope.fraction(stalled)),) if is_long else ()
-    if fraction < LAUNCH_BOUND.limit("window"):
+    apart = result.apart
+    if apart is None:
+        return _late(result, scope.window_ns)
+    beside = replace(
+        result,
+        is_beside=True,
+        launch_idle_ns=apart.launch_ns,
+        host_idle_ns=apart.host_ns,
+        gain_ns=apart.gain_ns,
+        few_gaps_share=0.0,
+    )
+    stalls = (_stall(result, apart),) if scope.fraction(apart.total_ns) >= STALL.limit("window") else ()
+    return (*stalls, *(_late(beside, scope.window_ns - apart.total_ns) if apart.shows_the_job(scope.window_ns) else ()))
+
+
+def _late(result: Launches, of_ns: int) -> tuple[Finding, ...]:
+    """`host.launch_bound`, where late launches take enough of that part of the window."""
+    scope, late = result.scope, result.launch_idle_ns + result.host_idle_ns
+    if late < LAUNCH_BOUND.limit("window") * of_ns:
         return ()
-    before = scope.fraction(late + result.data_idle_ns + result.sync_idle_ns)
-    is_ahead = (result.rho_time or 0) < LAUNCH_BOUND.limit("rho") and before < LAUNCH_BOUND.limit("before")
+    before = late + result.data_idle_ns + result.sync_idle_ns
+    is_ahead = (result.rho_time or 0) < LAUNCH_BOUND.limit("rho") and before < LAUNCH_BOUND.limit("before") * of_ns
     if not scope.is_cpu and is_ahead and not is_one_each_step(result):
         return ()
-    return (_launch_bound(result, late, fraction),)
+    return (_launch_bound(result, late, scope.fraction(late)),)
 
 
 def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
@@ -169,32 +177,57 @@ def _each_step(result: Launches) -> tuple[Evidence, ...]:
     )
 
 
-def _stall(result: Launches, late: int, fraction: float) -> Finding:
+def _stall(result: Launches, apart: Apart) -> Finding:
     low, high = result.longest_gap_ns
+    scope, known_ns = result.scope, sum(ns for _, ns in apart.known)
+    is_known = 2 * known_ns >= apart.total_ns
+    title = "" if high - low >= _EVENT_NS else "a few gaps hold most of the idle time that the host causes"
     return STALL.found(
-        title="" if high - low >= _EVENT_NS else "a few gaps hold most of the idle time that the host causes",
-        confidence=0.4,
-        recoverable_ns=result.scope.per_step(late if result.all_gain_ns is None else result.all_gain_ns),
-        fraction=fraction,
+        title=_START_UP if is_known else title,
+        confidence=0.9 if is_known else 0.4,
+        recoverable_ns=scope.per_step(apart.total_ns),
+        fraction=scope.fraction(apart.total_ns),
         evidence=(
-            Evidence(
-                statement=f"{format_fraction(result.few_gaps_share)} of the idle time that the host causes is in at most {STALL.limit('stretches'):g} gaps;"
-                f" the longest takes {format_ns(high - low)}"
-                + (
-                    ", as in start-up, compilation, module loading or a checkpoint"
-                    if high - low >= _EVENT_NS
-                    else ", too few to separate the cost of launches from single events"
-                ),
-                metric="launches.few_gaps_share",
-                value=result.few_gaps_share,
-                unit="fraction",
-                expected=f"< {format_fraction(STALL.limit('one_off'))}",
-                span_ns=result.longest_gap_ns,
-            ),
-            *idle_before(result.places, result.scope, *HOST_PARTS, "idle_sync"),
-            *sampled_evidence(result.samples, is_cpu=result.scope.is_cpu),
+            *_known(result, apart),
+            *(() if result.few_gaps_share < STALL.limit("one_off") else (_few(result),)),
+            *idle_before(result.places, scope, *HOST_PARTS, "idle_sync"),
+            *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
         ),
         fix="record steady steps (wait 10, warm up 5, record 12): a stall that recurs is real",
+    )
+
+
+def _known(result: Launches, apart: Apart) -> tuple[Evidence, ...]:
+    """What is done once, as the trace records it."""
+    scope = result.scope
+    return tuple(
+        Evidence(
+            statement=f"{'the step waits' if scope.is_cpu else 'the GPU is idle'} {format_ns(ns)} while {words}"
+            f" ({format_fraction(scope.fraction(ns))} of the window): that is done once",
+            metric="launches.apart_ns",
+            value=float(ns),
+            unit="ns",
+        )
+        for words, ns in apart.known
+        if scope.fraction(ns) >= _WORTH_SAYING
+    )
+
+
+def _few(result: Launches) -> Evidence:
+    low, high = result.longest_gap_ns
+    return Evidence(
+        statement=f"{format_fraction(result.few_gaps_share)} of the idle time that the host causes is in at most"
+        f" {STALL.limit('stretches'):g} gaps; the longest takes {format_ns(high - low)}"
+        + (
+            ", as in start-up, compilation, module loading or a checkpoint"
+            if high - low >= _EVENT_NS
+            else ", too few to separate the cost of launches from single events"
+        ),
+        metric="launches.few_gaps_share",
+        value=result.few_gaps_share,
+        unit="fraction",
+        expected=f"< {format_fraction(STALL.limit('one_off'))}",
+        span_ns=result.longest_gap_ns,
     )
 
 
@@ -216,12 +249,19 @@ def present(result: Launches) -> Section:
             "shorter_than_launch_fraction": result.shorter_than_launch,
             "few_gaps_share": result.few_gaps_share,
             "each_step_share": result.each_step_share,
+            **_apart_values(result.apart),
             **({} if result.scope.is_cpu else {"turnaround_ns": result.turnaround_ns}),
             "op_cost_ns": result.op_cost_ns,
             **({"n_samples": sum(one.n for one in result.samples)} if result.samples else {}),
         },
         tables=(*places_table(result.places), *_top_operators(result), *_sampled(result)),
     )
+
+
+def _apart_values(apart: Apart | None) -> dict[str, int]:
+    if apart is None:
+        return {}
+    return {"apart_ns": apart.total_ns, "beside_ns": apart.launch_ns + apart.host_ns}
 
 
 def _sampled(result: Launches) -> tuple[TableView, ...]:

@@ -14,7 +14,9 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.cpu import training_threads
+from profkit.timeline.first_use import first_use
 from profkit.timeline.host import os_waits
+from profkit.timeline.period import repeats
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.timeline.totals import Sampled, waiting_samples
 
@@ -22,8 +24,38 @@ _ALIKE: Final = 0.5
 """Chosen: stretches of one cause differ by less from step to step, a start-up from what follows it by more."""
 _STEADY: Final = 2 / 3
 """Chosen: what single ones of these stretches have beyond the median is a third of their time or less."""
+_WORTH_APART: Final = 0.02
+"""Of the window: less changes no verdict. Chosen: as the least severity."""
+_MOST_UNKNOWN: Final = 0.5
+"""Of the window. Chosen."""
 _MOST_ONCE: Final = 1
 """One step cannot show that something recurs."""
+
+
+class Apart(msgspec.Struct, frozen=True, kw_only=True):
+    """Late time that is start-up or single events, and the late time beside it, ns."""
+
+    total_ns: int
+    known: tuple[tuple[str, int], ...]
+    """The part of it in which the host does what is done once, by what that is; the largest first."""
+    launch_ns: int
+    host_ns: int
+    gain_ns: int | None
+    """By how much the window would be shorter if the host took no time for its own work beside it; None on a CPU."""
+    repeats: bool
+    """Whether the work beside it repeats."""
+
+    @property
+    def unknown_ns(self) -> int:
+        """The part of it of which the trace does not say what it is."""
+        return max(self.total_ns - sum(ns for _, ns in self.known), 0)
+
+    def shows_the_job(self, window_ns: int) -> bool:
+        """Whether what lies beside it is enough, and repeats, so that it shows how the job goes on.
+
+        Single stalls of which nobody knows what they are must leave half of the window.
+        """
+        return self.repeats and self.unknown_ns <= _MOST_UNKNOWN * window_ns
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +105,10 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
     samples: tuple[Sampled, ...] = ()
     """CPU samples of the launching threads while the device waits for a launch; on a CPU, between operators."""
+    is_beside: bool = False
+    """Whether the idle time is that beside what is judged apart."""
+    apart: Apart | None = None
+    """What of the late time is no cost of launches: first use, and the three longest stretches where they are it."""
 
     @property
     def waits_for_system(self) -> bool:
@@ -92,6 +128,8 @@ def _measure_device(facts: Facts) -> Launches:
     late = main.idle.launch | main.idle.host | main.idle.sync
     share, longest = _concentration(late.start_ns, late.end_ns)
     worst_step, each_step = _worst_step_share(facts, late), _each_step_share(facts, late)
+    few = _longest(late) if _is_one_off(facts.n_steps, share, worst_step, each_step) else Intervals.empty()
+    apart = _apart(facts, late, few)
     del late
     rows = main.activity.rows
     kernels = rows[of_rows(trace.gpu.kind, rows) == Kind.COMPUTE]
@@ -129,7 +167,57 @@ def _measure_device(facts: Facts) -> Launches:
         places=main.places,
         os_waits=os_waits(trace, facts.host.threads, main.idle.host),
         samples=waiting_samples(facts),
+        apart=apart,
     )
+
+
+def _is_one_off(n_steps: int, few_gaps: float, worst_step: float, each_step: float) -> bool:
+    """Whether a few long stretches hold the late time: start-up, compilation, a checkpoint; not launch cost.
+
+    Not where each step has one: what comes in every step is steady, in few steps too.
+    """
+    is_short = n_steps < 2 * STALL.limit("stretches")
+    most = STALL.limit("one_off")
+    return few_gaps >= most and (is_short or worst_step >= most) and each_step < most
+
+
+def _longest(late: Intervals) -> Intervals:
+    """The few longest stretches."""
+    rows = np.sort(np.argsort(-late.lengths_ns, kind="stable")[: int(STALL.limit("stretches"))])
+    return Intervals(late.start_ns[rows], late.end_ns[rows])
+
+
+def _apart(facts: Facts, late: Intervals, few: Intervals) -> Apart | None:
+    """What to judge apart from the cost of launches; None for nothing that shows."""
+    trace, main = facts.trace, facts.main_device
+    used = first_use(trace, facts.op_of_call)
+    apart = few | (used.any & late) if used is not None else few
+    if apart.total_ns < _WORTH_APART * facts.window_ns:
+        return None
+    known = [(words, (times & apart).total_ns) for words, times in used.kinds] if used is not None else []
+    parts = facts.parts
+    host = main.idle.host if main is not None else late - parts["idle_launch"]
+    launch = parts["idle_launch"] - main.idle.turnaround if main is not None else parts["idle_launch"]
+    beside = (apart | facts.host.loader).gaps(*trace.window_ns)
+    return Apart(
+        total_ns=apart.total_ns,
+        known=tuple(sorted((one for one in known if one[1]), key=lambda one: -one[1])),
+        launch_ns=(launch - apart).total_ns,
+        host_ns=(host - apart).total_ns,
+        gain_ns=facts.host_gains_ns(beside)[0] if main is not None else None,
+        repeats=_repeats(facts),
+    )
+
+
+def _repeats(facts: Facts) -> bool:
+    """Whether there are several steps, or the kernels repeat."""
+    trace, main = facts.trace, facts.main_device
+    if len(steps_in_window(trace)) > _MOST_ONCE:
+        return True
+    if main is None:
+        return False
+    rows = main.activity.rows[of_rows(trace.gpu.kind, main.activity.rows) == Kind.COMPUTE]
+    return repeats(trace.gpu.name[rows])
 
 
 def _measure_cpu(facts: Facts) -> Launches:
@@ -139,6 +227,7 @@ def _measure_cpu(facts: Facts) -> Launches:
     between = idle.gaps(*facts.trace.window_ns)
     share, longest = _concentration(between.start_ns, between.end_ns)
     worst_step, each_step = _worst_step_share(facts, between), _each_step_share(facts, between)
+    few = _longest(between) if _is_one_off(facts.n_steps, share, worst_step, each_step) else Intervals.empty()
     return Launches(
         scope=scope_of(facts),
         n_operations=cpu.n_leaf_ops,
@@ -164,6 +253,7 @@ def _measure_cpu(facts: Facts) -> Launches:
         one_stretch_ns=round(each_step * between.total_ns),
         os_waits=os_waits(facts.trace, training_threads(facts.trace), between - cpu.dispatch),
         samples=waiting_samples(facts),
+        apart=_apart(facts, between, few),
     )
 
 

@@ -42,7 +42,8 @@ def graph_breaks(facts: Facts) -> Ranges:
     compiling = compilations(facts)
     is_plain = Intervals.of(compiling.start_ns, compiling.end_ns).covered_ns(starts, ends) == 0
     is_plain &= starts < ends
-    return Ranges(start_ns=starts[is_plain], end_ns=ends[is_plain], thread=threads[is_plain].astype(np.int32))
+    thread = threads[is_plain].astype(np.int32)
+    return Ranges(start_ns=starts[is_plain], end_ns=ends[is_plain], thread=thread, name=np.full_like(thread, -1))
 
 
 def _of_thread(trace: Trace, regions: Ranges, thread: int, rows: NDArray[np.intp]) -> tuple[I64, I64, I64]:

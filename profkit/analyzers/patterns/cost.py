@@ -1,7 +1,8 @@
-"""What ranges of the host cost: on a GPU through what they launch or hold up, on a CPU by their length."""
+"""What ranges of the host cost: on a GPU the idle time that they cause and what they launch, on a CPU their length."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,38 +11,40 @@ from numpy.typing import NDArray
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.model.arrays import of_rows, rows_by_value
 from profkit.model.intervals import Intervals
-from profkit.model.trace import SpanKind, Spans, Trace
+from profkit.model.trace import Kind, SpanKind, Spans, Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.host import enclosing_op
-from profkit.timeline.idle import ending_rows
 
 if TYPE_CHECKING:
     from profkit.timeline.code.code import Code
 
 
-def cost(facts: Facts, ranges: Ranges, *, is_pause: bool) -> Intervals:
-    """The time of the window that they take, as a set.
+def costs_ns(facts: Facts, ranges: Sequence[Ranges], *, spare_work: Sequence[bool]) -> tuple[int, ...]:
+    """What each of these sets of ranges takes of the window, ns.
 
-    On a CPU they themselves, without waits for input. On a GPU, of a pause the idle time of the device inside it; of
-    work, the time of the operations launched inside it, and the idle time that these end.
+    On a CPU they themselves, without waits for input. On a GPU what the device would idle less without them; where a
+    change spares their work as well, also the compute that they launch. Communication and copies would stay.
     """
-    low, high = facts.trace.window_ns
-    covered = Intervals.of(ranges.start_ns, ranges.end_ns).clip(low, high)
+    covered = [Intervals.of(each.start_ns, each.end_ns).clip(*facts.trace.window_ns) for each in ranges]
     main = facts.main_device
     if main is None:
-        return covered - facts.parts["idle_data"]
-    idle = main.activity.any.gaps(low, high)
-    return covered & idle if is_pause else _launched(facts.trace, main, ranges, idle)
+        return tuple((each - facts.parts["idle_data"]).total_ns for each in covered)
+    spared = facts.host_gains_ns(*covered)
+    return tuple(
+        ns + (_compute(facts.trace, main, each).total_ns if is_work else 0)
+        for ns, each, is_work in zip(spared, ranges, spare_work, strict=True)
+    )
 
 
-def rows_of(facts: Facts, code: Code | None, ranges: Ranges, *, is_pause: bool) -> Rows:
-    """The same time by where it is spent: in what the host does meanwhile, or what launches the operations."""
+def rows_of(facts: Facts, code: Code | None, ranges: Ranges, *, spare_work: bool) -> Rows:
+    """What such ranges consist of: what launches their work, or what the host does meanwhile."""
     trace, main = facts.trace, facts.main_device
-    if main is not None and not is_pause:
+    if main is not None and spare_work:
         mine = _launched_rows(trace, main, ranges)
         return Rows.of_device(trace, mine, trace.gpu.end_ns[mine] - trace.gpu.start_ns[mine])
-    taken = cost(facts, ranges, is_pause=is_pause)
+    covered = Intervals.of(ranges.start_ns, ranges.end_ns).clip(*trace.window_ns)
+    taken = covered - facts.parts["idle_data"] if main is None else covered - facts.host.blocked
     found = Rows.empty()
     for thread, mine in rows_by_value(ranges.thread):
         times = Intervals.of(ranges.start_ns[mine], ranges.end_ns[mine]) & taken
@@ -49,17 +52,16 @@ def rows_of(facts: Facts, code: Code | None, ranges: Ranges, *, is_pause: bool) 
     return found
 
 
-def _launched(trace: Trace, main: DeviceFacts, ranges: Ranges, idle: Intervals) -> Intervals:
+def _compute(trace: Trace, main: DeviceFacts, ranges: Ranges) -> Intervals:
     gpu, mine = trace.gpu, _launched_rows(trace, main, ranges)
-    busy = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
-    ended = np.isin(ending_rows(trace, main.activity, idle.end_ns), mine)
-    return busy | Intervals.of(idle.start_ns[ended], idle.end_ns[ended])
+    return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
 
 
 def _launched_rows(trace: Trace, main: DeviceFacts, ranges: Ranges) -> NDArray[np.intp]:
-    """The device rows that are launched inside the ranges."""
+    """The kernels of compute that are launched inside the ranges."""
     gpu, calls = trace.gpu, trace.calls
     rows = main.activity.rows
+    rows = rows[of_rows(gpu.kind, rows) == Kind.COMPUTE]
     rows = of_rows(rows, np.flatnonzero(of_rows(gpu.launch_row, rows) >= 0))
     launch = of_rows(gpu.launch_row, rows)
     order = np.lexsort((-ranges.end_ns, ranges.start_ns))

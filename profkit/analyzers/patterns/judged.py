@@ -6,6 +6,7 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.patterns.measured import Patterns, Taken
+from profkit.analyzers.patterns.unused import idle_device
 from profkit.analyzers.tools import recapture
 from profkit.findings.patterns import CONVERSIONS, GC, GRAPH_BREAKS, RECOMPILE
 from profkit.model.documents.rank_report import Section, TableView
@@ -22,11 +23,12 @@ of the time, these steps do not show how often such a one comes; what is in one 
 
 def judge(result: Patterns) -> tuple[Finding, ...]:
     """A finding for each that takes its kind's least share of the window."""
-    return tuple(
+    patterns = tuple(
         _found(result.scope, taken)
         for taken in result.found
         if result.scope.fraction(taken.cost_ns) >= taken.pattern.kind.limit("window")
     )
+    return (*patterns, *idle_device(result.scope, result.idle_device, result.computing))
 
 
 def _found(scope: Scope, taken: Taken) -> Finding:
@@ -35,10 +37,10 @@ def _found(scope: Scope, taken: Taken) -> Finding:
     over = _over(scope, taken)
     several, spent = taken.pattern.what[1], f"{format_ns(scope.per_step(taken.cost_ns))} {scope.each}"
     statement = f"{several} take {spent}"
-    if taken.pattern.is_pause:
-        statement = (
-            f"{several} stop the step for {spent}" if scope.is_cpu else f"the GPU is idle {spent} during {several}"
-        )
+    if scope.is_cpu and taken.pattern.is_pause:
+        statement = f"{several} stop the step for {spent}"
+    elif not scope.is_cpu and not taken.pattern.spares_work:
+        statement = f"the GPU idles {spent} because of {several}"
     return kind.found(
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),
@@ -59,7 +61,7 @@ def _found(scope: Scope, taken: Taken) -> Finding:
                 unit="count",
             ),
         ),
-        fix=f"record again after warm-up: this is in {over} only" if over and kind is RECOMPILE else kind.fixes[0],
+        fix=f"record again after warm-up: this is in {over} only" if over and kind is RECOMPILE else taken.fix,
         next_tools=(_next(scope, taken, is_over=bool(over)),),
     )
 
@@ -74,14 +76,14 @@ def _next(scope: Scope, taken: Taken, *, is_over: bool) -> NextTool:
     if kind is RECOMPILE:
         return NextTool(
             name="torch.compile",
-            line=scope.command.under("env TORCH_LOGS=recompiles"),
+            line=scope.command.given("TORCH_LOGS=recompiles"),
             purpose="which guard fails at each compilation, and for which value?",
             look_for="the same guard again and again: a size, a number of Python, a type",
         )
     if kind is GRAPH_BREAKS:
         return NextTool(
             name="torch.compile",
-            line=scope.command.under("env TORCH_LOGS=graph_breaks"),
+            line=scope.command.given("TORCH_LOGS=graph_breaks"),
             purpose="which lines of the model break the graph, and why?",
             look_for="a line of your own code with each break; the reason names the call that cannot be traced",
         )
@@ -114,6 +116,8 @@ def _counted(scope: Scope, taken: Taken) -> str:
     one, several = taken.pattern.what
     what = one if taken.n == 1 else several
     longest = f"the longest takes {format_ns(taken.longest_ns)}"
+    if taken.name:
+        longest += f"; most of the time is in {taken.name}"
     if not scope.has_steps or scope.n_steps == 1:
         return f"{taken.n:,} {what} in the window; {longest}"
     if taken.n_steps == scope.n_steps:

@@ -11,23 +11,28 @@ import numpy as np
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.patterns import ranges
 from profkit.analyzers.patterns.breaks import graph_breaks
-from profkit.analyzers.patterns.cost import cost, rows_of
+from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import (
     CONVERSIONS,
+    CPU_OPERATORS,
     GC,
     GRAPH_BREAKS,
+    LAYOUT_COPIES,
     MATH_ATTENTION,
     OPTIMIZER_LOOP,
     RECOMPILE,
     RECOMPUTATION,
+    SLOW_PATH,
+    TRAINING_MODE,
     UNUSED_PARAMETERS,
 )
 from profkit.model.arrays import distinct, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
+from profkit.timeline.elsewhere import unused
 from profkit.timeline.steps import steps_in_window
 
 
@@ -41,10 +46,18 @@ class Pattern(msgspec.Struct, frozen=True):
     what: tuple[str, str]
     """One range, and several, in a sentence."""
 
+    fix: Callable[[Facts, Ranges], str] | None = None
+    """What to do where that depends on what was found; None: the kind's first fix."""
+
+    @property
+    def spares_work(self) -> bool:
+        """Whether a change spares what the host launches in it, not only the host's time."""
+        return self.kind.is_about_work
+
 
 PATTERNS: Final = (
     Pattern(GC, ranges.collections, True, ("collection", "collections")),
-    Pattern(RECOMPILE, ranges.compilations, True, ("compilation", "compilations")),
+    Pattern(RECOMPILE, ranges.recompilations, True, ("compilation", "compilations")),
     Pattern(GRAPH_BREAKS, graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
     Pattern(
         OPTIMIZER_LOOP,
@@ -53,10 +66,21 @@ PATTERNS: Final = (
         ),
         False,
         ("optimizer step", "optimizer steps"),
+        ranges.fix_of_loops,
+    ),
+    Pattern(
+        CPU_OPERATORS,
+        ranges.cpu_operators,
+        False,
+        ("operator on the CPU", "operators on the CPU"),
+        ranges.fix_of_cpu_operators,
     ),
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
     Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
     Pattern(MATH_ATTENTION, ranges.math_attention, False, ("attention call", "attention calls")),
+    Pattern(TRAINING_MODE, ranges.training_mode, False, ("layer in training mode", "layers in training mode")),
+    Pattern(SLOW_PATH, ranges.slow_paths, False, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
+    Pattern(LAYOUT_COPIES, ranges.copies, False, ("copy", "copies")),
     Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions")),
 )
 
@@ -74,6 +98,9 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """The last of these, counted from 0."""
     longest_ns: int
     longest_span_ns: tuple[int, int]
+    name: str
+    """What has most of their time; "" where all have one name, or none."""
+    fix: str
 
 
 class Patterns(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,19 +108,25 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: Scope
     found: tuple[Taken, ...]
+    idle_device: str = ""
+    """A GPU that the file lists and nobody uses; "" where there is none."""
+    computing: float = 0.0
+    """The share (0-1) of the window that operators of the CPU take, where there is one."""
 
 
 def measure(facts: Facts) -> Patterns:
     """Look for each pattern."""
-    found = []
-    for pattern in PATTERNS:
-        at = pattern.ranges(facts)
-        if at is not None and at.start_ns.size:
-            found.append(_taken(facts, pattern, at))
-    return Patterns(scope=scope_of(facts), found=tuple(found))
+    seen = [(pattern, at) for pattern in PATTERNS if (at := pattern.ranges(facts)) is not None and at.start_ns.size]
+    costs = costs_ns(facts, [at for _, at in seen], spare_work=[pattern.spares_work for pattern, _ in seen])
+    found = tuple(
+        _taken(facts, pattern, at, cost_ns) for (pattern, at), cost_ns in zip(seen, costs, strict=True) if cost_ns
+    )
+    device = unused(facts.trace) if facts.cpu is not None else ""
+    computing = facts.budget.fraction("compute") if device else 0.0
+    return Patterns(scope=scope_of(facts), found=found, idle_device=device, computing=computing)
 
 
-def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
+def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int) -> Taken:
     outer = [Intervals.of(at.start_ns[mine], at.end_ns[mine]) for _, mine in rows_by_value(at.thread)]
     lengths = np.concatenate([each.lengths_ns for each in outer])
     starts = np.concatenate([each.start_ns for each in outer])
@@ -102,12 +135,14 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges) -> Taken:
     in_steps = distinct(np.maximum(place_among(begins, starts, after=True) - 1, 0))  # before the first: in it
     return Taken(
         pattern=pattern,
-        cost_ns=cost(facts, at, is_pause=pattern.is_pause).total_ns,
+        cost_ns=cost_ns,
         n=int(lengths.size),
         n_steps=int(in_steps.size),
         last_step=int(in_steps[-1]),
         longest_ns=int(lengths[longest]),
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
+        name=at.longest_name(facts.trace) if pattern.kind in (CPU_OPERATORS, SLOW_PATH) else "",
+        fix=pattern.fix(facts, at) if pattern.fix is not None else pattern.kind.fixes[0],
     )
 
 
@@ -119,5 +154,5 @@ def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
         is_worth = result.scope.fraction(taken.cost_ns) >= pattern.kind.limit("window")
         at = pattern.ranges(facts) if is_worth else None
         if at is not None:
-            found[pattern.kind.id] = rows_of(facts, facts.code, at, is_pause=pattern.is_pause)
+            found[pattern.kind.id] = rows_of(facts, facts.code, at, spare_work=pattern.spares_work)
     return found

@@ -10,20 +10,54 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of
+from profkit.findings.patterns import CPU_OPERATORS, OPTIMIZER_LOOP
+from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_one_of, place_among
+from profkit.model.intervals import Intervals
 from profkit.model.names import Precision
-from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
-from profkit.timeline import Facts
+from profkit.model.signature import Signature
+from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
+from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 
 _MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
+_NUMBERED: Final = re.compile(r"^Torch-Compiled Region: \d")
 _SEARCH: Final = re.compile(r"search_unused_parameters$")
 _CAST: Final = re.compile(r"^aten::_to_copy$")
 _AT_ONCE: Final = re.compile(r"^aten::_(?:foreach|fused)_")
 """In a step of an optimizer: an operator for all parameters at once..."""
 _CLOSURE: Final = re.compile(r"^autograd::engine::")
 """...and the backward pass of a closure: then the range is no loop over parameters."""
+_CLASS: Final = re.compile(r"^Optimizer\.step#(\w+)\.step")
+FUSED_OPTIMIZERS: Final = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+"""Classes of torch.optim that take fused=True, on GPUs and, from torch 2.4 on, on CPUs."""
+FOREACH_OPTIMIZERS: Final = frozenset({"ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"})
+"""Those that take foreach=True alone; LBFGS, Muon and SparseAdam take neither (torch 2.13)."""
+_OPERATOR: Final = re.compile(
+    r"^(?!autograd::|torch::autograd|c10d::|cuda|hip|\w+::(?:_?unsafe_view|_?reshape\w*|t|view\w*|transpose|permute|expand\w*"
+    r"|as_strided|select|slice|narrow|squeeze|unsqueeze|flatten|unflatten|split\w*|chunk|unbind|detach_?|alias|empty\w*"
+    r"|new_empty\w*|resize_\w*|set_|numpy_T|movedim|lift_fresh)$)\w+::\w"
+)
+"""Operators that work: those that change a shape or take memory do not, and where one lasts the thread did not run."""
+_TRACED: Final = re.compile(r"^prims::")
+"""What torch.compile runs on fake tensors while it traces."""
+_RANDOM: Final = re.compile(r"::(?:rand|normal|uniform|bernoulli|exponential|random_)")
+_DROPOUT: Final = re.compile(r"^aten::(?:native_|_fused_)?(?:feature_|alpha_)*dropout_?$")
+_NORM: Final = re.compile(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
+_TRAINED_KERNEL: Final = re.compile(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
+_TRAINING_ARGUMENT: Final = 5
+_NAIVE: Final = re.compile(r"^naive_conv")
+_SLOW_PATHS: Final = {
+    r"^aten::(?:_slow_conv2d_forward|thnn_conv2d|slow_conv\w+|_slow_conv\w+)$": "{} copies into columns and multiplies: have"
+    " oneDNN take it on a CPU (torch.backends.mkldnn.is_available(), float32 or bfloat16, no unusual layout), cuDNN on a"
+    " GPU (a type and a dilation that it takes), or compile the model",
+    r"^aten::_?index_put_(?:impl_)?$": "{} sorts its indices and adds one by one: use index_select, F.embedding or gather"
+    " for what is learned, index_add_ or scatter_add_ where order does not matter",
+    r"^aten::_conv_depthwise2d$": "{} runs without cuDNN: channels_last and half precision have depthwise kernels there",
+}
+"""Operators that exist for a fall-back alone, and what there is against each."""
+_OTHER_PATH: Final = "{} runs MIOpen's naive kernels: let it search (MIOPEN_FIND_MODE=NORMAL), or use a type and layout it has kernels for"
+_IN_ORDER: Final = re.compile(r"^aten::(?:contiguous|reshape)$")
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 _DTYPE_ARGUMENT: Final = 1
 
@@ -34,6 +68,8 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: I64
     end_ns: I64
     thread: NDArray[np.int32]
+    name: NDArray[np.int32]
+    """Codes; -1 of what has no name."""
 
     @classmethod
     def of(cls, table: CpuOps | Spans, rows: NDArray[Any], window_ns: tuple[int, int]) -> Ranges:
@@ -41,7 +77,18 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
         low, high = window_ns
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         chosen = chosen[(table.end_ns[chosen] > low) & (table.start_ns[chosen] < high)]
-        return cls(start_ns=table.start_ns[chosen], end_ns=table.end_ns[chosen], thread=table.thread[chosen])
+        return cls(
+            start_ns=table.start_ns[chosen],
+            end_ns=table.end_ns[chosen],
+            thread=table.thread[chosen],
+            name=table.name[chosen],
+        )
+
+    def longest_name(self, trace: Trace) -> str:
+        """The name that has most of their time; "" for none."""
+        names, place = coded(self.name)
+        total = np.bincount(place, weights=self.end_ns - self.start_ns)
+        return trace.name(int(names[total.argmax()])) if total.size else ""
 
 
 def step_threads(facts: Facts) -> tuple[int, ...]:
@@ -69,6 +116,21 @@ def collections(facts: Facts) -> Ranges:
 def compilations(facts: Facts) -> Ranges:
     """Compilations by torch.compile on the threads of the step."""
     return _of_kind(facts, SpanKind.COMPILING)
+
+
+def recompilations(facts: Facts) -> Ranges:
+    """Compilations of functions that had been compiled before.
+
+    By the numbers of their regions; without numbers all, of which those of the first steps count for nothing, or, without
+    steps, none: a first compilation is start-up.
+    """
+    trace, found = facts.trace, compilations(facts)
+    if any(_NUMBERED.match(trace.name(int(code))) for code in distinct_codes(trace.spans.name)):
+        again = first_use.recompilations(trace)
+        rows = again.covered_ns(found.start_ns, found.end_ns) > 0
+    else:
+        rows = np.full(found.start_ns.size, bool(trace.steps))
+    return Ranges(**{name: getattr(found, name)[rows] for name in Ranges.__struct_fields__})
 
 
 def searches(facts: Facts) -> Ranges:
@@ -104,6 +166,83 @@ def _is_cast(trace: Trace, code: int) -> bool:
         return False
     before, after = signature.types[0], type_said(signature, _DTYPE_ARGUMENT)
     return after is not None and after != before and {precision(before), precision(after)} <= set(_FLOATING)
+
+
+def cpu_operators(facts: Facts) -> Ranges | None:
+    """Long operators on the threads that feed a GPU that give it nothing and do not wait for it: they work on the CPU.
+
+    Not what the input pipeline or the compiler runs; None where there is no GPU.
+    """
+    trace, ops, calls = facts.trace, facts.trace.ops, facts.trace.calls
+    if facts.main_device is None or named(trace, ops, _TRACED).any():
+        return None
+    is_long = ops.end_ns - ops.start_ns >= CPU_OPERATORS.limit("each")
+    rows = np.flatnonzero(is_long & is_one_of(ops.thread, step_threads(facts)) & named(trace, ops, _OPERATOR))
+    beside = Intervals.of(compilations(facts).start_ns, compilations(facts).end_ns) | facts.host.loader
+    rows = rows[~beside.contains(ops.start_ns[rows])]
+    asks = np.flatnonzero(calls.kind != CallKind.OTHER)
+    for thread in distinct_codes(ops.thread[rows]).tolist():
+        at = calls.start_ns[asks[calls.thread[asks] == thread]]
+        has_none = place_among(at, ops.end_ns[rows]) == place_among(at, ops.start_ns[rows])
+        rows = rows[has_none | (ops.thread[rows] != thread)]
+    return Ranges.of(ops, rows, trace.window_ns)
+
+
+def fix_of_cpu_operators(facts: Facts, found: Ranges) -> str:
+    """What there is against these operators, by what takes most of their time."""
+    name = found.longest_name(facts.trace)
+    if _RANDOM.search(name):
+        return f"create the tensors of {name} on the GPU (device='cuda'), or ahead in another thread"
+    return f"run {name} on the GPU, on tensors that are there, or ahead of the step in workers of the DataLoader"
+
+
+def training_mode(facts: Facts) -> Ranges | None:
+    """Dropout, and batch normalisation with the statistics of each batch; None where the trace holds a backward pass."""
+    trace, ops = facts.trace, facts.trace.ops
+    if facts.trains:
+        return None
+    norms = np.flatnonzero(named(trace, ops, _NORM))
+    trained = [code for code, one in enumerate(trace.signatures) if one is not None and _is_trained(one)]
+    by_argument = norms[is_one_of(ops.signature[norms], trained)] if trained else norms[:0]
+    rows = np.concatenate((np.flatnonzero(named(trace, ops, _DROPOUT)), by_argument))
+    if not trained and trace.device_indices:
+        rows = np.concatenate((rows, _around_launches(facts, _TRAINED_KERNEL)))
+    return Ranges.of(ops, distinct(rows), trace.window_ns)
+
+
+def _is_trained(signature: Signature) -> bool:
+    """Whether the arguments of a batch normalisation say that it trains: its sixth."""
+    given = signature.concrete
+    return len(given) > _TRAINING_ARGUMENT and given[_TRAINING_ARGUMENT] == "True"
+
+
+def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+    """The innermost operators that launch kernels of such a name."""
+    trace, gpu = facts.trace, facts.trace.gpu
+    codes = [code for code in distinct_codes(gpu.name).tolist() if pattern.search(trace.name(code))]
+    launch = gpu.launch_row[is_one_of(gpu.name, codes) & (gpu.launch_row >= 0)]
+    found = facts.op_of_call[launch] if facts.op_of_call.size else np.empty(0, np.int64)
+    return distinct(found[found >= 0]).astype(np.int64)
+
+
+def slow_paths(facts: Facts) -> Ranges:
+    """Operators that exist for a fall-back alone, and those that launch MIOpen's naive kernels."""
+    trace, ops = facts.trace, facts.trace.ops
+    rows = np.flatnonzero(named(trace, ops, re.compile("|".join(_SLOW_PATHS))))
+    return Ranges.of(ops, distinct(np.concatenate((rows, _around_launches(facts, _NAIVE)))), trace.window_ns)
+
+
+def fix_of_slow_paths(facts: Facts, found: Ranges) -> str:
+    """What there is against the slow way that takes most of the time."""
+    name = found.longest_name(facts.trace)
+    fix = next((fix for sign, fix in _SLOW_PATHS.items() if re.search(sign, name)), _OTHER_PATH)
+    return fix.format(name)
+
+
+def copies(facts: Facts) -> Ranges:
+    """Operators that copy a tensor to have its elements in order."""
+    trace, ops = facts.trace, facts.trace.ops
+    return Ranges.of(ops, named(trace, ops, _IN_ORDER), trace.window_ns)
 
 
 def recomputed(facts: Facts) -> Ranges | None:
@@ -156,13 +295,32 @@ def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) 
     many = counts >= least_operators
     many[distinct(around[loose & named(trace, ops, _CLOSURE)])] = False
     low, high = trace.window_ns
-    kept: list[tuple[int, int, int]] = []
+    kept: list[tuple[int, int, int, int]] = []
     for row in np.flatnonzero(many).tolist():
         parts = _without(steps, row, whole)
-        if sum(end - start for start, end in parts) <= longest_ns * counts[row]:
-            kept += [(start, end, int(steps.thread[row])) for start, end in parts if end > low and start < high]
-    columns = np.array(kept, np.int64).reshape(-1, 3)
-    return Ranges(start_ns=columns[:, 0], end_ns=columns[:, 1], thread=columns[:, 2].astype(np.int32))
+        columns = np.array(parts, np.int64).reshape(-1, 2)
+        own = Intervals.of(columns[:, 0], columns[:, 1]) - facts.host.blocked
+        if own.total_ns <= longest_ns * counts[row]:
+            whose = int(steps.thread[row]), int(steps.name[row])
+            kept += [(start, end, *whose) for start, end in parts if end > low and start < high]
+    table = np.array(kept, np.int64).reshape(-1, 4)
+    thread, name = table[:, 2].astype(np.int32), table[:, 3].astype(np.int32)
+    return Ranges(start_ns=table[:, 0], end_ns=table[:, 1], thread=thread, name=name)
+
+
+def fix_of_loops(facts: Facts, loops: Ranges) -> str:
+    """What there is against these loops: not every optimizer has a fused or a foreach form."""
+    names = {facts.trace.name(code) for code in distinct_codes(loops.name).tolist()}
+    classes = {match[1] for name in names if (match := _CLASS.match(name))}
+    fixes = (
+        (FUSED_OPTIMIZERS, OPTIMIZER_LOOP.fixes[0]),
+        (FUSED_OPTIMIZERS | FOREACH_OPTIMIZERS, "foreach=True"),
+    )
+    plain = next((fix for forms, fix in fixes if classes <= forms), "")
+    return plain or (
+        f"{' and '.join(sorted(classes))} {'has' if len(classes) == 1 else 'have'} no fused or foreach form in torch: group"
+        " parameters of one shape, write the update with torch._foreach functions, or torch.compile the step"
+    )
 
 
 def _without(steps: Spans, row: int, whole: CpuOps) -> list[tuple[int, int]]:

@@ -54,7 +54,11 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
                 else ""
             ),
         ),
-        _share(capture.OVERLAPPED, q.overlapped_fraction, "of rows overlap the row before them on the same stream"),
+        _share(
+            capture.OVERLAPPED,
+            q.overlapped_fraction,
+            "of the time of rows overlaps the row before them on the same stream",
+        ),
         _at_most(
             capture.LAG_FLOOR,
             None if q.lag_floor_ns is None else float(q.lag_floor_ns),
@@ -99,7 +103,8 @@ def _pace(q: Quality) -> str:
 def _run_checks(q: Quality) -> tuple[Check, ...]:
     n = q.scope.n_steps
     least, least_rows = _limit(capture.FEW_STEPS), _limit(capture.TINY)
-    is_tiny = q.n_rows < least_rows and q.n_steps_marked == 0
+    is_tiny = q.n_rows < least_rows and not (q.is_marked and q.n_steps)
+    marked = "marked " * q.is_marked
     return (
         _at_most(
             capture.IMPOSSIBLE,
@@ -113,10 +118,10 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         ),
         Check(
             id=capture.FEW_STEPS.id,
-            ok=q.n_steps_marked >= least,
-            value=float(q.n_steps_marked),
-            message=f"{q.n_steps_marked} marked step{'' if q.n_steps_marked == 1 else 's'}"
-            + ("" if q.n_steps_marked >= least else ": variation unknown"),
+            ok=q.n_steps >= least,
+            value=float(q.n_steps),
+            message=f"{q.n_steps or 'no'} {marked}step{'' if q.n_steps == 1 else 's'}{'' if q.n_steps else ' found'}"
+            + ("" if q.n_steps >= least else ": variation unknown"),
         ),
         _share(
             capture.STARTUP,
@@ -142,6 +147,11 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             message=f"{q.n_cpu_ops:,} operators ran in the window"
             if q.n_cpu_ops
             else "no operators were recorded in the window: the work of the CPU is not known",
+        ),
+        _at_most(
+            capture.UNRECORDED,
+            1.0 if q.unrecorded else None,
+            f"the program ran on {q.unrecorded}, and the file holds nothing of its work",
         ),
         _share(
             capture.UNSEEN,

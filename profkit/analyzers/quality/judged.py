@@ -15,6 +15,8 @@ from profkit.model.finding import Evidence, Finding, Severity
 from profkit.units import format_fraction
 
 _MOST_NAMED: Final = 4
+_INSIDE: Final = 0.8
+"""Chosen: of two operators that take that nearly the same time, one calls the other."""
 _WORTH_A_NAME: Final = 0.01
 """Chosen: what has less than a percent of the window explains nothing."""
 OS_SHARE: Final = 0.05
@@ -38,7 +40,7 @@ def judge(result: Quality) -> tuple[Finding, ...]:
                 Evidence(statement=check.message, metric=check.id, value=check.value or 0.0, unit="")
                 for check in failed
             )
-            + _instead(result),
+            + _instead(result, is_refused=refuses),
             fix=result.scope.traits.how_to_be_steady,
             next_tools=(
                 recapture(
@@ -51,10 +53,12 @@ def judge(result: Quality) -> tuple[Finding, ...]:
     )
 
 
-def _instead(result: Quality) -> tuple[Evidence, ...]:
-    """What ranges and calls of the operating system say where no operators were recorded."""
+def _instead(result: Quality, *, is_refused: bool) -> tuple[Evidence, ...]:
+    """What ranges and calls say where no operators were recorded, and what the host did where there is no verdict."""
     window_ns = result.scope.window_ns
     said = []
+    if is_refused and (named := _shares(_apart(result.busy), window_ns)):
+        said.append(f"of the window, the host spends {named}")
     if result.ranges and window_ns:
         said.append(f"of the window, the training thread spends {_shares(result.ranges, window_ns)} (by its ranges)")
     in_system = sum(spent for _, spent in result.os_waits)
@@ -67,6 +71,15 @@ def _instead(result: Quality) -> tuple[Evidence, ...]:
         *(Evidence(statement=one, metric="ranges", value=float(len(result.ranges)), unit="count") for one in said),
         *sampled_evidence(result.samples, is_cpu=True, when="beside waits for input"),
     )
+
+
+def _apart(busy: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Operators and calls without those that take nearly as long as one before: they are inside it, or around it."""
+    kept: list[tuple[str, int]] = []
+    for name, spent in busy:
+        if not any(spent >= _INSIDE * other for _, other in kept):
+            kept.append((name, spent))
+    return kept
 
 
 def _shares(parts: Sequence[tuple[str, int]], window_ns: int) -> str:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.findings.capture import FEW_STEPS, MOST_IS_INPUT, QUALITY
-from profkit.model.arrays import is_member, is_one_of, next_equal, of_rows, place_among, rows_by_value
+from profkit.findings.capture import MOST_IS_INPUT
+from profkit.model.arrays import is_one_of, next_equal, of_rows, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
-from profkit.model.trace import DEVICE_STEPS, CallKind, SpanKind, Trace
+from profkit.model.trace import DEVICE_STEPS, SpanKind, Trace
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.complete import launches
 from profkit.timeline.cpu import training_threads
+from profkit.timeline.elsewhere import unrecorded
+from profkit.timeline.first_use import first_use
 from profkit.timeline.host import os_waits
 from profkit.timeline.launch_order import before_capture
 from profkit.timeline.overhead import profiler_work
-from profkit.timeline.steps import edges, steps_in_window
+from profkit.timeline.steps import steps_in_window
 from profkit.timeline.totals import Sampled, waiting_samples
+
+_MOST_BUSY = 12
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,9 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     overlapped_fraction: float | None
     n_removed: int
     n_giant: int
-    n_steps_marked: int
+    n_steps: int
+    """Steps in the window, marked or found."""
+    is_marked: bool
     lag_floor_ns: int | None
     perturbation: float | None
     step_ns: int | None
@@ -75,6 +78,10 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Of the window, beside the steps found by their period; None where they were not found so."""
     first_pass_fraction: float | None
     """Of the device's idle time, under calls that a first pass makes; None where steps show that they recur."""
+    unrecorded: str
+    """The device on which the program ran and of which the file holds nothing; "" where there is none."""
+    busy: tuple[tuple[str, int], ...]
+    """What the host's threads spend most time in, (operator or call, ns), the longest first, where a check refuses."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
 
@@ -83,18 +90,18 @@ def measure(facts: Facts) -> Quality:
     """Count what a sound capture would not have."""
     trace = facts.trace
     main = facts.main_device
-    n_launches, lost, n_captured = _lost_launches(facts)
-    unseen = _unseen(facts)
+    asked = launches(trace)
+    unseen, elsewhere = _unseen(facts), unrecorded(trace)
     unlinked, n_before = _unlinked(facts)
     warnings = {warning.id: warning.count for warning in trace.warnings}
-    is_marked = bool(trace.steps) and trace.step_source in {trace.meta.traits.step_source, DEVICE_STEPS}
-    shows_host = is_marked and trace.step_source != DEVICE_STEPS
+    is_marked = trace.is_marked or (bool(trace.steps) and trace.step_source == DEVICE_STEPS)
+    shows_host = trace.is_marked
     gained = main.queue.behind_ns[1] - main.queue.behind_ns[0] if main is not None and shows_host else 0
     return Quality(
         scope=scope_of(facts),
-        n_launches=n_launches,
-        lost_launch_fraction=lost,
-        n_during_capture=n_captured,
+        n_launches=asked.n_counted,
+        lost_launch_fraction=asked.lost_share,
+        n_during_capture=asked.n_captured,
         n_device_rows=sum(device.activity.rows.size for device in facts.devices),
         unlinked_fraction=unlinked,
         n_before=n_before,
@@ -103,7 +110,8 @@ def measure(facts: Facts) -> Quality:
         overlapped_fraction=_overlapped(trace, main) if main is not None else None,
         n_removed=warnings.get("dur.overflow", 0) + warnings.get("ts.zero", 0),
         n_giant=_giants(trace),
-        n_steps_marked=len(steps_in_window(trace)) if is_marked else 0,
+        n_steps=len(steps_in_window(trace)),
+        is_marked=is_marked,
         lag_floor_ns=main.queue.floor_p5_ns if main is not None else None,
         perturbation=_perturbation(facts),
         step_ns=facts.step_ns,
@@ -124,39 +132,10 @@ def measure(facts: Facts) -> Quality:
         if trace.step_source == "period" and facts.window_ns
         else None,
         first_pass_fraction=_first_pass(facts, main) if main is not None else None,
+        unrecorded=elsewhere,
+        busy=_busy(facts) if elsewhere or (facts.cpu is not None and asked.n_counted) else (),
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
     )
-
-
-def _lost_launches(facts: Facts) -> tuple[int, float | None, int]:
-    """(Kernel launches in the window, share without a device row, launches that stream capture recorded).
-
-    Launches in the last tenth are not counted: their kernels may run after the profiler stopped listening.
-    """
-    trace = facts.trace
-    calls = trace.calls
-    rows = facts.calls_in_window(CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
-    rows = rows[calls.correlation[rows] > 0]
-    captured = _during_capture(trace, rows)
-    rows = rows[~captured]
-    if trace.window_duration_ns and rows.size > 20:
-        rows = rows[: rows.size - rows.size // 10]
-    if rows.size == 0:
-        return 0, None, int(captured.sum())
-    has_row = is_member(calls.correlation[rows], np.sort(trace.gpu.correlation, kind="stable"))
-    return int(rows.size), float(1 - has_row.mean()), int(captured.sum())
-
-
-def _during_capture(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which launches fall between a stream's begin and end of capture: these run nothing."""
-    marks = np.flatnonzero(trace.calls.kind == CallKind.CAPTURE)
-    if marks.size == 0:
-        return np.zeros(rows.size, np.bool_)
-    is_begin = np.array(["Begin" in trace.name(code) for code in trace.calls.name[marks]])
-    begun = place_among(trace.calls.start_ns[marks[is_begin]], trace.calls.start_ns[rows], after=True)
-    ended = place_among(trace.calls.start_ns[marks[~is_begin]], trace.calls.start_ns[rows], after=True)
-    captured: NDArray[np.bool_] = begun > ended
-    return captured
 
 
 def _unlinked(facts: Facts) -> tuple[float | None, int]:
@@ -170,13 +149,18 @@ def _unlinked(facts: Facts) -> tuple[float | None, int]:
 
 
 def _overlapped(trace: Trace, main: DeviceFacts) -> float:
-    """Share of rows that start before the row before them on the same stream ends; graph nodes may, they branch."""
+    """Share of the rows' time that overlaps the row before them on the same stream; graph nodes may, they branch.
+
+    By time: rows whose ends were rounded overlap by less than a microsecond, and tell nothing false.
+    """
     gpu = trace.gpu
     rows = main.activity.rows[of_rows(gpu.graph_node, main.activity.rows) == 0]
     following = next_equal(of_rows(gpu.stream, rows))  # rows are in order of start
     has_one = np.flatnonzero(following < rows.size)
-    bad = gpu.start_ns[rows[following[has_one]]] < gpu.end_ns[rows[has_one]]
-    return float(bad.sum() / rows.size) if rows.size else 0.0
+    after = rows[following[has_one]]
+    beyond = np.minimum(gpu.end_ns[rows[has_one]], gpu.end_ns[after]) - gpu.start_ns[after]
+    total = int((gpu.end_ns[rows] - gpu.start_ns[rows]).sum())
+    return int(beyond[beyond > 0].sum()) / total if total else 0.0
 
 
 def _whole_graphs(trace: Trace, main: DeviceFacts) -> float | None:
@@ -193,38 +177,24 @@ def _overhead(trace: Trace, main: DeviceFacts) -> float | None:
     return idle.total_ns / trace.window_duration_ns if trace.window_duration_ns else None
 
 
-_MODULE: Final = re.compile(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)")
-_EVENT: Final = re.compile(r"^(?:cu|cuda|hip)EventSynchronize")
-
-
-_RECURS: Final = 0.5
-"""Chosen: what a second step has of the longest one, and more, is no first pass."""
-
-
 def _first_pass(facts: Facts, main: DeviceFacts) -> float | None:
-    """The share of idle time under allocation, module loading and waits for events: what a first pass does once.
+    """The share of idle time under what a first pass does once; None where it is known to recur."""
+    used, idle = first_use(facts.trace, facts.op_of_call), main.activity.any.gaps(*facts.trace.window_ns)
+    return None if used is None or not idle.total_ns else (used.any & idle).total_ns / idle.total_ns
 
-    None where three steps, or a second step of the trace with as much of it, show what recurs. Trials of algorithms wait
-    for events inside operators; a wait outside them is the script's own.
-    """
-    trace, calls = facts.trace, facts.trace.calls
-    if len(steps_in_window(trace)) >= QUALITY.limit(FEW_STEPS.id):
-        return None
-    idle = main.activity.any.gaps(*trace.window_ns)
-    if not idle.total_ns:
-        return None
-    is_loading, is_event = (
-        np.array([bool(pattern.match(name)) for name in trace.strings], np.bool_)[calls.name]
-        for pattern in (_MODULE, _EVENT)
-    )
-    is_trial = is_event & (facts.op_of_call >= 0) if len(trace.ops) else is_event
-    rows = np.flatnonzero((calls.kind == CallKind.ALLOC) | is_loading | is_trial)
-    spent = Intervals.of(calls.start_ns[rows], calls.end_ns[rows])
-    if len(trace.steps) > 1:
-        *_, second, most = np.sort(spent.covered_ns(*edges(trace.steps))).tolist()
-        if most and second >= _RECURS * most:
-            return None
-    return (spent & idle).total_ns / idle.total_ns
+
+def _busy(facts: Facts) -> tuple[tuple[str, int], ...]:
+    """The outermost operators and runtime calls of the training threads, by the time that all of one name cover."""
+    trace, threads = facts.trace, training_threads(facts.trace)
+    low, high = trace.window_ns
+    found = []
+    for table in (trace.ops, trace.calls):
+        rows = np.flatnonzero(is_one_of(table.thread, threads) & (table.end_ns > low) & (table.start_ns < high))
+        for code, places in rows_by_value(table.name[rows]):
+            mine = rows[places]
+            spent = Intervals.of(table.start_ns[mine], table.end_ns[mine]).clip(low, high).total_ns
+            found.append((trace.name(int(code)), spent))
+    return tuple(sorted(found, key=lambda one: -one[1])[:_MOST_BUSY])
 
 
 def _n_cpu_ops(facts: Facts) -> int | None:

@@ -1,0 +1,65 @@
+"""Devices of which a recording holds nothing: one that nobody uses, one that torch.profiler does not record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, operator, span, trace_of
+
+BASE, MS, N_STEPS = 10**9, 10**6, 8
+A_GPU: dict[str, Any] = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 8 * 10**10}]}
+
+
+def steps(*names: str, takes_ns: int) -> list[Row]:
+    """Steps of 10 ms with one operator after the other."""
+    rows = []
+    for step in range(N_STEPS):
+        at = BASE + step * 10 * MS
+        rows.append(span(f"ProfilerStep#{step}", at, at + 10 * MS))
+        for number, name in enumerate(names):
+            rows.append(operator(name, at + number * takes_ns, at + number * takes_ns + takes_ns))
+    return rows
+
+
+def test_a_gpu_that_nobody_uses_comes_before_all_else() -> None:
+    rank, verdict = triage_trace(trace_of(steps("aten::addmm", "aten::relu", takes_ns=4_900_000), **A_GPU))
+    (one,) = [finding for finding in rank.findings if finding.id == "device.unused"]
+    assert one.title == "all work is on the CPU, while NVIDIA H100 stands idle"
+    assert verdict.findings[0].id == "device.unused"
+    assert "98.0 %" in one.evidence[0].statement
+
+
+@pytest.mark.parametrize(
+    ("takes_ns", "told"), [(4 * MS, {}), (10_000, A_GPU)], ids=["no GPU is listed", "operators that only launch"]
+)
+def test_a_gpu_that_is_used_or_not_there(takes_ns: int, told: dict[str, Any]) -> None:
+    rank, _ = triage_trace(trace_of(steps("aten::addmm", "aten::relu", takes_ns=takes_ns), **told))
+    assert "device.unused" not in {finding.id for finding in rank.findings}
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("aten::_mps_convolution", "Apple's GPU (MPS)"),
+        ("aten::cudnn_convolution", "a CUDA device"),
+        ("npu::npu_fusion_attention", "an Ascend NPU"),
+    ],
+)
+def test_no_verdict_where_the_work_is_on_a_device_without_a_record(name: str, device: str) -> None:
+    rank, verdict = triage_trace(trace_of(steps(name, name, "aten::addmm", takes_ns=400_000)))
+    (check,) = [check for check in rank.checks if check.id == "device.unrecorded"]
+    assert not check.ok
+    assert device in check.message
+    assert verdict.bottleneck.value == "inconclusive"
+    assert ("xctrace" in verdict.next_tool.command) == ("Apple" in device)
+    spent = [e.statement for finding in rank.findings for e in finding.evidence if "the host spends" in e.statement]
+    assert spent
+    assert name in spent[0]
+
+
+def test_operators_of_a_cpu_need_no_other_device() -> None:
+    rank, _ = triage_trace(trace_of(steps("aten::mkldnn_convolution", "aten::addmm", takes_ns=2 * MS)))
+    assert all(check.ok for check in rank.checks if check.id == "device.unrecorded")
