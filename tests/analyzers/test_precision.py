@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profkit.analyzers.precision import MatmulPrecision, judge, measure
 from profkit.model.finding import SEVERITY_FROM, Severity
 from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, span, trace_of
+from profkit.testing import Row, kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
 
 BASE = 10**9
@@ -22,6 +22,10 @@ MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 
 def trace(*work, device=""):
     """Eight steps of 1 ms with the same kernels, (name, us), back to back, all launched early."""
+    return trace_of(_rows(*work), deviceProperties=[{"id": 0, "name": device}] if device else [])
+
+
+def _rows(*work):
     rows, number = [], 0
     for step in range(8):
         at = begin = BASE + step * 1000 * US
@@ -32,8 +36,7 @@ def trace(*work, device=""):
             rows.append(launch(asked, asked + US, correlation=number))
             rows.append(kernel(name, at, at + us * US, correlation=number))
             at += us * US
-    devices = [{"id": 0, "name": device}] if device else []
-    return trace_of(rows, deviceProperties=devices)
+    return rows
 
 
 def found(*work, device=""):
@@ -49,13 +52,13 @@ def found(*work, device=""):
         ("NVIDIA A100-SXM4-80GB", [("precision.no_tf32", 700)]),  # 800 x (1 - 1/8)
         ("NVIDIA A10", [("precision.no_tf32", 400)]),
         ("", [("precision.no_tf32", 700)]),  # the kernel's name says Ampere
-        ("NVIDIA GeForce RTX 4090", [("precision.fallback", 400)]),  # TF32 is no faster there: half precision is, 2x
-        ("Tesla V100-SXM2-16GB", [("precision.fallback", 700)]),  # no TF32 at all
-        ("Quadro RTX 6000", [("precision.fallback", 700)]),  # 130.5 against 16.3: full rate, as on T4
-        ("NVIDIA GeForce RTX 2080 Ti", [("precision.fallback", 600)]),
+        ("NVIDIA GeForce RTX 4090", [("precision.fallback", 450)]),  # TF32 is no faster there: half precision is, 2x
+        ("Tesla V100-SXM2-16GB", [("precision.fallback", 750)]),  # no TF32 at all
+        ("Quadro RTX 6000", [("precision.fallback", 750)]),  # 130.5 against 16.3: full rate, as on T4
+        ("NVIDIA GeForce RTX 2080 Ti", [("precision.fallback", 650)]),
         ("NVIDIA RTX 4000 Ada Generation", [("precision.no_tf32", 400)]),
-        ("AMD Instinct MI250X", [("precision.fallback", 600)]),
-        ("AMD Instinct MI355X", [("precision.fallback", 750)]),  # 2,516 against 157
+        ("AMD Instinct MI250X", [("precision.fallback", 650)]),
+        ("AMD Instinct MI355X", [("precision.fallback", 800)]),  # 2,516 against 157
     ],
 )
 def test_what_fp32_products_could_save_depends_on_the_device(device, told):
@@ -68,6 +71,31 @@ def test_kernels_that_any_device_runs_do_not_say_that_it_has_tf32():
 
 def test_from_tf32_half_precision_saves_half_not_fifteen_sixteenths():
     assert found((TF32, 800), device="NVIDIA A100-SXM4-80GB") == [("precision.fallback", 400)]
+
+
+CONVOLUTION = "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>(int)"
+
+
+def test_where_tf32_is_on_nobody_is_told_to_switch_it_on():
+    """Of products: what is left in fp32 found no kernel of the other kind. Of convolutions TF32 is the default."""
+    a100 = "NVIDIA A100-SXM4-80GB"
+    assert found((SGEMM, 400), (TF32, 400), device=a100) == [("precision.fallback", 575)]  # 400 x 15/16 + 400 / 2
+    assert found((CONVOLUTION, 800), device=a100) == [("precision.fallback", 750)]
+    assert found((CONVOLUTION, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]  # its default is off
+
+
+def test_convolutions_without_tensor_cores_are_told_channels_last():
+    (one,) = judge(measure(Facts.of(trace((CONVOLUTION, 400), (TF32, 400), device="NVIDIA A100-SXM4-80GB"))))
+    assert "channels_last" in one.fix
+    assert "set_float32_matmul_precision" not in one.fix
+
+
+def test_a_plain_product_that_a_convolution_launches_is_one():
+    rows = [operator("aten::cudnn_convolution", BASE - 10**7, BASE + 10**7), *_rows((SGEMM, 800))]
+    devices = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]
+    result = measure(Facts.of(trace_of(rows, deviceProperties=devices)))
+    assert isinstance(result, MatmulPrecision)
+    assert [one.id for one in judge(result)] == ["precision.fallback"]
 
 
 def test_a_product_with_a_vector_gains_nothing_from_tf32_and_half_from_half_the_bytes():

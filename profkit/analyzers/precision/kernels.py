@@ -12,12 +12,12 @@ import numpy as np
 from profkit.analyzers.base import Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import FALLBACK, MATRIX_RATES, NO_TF32, MatrixRates
-from profkit.model.arrays import distinct_codes, is_one_of, of_rows
+from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
-from profkit.model.names import Precision, family_of, precision_of, short_name
-from profkit.model.trace import Kind, Trace
+from profkit.model.names import MEMORY_FAMILIES, Precision, family_of, precision_of, short_name
+from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder, Typical
@@ -46,7 +46,12 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     fp32_covered_ns: int
     """The part of it with a product of matrices in fp32."""
     allowable_ns: int
-    """The part of that which one line allows to run in TF32: all but fused attention, which chooses for itself."""
+    """The part of that which one line allows to run in TF32: not fused attention, which chooses for itself, not
+    convolutions, which may use TF32 unless it is forbidden, and nothing where other products use it already."""
+    fp32_convolution_ns: int = 0
+    """The part of it in convolutions that found no kernel with tensor cores."""
+    memory_ns: int = 0
+    """Time of the kernels that memory limits, beside the optimizer's: half precision halves their bytes as well."""
     vector_covered_ns: int
     """The part of it with a product with a vector and nothing of the former."""
     hottest_full: str
@@ -88,7 +93,8 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
         tf32_ns = self.full_covered_ns - self.fp32_covered_ns - self.vector_covered_ns
         from_tf32 = half / self.tf32_ratio if self.tf32_ratio else _MEMORY_RATIO
         saved = self.fp32_covered_ns * (1 - 1 / half) + tf32_ns * (1 - 1 / from_tf32)
-        return round(saved + self.vector_covered_ns * (1 - 1 / _MEMORY_RATIO))
+        by_bytes = self.vector_covered_ns + self.memory_ns * self.share(*_FULL)
+        return round(saved + by_bytes * (1 - 1 / _MEMORY_RATIO))
 
 
 def measure(facts: Facts) -> MatmulPrecision | Skipped:
@@ -106,7 +112,9 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
             by_format[precision] = by_format.get(precision, 0) + int(total[code])
     if not by_format:
         return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
-    full, vectors, fp32, allowable = _in_full(trace, told)
+    parts = _in_full(facts, rows, told)
+    full, allowable = parts.full, parts.allowable
+    in_memory = [code for code in told if family_of(trace.name(code)) in MEMORY_FAMILIES and told[code] is None]
 
     def covered(codes: list[int]) -> Intervals:
         mine = rows[is_one_of(names, codes)]
@@ -115,14 +123,16 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, allowable)]
     order = LaunchOrder(trace, main.device) if full else None
     launches = {trace.name(code): order.typical(code) for code in hottest if order is not None and code >= 0}
-    by_fp32 = covered(fp32)
+    by_fp32, by_full = covered(parts.fp32), covered(full)
     return MatmulPrecision(
         scope=scope_of(facts),
         by_format=by_format,
-        full_covered_ns=covered(full).total_ns,
+        full_covered_ns=by_full.total_ns,
         fp32_covered_ns=by_fp32.total_ns,
         allowable_ns=covered(allowable).total_ns,
-        vector_covered_ns=(covered(vectors) - by_fp32).total_ns,
+        fp32_convolution_ns=covered(parts.convolutions).total_ns,
+        memory_ns=(covered(in_memory) - by_full).total_ns,
+        vector_covered_ns=(covered(parts.vectors) - by_fp32).total_ns,
         hottest_full=trace.name(hottest[0]),
         hottest_allowable=trace.name(hottest[1]),
         launches={name: launch for name, launch in launches.items() if launch is not None},
@@ -131,12 +141,49 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     )
 
 
-def _in_full(trace: Trace, told: Mapping[int, Precision | None]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """The names in full precision: all, products with a vector, products in fp32, and those that may run in TF32."""
+class _InFull(msgspec.Struct, frozen=True):
+    """Codes of the names of matrix kernels in full precision."""
+
+    full: list[int]
+    vectors: list[int]
+    """Products with a vector."""
+    fp32: list[int]
+    """Products of matrices in fp32."""
+    convolutions: list[int]
+    """Those of them that are convolutions."""
+    allowable: list[int]
+    """Those of them that one line allows to run in TF32."""
+
+
+def _in_full(facts: Facts, rows: I64, told: Mapping[int, Precision | None]) -> _InFull:
+    name = facts.trace.name
     full = [code for code, precision in told.items() if precision in _FULL]
-    vectors = [code for code in full if _WITH_VECTOR.search(trace.name(code))]
+    vectors = [code for code in full if _WITH_VECTOR.search(name(code))]
     fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
-    return full, vectors, fp32, [code for code in fp32 if family_of(trace.name(code)) != "attention"]
+    of_convolutions = _launched_by_convolutions(facts, rows, full)
+    families = {code: "convolution" if code in of_convolutions else family_of(name(code)) for code in full}
+    uses_tf32 = any(told[code] is Precision.TF32 and families[code] == "matmul" for code in full)
+    return _InFull(
+        full=full,
+        vectors=vectors,
+        fp32=fp32,
+        convolutions=[code for code in fp32 if families[code] == "convolution"],
+        allowable=[code for code in fp32 if not uses_tf32 and families[code] not in {"attention", "convolution"}],
+    )
+
+
+def _launched_by_convolutions(facts: Facts, rows: I64, codes: list[int]) -> set[int]:
+    """The names that operators of convolutions launch more often than others do: cuDNN calls plain products as well."""
+    trace, gpu = facts.trace, facts.trace.gpu
+    mine = rows[is_one_of(gpu.name[rows], codes) & (gpu.launch_row[rows] >= 0)] if facts.op_of_call.size else rows[:0]
+    op = facts.op_of_call[gpu.launch_row[mine]] if mine.size else mine
+    mine, op = mine[op >= 0], op[op >= 0]
+    ops = trace.ops.name[op]
+    wanted = [int(code) for code in distinct_codes(ops) if family_of(trace.name(int(code))) == "convolution"]
+    every, convolved = (
+        np.bincount(gpu.name[kept], minlength=len(trace.strings)) for kept in (mine, mine[is_one_of(ops, wanted)])
+    )
+    return {code for code in codes if 2 * convolved[code] > every[code]}
 
 
 def rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
@@ -146,9 +193,9 @@ def rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
         return {}
     rows = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COMPUTE]
     told = {int(code): precision_of(trace.name(int(code))) for code in distinct_codes(gpu.name[rows])}
-    full, _, _, allowable = _in_full(trace, told)
+    parts = _in_full(facts, rows, told)
     found = {}
-    for kind, codes in ((FALLBACK, full), (NO_TF32, allowable)):
+    for kind, codes in ((FALLBACK, parts.full), (NO_TF32, parts.allowable)):
         mine = rows[is_one_of(gpu.name[rows], codes)]
         found[kind.id] = Rows.of_device(trace, mine, gpu.end_ns[mine] - gpu.start_ns[mine])
     return found
@@ -189,6 +236,7 @@ def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
                     value=float(result.full_covered_ns),
                     unit="ns",
                 ),
+                _half_saves(result),
             ),
             fix=_cast(result, "" if is_mixed else formats),
             next_tools=(
@@ -262,6 +310,18 @@ def _formats(result: MatmulPrecision) -> Evidence:
     )
 
 
+def _half_saves(result: MatmulPrecision) -> Evidence:
+    by_bytes = result.scope.per_step(result.memory_ns)
+    others = f", of which kernels that memory limits ({format_ns(by_bytes)}) at most half" if by_bytes else ""
+    return Evidence(
+        statement=f"half precision saves at most {format_ns(result.scope.per_step(result.half_saves_ns))}"
+        f" {result.scope.each}{others}",
+        metric="precision.half_saves_ns",
+        value=float(result.half_saves_ns),
+        unit="ns",
+    )
+
+
 def _profile(result: MatmulPrecision, name: str, purpose: str, look_for: str) -> NextTool:
     launch = result.launches.get(name)
     return kernel_profile(
@@ -280,9 +340,11 @@ def _half_name(result: MatmulPrecision) -> str:
 
 def _cast(result: MatmulPrecision, unless_meant: str) -> str:
     """The fix of a fallback; `unless_meant` names the formats that may be intended, "" where half precision is."""
-    cast = f"cast the module at load (torch_dtype=torch.{_half_name(result)}) or widen torch.autocast"
-    has_fp32 = result.share(Precision.FP32) >= FALLBACK.limit("full")
-    if has_fp32 and result.scope.vendor is Vendor.NVIDIA and (result.rates is None or result.rates.tf32 > 1):
+    half = f"torch.{_half_name(result)}"
+    cast = f"cast the module at load (torch_dtype={half}) or widen torch.autocast(dtype={half})"
+    if result.scope.vendor is Vendor.NVIDIA and result.fp32_convolution_ns >= FALLBACK.limit("full") * result.total_ns:
+        cast += ", and keep model and batches in channels_last: more convolutions find kernels with tensor cores"
+    if result.scope.fraction(result.tf32_saves_ns) >= NO_TF32.limit("window"):
         cast += "; where fp32 is intentional: torch.set_float32_matmul_precision('high'), on Ampere or later"
     return (
         f"unless {unless_meant} {'are' if ' and ' in unless_meant else 'is'} intended: {cast}" if unless_meant else cast
