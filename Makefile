@@ -26,7 +26,7 @@ DRY = $(if $(shell command -v $(1)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy field analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,11 @@ bench-ranks: $(STAMP) ## 4,096 simulated ranks of 2 MB and 512 of 20: parent's m
 accuracy: $(STAMP) ## how often profkit is right: cells with measured labels; ARGS=--quick in ten minutes, '--only cnn/' or '--limit-minutes 60'
 	@echo '==> accuracy: goes on where it stopped'
 	@$(VENV) -m analyses.accuracy.run $(ARGS)
+
+FIELD ?= ../shared/data
+field: $(STAMP) ## how right profkit is on public captures that lie in FIELD=folder; '--look first --keep FILE' keeps the answers
+	@echo '==> field: $(FIELD)'
+	@$(VENV) -m analyses.field.judge $(FIELD) $(ARGS)
 
 analyses: $(STAMP) ## measure the studies again and write what they publish: minutes; STUDIES=data_removal adds others
 	@for study in $(STUDIES); do echo "==> analyses: $$study"; $(VENV) -m analyses.$$study.run $(ARGS) || exit; done

@@ -173,7 +173,7 @@ def line_of(look: Look) -> str:
         return f"{one.score:7} {one.name:44} {one.bottleneck:16} {one.confidence:.2f} {first:24} {one.why}"
     if look.pair is not None:
         two = look.pair
-        ceiling = "-" if two.ceiling is None else f"{two.ceiling:.1%}"
+        ceiling = "-" if two.together is None else f"{two.together:.1%}"
         change = "-" if two.change is None else f"{two.change:+.1%}"
         held = {None: "", True: "held", False: "BELOW"}[two.holds]
         return (

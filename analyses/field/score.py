@@ -65,9 +65,12 @@ class PairScore(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
     """"change", "alternative", "listed" (not first) or "missing"."""
     ceiling: float | None
-    """What the finding that names the change saves at most, of the step (0-1); None: it was not found, or has none."""
+    """What the first finding that names the change saves at most, of the step (0-1); None where there is none."""
+    together: float | None = None
+    """What all findings that name it save at most: a change may remove two causes."""
     saving: float
     holds: bool | None
+    """Whether what they save together is no less than the change saved."""
     change: float | None
     """What the comparison says of the step, minus is less time."""
     compare: str
@@ -111,9 +114,9 @@ def of_pair(pair: Pair, before: dict[str, Any], compared: dict[str, Any]) -> Pai
     else:
         advice = "listed" if any(cause in findings for cause in pair.causes) else "missing"
     step_ns = verdict["step_ns"] or (before["ranks"][0]["window"]["duration_ns"] if before["ranks"] else 0)
-    named = next((findings[cause] for cause in pair.causes if cause in findings), None)
-    saves_ns = (named.get("most_recoverable_ns") or named["recoverable_ns"]) if named is not None else 0
-    ceiling = saves_ns / step_ns if saves_ns and step_ns else None
+    named = [findings[cause] for cause in pair.causes if cause in findings]
+    saves = [(one.get("most_recoverable_ns") or one["recoverable_ns"]) / step_ns for one in named] if step_ns else []
+    ceiling, together = (saves[0] or None, min(sum(saves), 1.0) or None) if saves else (None, None)
     change = compared["judgement"]["change"]
     score, why = _compared(pair, change, [one["id"] for one in compared["readings"]])
     return PairScore(
@@ -122,7 +125,8 @@ def of_pair(pair: Pair, before: dict[str, Any], compared: dict[str, Any]) -> Pai
         advice=advice,
         ceiling=ceiling,
         saving=pair.saving,
-        holds=None if ceiling is None else ceiling >= pair.saving - CEILING_SLACK,
+        together=together,
+        holds=None if together is None else together >= pair.saving - CEILING_SLACK,
         change=change,
         compare=score,
         why=why,
