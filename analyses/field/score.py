@@ -82,7 +82,8 @@ def of_capture(capture: Capture, report: dict[str, Any]) -> Verdict:
     verdict = report["verdict"]
     said, listed = verdict["bottleneck"], tuple(verdict["findings"])
     known = [cause for cause in capture.causes if not cause.startswith("other") and cause != "none"]
-    names_cause = not known or (bool(listed) and listed[0] in known)
+    names_cause = listed[0] in known if listed else "none" in capture.causes
+    names_cause |= not known
     if said == INCONCLUSIVE:
         score = RIGHT if INCONCLUSIVE in capture.verdict and capture.open else OPEN
     elif said in capture.verdict:

@@ -126,6 +126,17 @@ FIRST_PASS: Final = CheckKind(
     ),
     cap=0.5,
 )
+FIRST_BATCH: Final = CheckKind(
+    id="input.first_batch",
+    meaning="The only wait for a batch lies before the first kernel: it holds the start of the loader, and what a later step waits is not known.",
+    allows=Threshold(
+        0.25,
+        "without steps or waits for input in the window, waits before it <= {} of both",
+        "chosen: as steps.startup",
+    ),
+    cap=0.4,
+    is_refusing=True,
+)
 NO_OPERATORS: Final = CheckKind(
     id="operators.none",
     meaning="Without a device, operators are all that shows the work. There are none in the window.",
@@ -185,7 +196,7 @@ QUALITY: Final = FindingKind(
     measured="Launch calls in the window without a device row of their correlation (stream capture excluded, last"
     " tenth ignored); device rows without a launch call; rows that start before their call; rows of one stream that"
     " overlap; zero timestamps and overflowed durations; marked steps; 5th percentile of launch latency on an idle device;"
-    " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; the share of the window in"
+    " mean profiled over mean unprofiled step, if the capture recorded unprofiled ones; waits for input that were recorded before the window only; the share of the window in"
     " CUDA graphs that nsys recorded without their kernels; idle time under the profiler's own rows (buffers flushed,"
     " requested); how much the lag of the device behind the host changes from the start of the steps to their end; with"
     " fewer than three steps, the device's idle time under calls that a first pass makes: allocation of device and"

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from profkit.analyzers.quality.checks import confidence_cap
 from profkit.analyzers.quality.measured import Quality, measure
 from profkit.findings.capture import QUALITY
-from profkit.testing import kernel, launch, trace_of
+from profkit.model.documents.report import Bottleneck
+from profkit.pipeline import triage_trace
+from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
 from tests.analyzers.test_findings import healthy
 
@@ -38,6 +40,7 @@ def test_a_sound_capture_takes_nothing(sound: Quality) -> None:
         ({"overlapped_fraction": 1.0}, 0.7),
         ({"overhead_fraction": 1.0}, 0.7),
         ({"startup_fraction": 1.0}, 0.4),
+        ({"first_batch_ns": 10**12}, 0.4),
         ({"perturbation": 0.4}, 0.7),
         ({"perturbation": 0.5}, 1 / 1.5),
         ({"perturbation": 0.6}, 0.6),
@@ -60,3 +63,22 @@ def test_rows_whose_ends_were_rounded_cost_no_confidence() -> None:
     ]
     overlapped = measure(Facts.of(trace_of(rows))).overlapped_fraction or 0
     assert 0 < overlapped < QUALITY.limit("stream.overlap")
+
+
+@pytest.mark.parametrize(
+    ("waits_us", "is_refused"),
+    [([(0, 900)], True), ([(0, 90)], False), ([(0, 900), (1_100, 1_200)], False)],
+    ids=["one long wait", "a short one", "another one inside"],
+)
+def test_the_first_batch_alone_says_nothing_of_later_ones(waits_us: list[tuple[int, int]], is_refused: bool) -> None:
+    """Thirty kernels of 10 us each from 1 ms on; the loader's ranges stand before them, or between."""
+    rows = [span("enumerate(DataLoader)#_Iter.__next__", start * 1_000, end * 1_000) for start, end in waits_us]
+    for n in range(30):
+        asked = 1_000_000 + n * 10_000
+        rows += [launch(asked, asked + 2_000, correlation=n + 1)]
+        rows += [kernel("gemm", asked + 5_000, asked + 15_000, correlation=n + 1)]
+    rank, verdict = triage_trace(trace_of(rows))
+    failed = {check.id for check in rank.checks if not check.ok}
+    assert ("input.first_batch" in failed) == is_refused
+    if is_refused:
+        assert verdict.bottleneck is Bottleneck.INCONCLUSIVE

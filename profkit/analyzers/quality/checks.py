@@ -134,6 +134,12 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             ),
         ),
         _share(
+            capture.FIRST_BATCH,
+            q.first_batch_fraction,
+            f"of the time is waiting for the first batch ({format_ns(q.first_batch_ns or 0)}), before the window: it holds"
+            " the start of the loader; what later batches take is not known",
+        ),
+        _share(
             capture.FIRST_PASS,
             q.first_pass_fraction,
             "of the GPU's idle time is in calls that a first pass makes (allocation, module loading, event waits of"

@@ -17,6 +17,7 @@ from profkit.timeline.cpu import training_threads
 from profkit.timeline.elsewhere import unrecorded
 from profkit.timeline.first_use import first_use
 from profkit.timeline.host import os_waits
+from profkit.timeline.input import loader_ranges
 from profkit.timeline.launch_order import before_capture
 from profkit.timeline.overhead import profiler_work
 from profkit.timeline.steps import steps_in_window
@@ -78,12 +79,20 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Of the window, beside the steps found by their period; None where they were not found so."""
     first_pass_fraction: float | None
     """Of the device's idle time, under calls that a first pass makes; None where steps show that they recur."""
+    first_batch_ns: int | None
+    """What the training threads wait for input before the window; None where they do inside it, or steps are known."""
     unrecorded: str
     """The device on which the program ran and of which the file holds nothing; "" where there is none."""
     busy: tuple[tuple[str, int], ...]
     """What the host's threads spend most time in, (operator or call, ns), the longest first, where a check refuses."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
+
+    @property
+    def first_batch_fraction(self) -> float | None:
+        """Of the window and what waits for input before it, the latter."""
+        waits = self.first_batch_ns
+        return None if waits is None else waits / (waits + self.scope.window_ns)
 
 
 def measure(facts: Facts) -> Quality:
@@ -132,6 +141,7 @@ def measure(facts: Facts) -> Quality:
         if trace.step_source == "period" and facts.window_ns
         else None,
         first_pass_fraction=_first_pass(facts, main) if main is not None else None,
+        first_batch_ns=_first_batch(facts) if main is not None and not trace.steps else None,
         unrecorded=elsewhere,
         busy=_busy(facts) if elsewhere or (facts.cpu is not None and asked.n_counted) else (),
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
@@ -181,6 +191,15 @@ def _first_pass(facts: Facts, main: DeviceFacts) -> float | None:
     """The share of idle time under what a first pass does once; None where it is known to recur."""
     used, idle = first_use(facts.trace, facts.op_of_call), main.activity.any.gaps(*facts.trace.window_ns)
     return None if used is None or not idle.total_ns else (used.any & idle).total_ns / idle.total_ns
+
+
+def _first_batch(facts: Facts) -> int | None:
+    spans, low = facts.trace.spans, facts.trace.window_ns[0]
+    mine, _ = loader_ranges(spans, facts.host.threads)
+    before = mine & (spans.end_ns <= low)
+    if facts.host.input.waits or not before.any():
+        return None
+    return Intervals.of(spans.start_ns[before], spans.end_ns[before]).total_ns
 
 
 def _busy(facts: Facts) -> tuple[tuple[str, int], ...]:
