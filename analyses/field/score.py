@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from analyses.field.registry import Capture, Pair
+from profkit.compare.stats.sentences import UNLIKE_WINDOWS
 
 RIGHT, PARTLY, WRONG, OPEN = "right", "partly", "wrong", "open"
 INCONCLUSIVE: Final = "inconclusive"
@@ -120,6 +121,8 @@ def of_pair(pair: Pair, before: dict[str, Any], compared: dict[str, Any]) -> Pai
     ceiling, together = (saves[0] or None, min(sum(saves), 1.0) or None) if saves else (None, None)
     change = compared["judgement"]["change"]
     score, why = _compared(pair, change, [one["id"] for one in compared["readings"]])
+    if score != RIGHT and UNLIKE_WINDOWS in compared["judgement"]["test"]:
+        score = OPEN
     return PairScore(
         name=pair.name,
         counts=pair.counts_for_advice,

@@ -73,7 +73,7 @@ def of_unlike_windows(change: Judgement, baseline: Sample, candidate: Sample) ->
     """The change of recorded windows that may hold different work: what was seen, and why it proves nothing."""
     means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
     noise = f", and {_runs(change)} cannot rule out noise" if min(change.n) == 1 else ""
-    return f"{means}{_seen(change)}; unproven: {UNLIKE_WINDOWS}{noise}"
+    return f"{UNLIKE_WINDOWS}, so this is unproven{noise}: {means}{_seen(change)}"
 
 
 def _seen(change: Judgement) -> str:
