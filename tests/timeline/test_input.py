@@ -92,6 +92,16 @@ def test_other_stretches_without_a_call_are_the_hosts_own(given: dict[str, objec
     assert report.verdict.bottleneck is Bottleneck.OVERHEAD, why
 
 
+def test_a_thread_that_sleeps_in_poll_is_told_so_whatever_comes_next(tmp_path: Path) -> None:
+    """The next operation copies a scalar: the copy is not what the device waits for."""
+    report = triaged(recorded(waits="OSRT_API", n_bytes=8), tmp_path)
+    (one,) = [finding for finding in report.findings if finding.id == "host.launch_bound"]
+    assert one.title == "the GPU waits while the training thread waits in the operating system"
+    assert "in poll" in one.evidence[1].statement
+    assert "pinned" not in one.fix
+    assert "nvtx.range('data_loader')" in one.fix
+
+
 def test_waits_for_the_device_before_a_wait_for_input_gain_next_to_nothing(tmp_path: Path) -> None:
     """The batch comes when it comes: a host that is earlier waits for it longer."""
     path = recorded(waits="OSRT_API", syncs=True).write(tmp_path / "x.sqlite")

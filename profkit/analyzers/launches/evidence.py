@@ -57,6 +57,7 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
             span_ns=result.longest_gap_ns,
         ),
+        *_os_evidence(result),
         *(() if result.is_beside else idle_before(result.places, scope, *HOST_PARTS)),
         *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
         Evidence(
@@ -78,7 +79,6 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
                 unit="ns",
             )
         )
-    evidence += _os_evidence(result)
     if result.top_operators and one_place(result) is None:
         named = ", ".join(name for name, _, _ in result.top_operators)
         share = sum(count for _, count, _ in result.top_operators) / max(result.n_operations, 1)

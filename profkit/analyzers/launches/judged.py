@@ -21,9 +21,6 @@ _WORTH_SAYING = 0.01  # chosen: of the window, less explains nothing
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.
 _EVENT_NS = 1_000_000
 _MOST_SAMPLED = 8  # chosen: rows of a table that is read
-_WAIT_FIX = (
-    "find what the training thread waits for, a file, a lock or another process, and fetch or start that earlier"
-)
 
 
 def is_one_each_step(result: Launches) -> bool:
@@ -65,13 +62,13 @@ def _late(result: Launches, of_ns: int) -> tuple[Finding, ...]:
 
 def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     scope = result.scope
-    mostly_host = result.has_ops and result.host_idle_ns > 2 * result.launch_idle_ns
+    outside = result.host_idle_ns > 2 * result.launch_idle_ns
+    mostly_host, in_system = result.has_ops and outside, outside and result.waits_for_system
     rho = result.rho_count or 0
-    place = None if scope.is_cpu else one_place(result)
+    place = None if scope.is_cpu or in_system else one_place(result)
     clear = fraction >= 2 * LAUNCH_BOUND.limit("window") and (rho >= LAUNCH_BOUND.limit("rho") or scope.is_cpu)
-    in_system = scope.is_cpu and mostly_host and result.waits_for_system
     return LAUNCH_BOUND.found(
-        title=_title(result, mostly_host=mostly_host),
+        title=_title(result, mostly_host=mostly_host, in_system=in_system),
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
         recoverable_ns=scope.per_step(late if result.gain_ns is None else result.gain_ns),
         fraction=fraction,
@@ -81,9 +78,9 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         ),
         fix=_fix_of(place)
         if place is not None
-        else _WAIT_FIX
+        else _wait_fix(result)
         if in_system
-        else _fix(is_cpu=scope.is_cpu, mostly_host=mostly_host),
+        else _fix(result, mostly_host=mostly_host),
         next_tools=(_next_tool(result, mostly_host=mostly_host or place is not None, in_system=in_system),),
         one_stretch=scope.fraction(result.one_stretch_ns),
     )
@@ -106,34 +103,43 @@ def _next_tool(result: Launches, *, mostly_host: bool, in_system: bool) -> NextT
     )
 
 
-def _fix(*, is_cpu: bool, mostly_host: bool) -> str:
+def _wait_fix(result: Launches) -> str:
+    find = "find what the training thread waits for, a file, a lock or another process, and fetch or start that earlier"
+    marked = "torch.cuda.nvtx.range('data_loader')"
+    return find if result.has_ops or result.scope.is_cpu else f"{find}; if it is the next batch, {marked} shows it"
+
+
+def _fix(result: Launches, *, mostly_host: bool) -> str:
     if mostly_host:
         return "move Python work out of the loop (hooks, logging, metrics, per-item loops), or into another process"
-    compiled = "torch.compile" + ("" if is_cpu else " (mode='reduce-overhead') or CUDA graphs")
-    return (
-        f"use {compiled} for the hot blocks, a foreach or fused optimizer, a larger batch, fewer Python-level operators"
-    )
+    graphs = "" if result.scope.is_cpu else " (mode='reduce-overhead') or CUDA graphs"
+    compiled = f"torch.compile{graphs} for the hot blocks"
+    if result.is_compiled:
+        compiled = "CUDA graphs (mode='reduce-overhead')" if graphs else "larger compiled regions"
+        compiled += ": parts are compiled, and TORCH_LOGS=graph_breaks names what is not"
+    optimizer = "a foreach or fused optimizer, " if result.trains else ""
+    return f"use {compiled}, {optimizer}a larger batch, fewer Python-level operators"
 
 
 def _fix_of(place: Place) -> str:
+    """What happens before the gap is the host's own: the operation that ends it is only where it shows."""
     each = format_ns(place.in_parts(HOST_PARTS) // max(place.n_gaps, 1))
-    who = place.line or place.op or place.span or "its launcher"
+    who = place.line or place.op or place.span
     if not place.before:
         return f"find out what the host does at the window's end, where the GPU is idle for {each}"
-    if place.before.startswith("Memcpy"):
-        return (
-            f"avoid the copies: the GPU waits {each} before each {place.before}. Look at {who}: keep the data on the GPU or"
-            " create it there, or copy it in one piece from pinned memory with non_blocking=True"
-        )
+    work = f"make what the host does before {place.before} cheaper: the GPU waits {each} for it each time"
+    if not who:
+        return f"{work}. Nothing in this trace says what that is: the next tool does"
     return (
-        f"make what the host does before {place.before} cheaper: the GPU waits {each} for it each time. Look at"
-        f" {who}: cache what it works out on every call, leave out checks, or capture the block in a CUDA graph"
+        f"{work}. Look at {who}: cache what it works out on every call, leave out checks, or capture the block in a CUDA"
+        " graph"
     )
 
 
-def _title(result: Launches, *, mostly_host: bool) -> str:
-    if result.scope.is_cpu and mostly_host and result.waits_for_system:
-        return "between operators, the training thread waits in the operating system"
+def _title(result: Launches, *, mostly_host: bool, in_system: bool) -> str:
+    if in_system:
+        beside = "between operators, the" if result.scope.is_cpu else "the GPU waits while the"
+        return f"{beside} training thread waits in the operating system"
     if result.scope.is_cpu:
         if mostly_host:
             return "Python between operators slows the step"

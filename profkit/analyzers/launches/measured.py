@@ -11,7 +11,8 @@ from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.host import STALL
 from profkit.model.arrays import median, of_rows, place_among
 from profkit.model.intervals import Intervals
-from profkit.model.trace import CallKind, Kind
+from profkit.model.names import is_inductors
+from profkit.model.trace import CallKind, Kind, SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.first_use import first_use
@@ -110,6 +111,11 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     apart: Apart | None = None
     """What of the late time is no cost of launches: first use, and the three longest stretches where they are it."""
 
+    trains: bool = False
+    """Whether the trace shows a backward pass or an optimizer."""
+    is_compiled: bool = False
+    """Whether kernels or calls show that torch.compile made some of it."""
+
     @property
     def waits_for_system(self) -> bool:
         """Whether most of `host_idle_ns` is in calls of the operating system."""
@@ -168,7 +174,13 @@ def _measure_device(facts: Facts) -> Launches:
         os_waits=os_waits(trace, facts.host.threads, main.idle.host),
         samples=waiting_samples(facts),
         apart=apart,
+        trains=facts.trains,
+        is_compiled=_is_compiled(trace),
     )
+
+
+def _is_compiled(trace: Trace) -> bool:
+    return bool((trace.spans.kind == SpanKind.COMPILED).any()) or any(map(is_inductors, trace.strings))
 
 
 def _is_one_off(n_steps: int, few_gaps: float, worst_step: float, each_step: float) -> bool:
@@ -254,6 +266,8 @@ def _measure_cpu(facts: Facts) -> Launches:
         os_waits=os_waits(facts.trace, training_threads(facts.trace), between - cpu.dispatch),
         samples=waiting_samples(facts),
         apart=_apart(facts, between, few),
+        trains=facts.trains,
+        is_compiled=_is_compiled(facts.trace),
     )
 
 
