@@ -50,6 +50,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time of the device inside those convolutions."""
     gain_ns: int
     """Idle time that the window would not have without the calls, debts that later gaps pay off included."""
+    is_replayed: bool = False
+    """Whether `gain_ns` is by a replay of the launches."""
     places: IdlePlaces = IdlePlaces()
     """Where the device is idle."""
 
@@ -89,6 +91,7 @@ def measure(facts: Facts) -> Memory | Skipped:
         n_trial_allocs=n_trial_allocs,
         trial_idle_ns=trial_idle_ns,
         gain_ns=main.gains.allocator_ns,
+        is_replayed=main.gains.is_replayed,
         places=main.places,
     )
 
@@ -210,7 +213,7 @@ def _pressure(result: Memory) -> tuple[Finding, ...]:
     return (
         PRESSURE.found(
             confidence=0.8,
-            recoverable_ns=scope.per_step(max(result.cost_ns, result.gain_ns)),
+            recoverable_ns=scope.per_step(result.gain_ns if result.is_replayed else max(result.cost_ns, result.gain_ns)),
             fraction=fraction,
             evidence=tuple(evidence),
             fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; use a smaller micro-batch with more accumulation, activation"

@@ -499,6 +499,16 @@ def test_a_thread_that_waits_for_a_core() -> None:
     assert "quota held its processes for 7 ns" in one.evidence[2].statement
 
 
+def test_a_gpu_that_is_busy_meanwhile_loses_nothing_by_a_thread_without_a_core() -> None:
+    """Thirty kernels of 100 us back to back, all launched in the first 300 us; the thread waits for a third of it."""
+    rows = []
+    for n in range(30):
+        rows.append(launch(BASE + n * 10 * US, BASE + n * 10 * US + 2 * US, correlation=n + 1))
+        rows.append(kernel("gemm", BASE + (n + 1) * 100 * US, BASE + (n + 2) * 100 * US, correlation=n + 1))
+    rank, _ = triage_trace(trace_of(rows, profkit_scheduling={"span_ns": 1000, "run_ns": 600, "wait_ns": 300}))
+    assert "host.contention" not in {one.id for one in rank.findings}
+
+
 @pytest.mark.parametrize(
     "told",
     [

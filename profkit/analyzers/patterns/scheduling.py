@@ -48,6 +48,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """Of the training thread."""
     all_switches: Switches | None = None
     """Of all threads of the process."""
+    most_ns: int | None = None
+    """Of a GPU: by how much the window would be shorter if the host took no time at all."""
     asleep_share: float = 0.0
     """Share (0-1) of the recorded time in which the training thread wanted no core, but for waits for data and ranks:
     it waits for other threads. Where the CPU is the device."""
@@ -107,6 +109,7 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         switches=_switches(told, ""),
         all_switches=_switches(told, "all_"),
         asleep_share=_asleep(facts, (span - run - wait) / span),
+        most_ns=None if facts.main_device is None else facts.main_device.gains.all_host_ns,
     )
 
 
@@ -134,6 +137,11 @@ def judge(result: Scheduling) -> tuple[Finding, ...]:
         return ()
     scope = result.scope
     lost_ns = round(min(share + result.helpers_share, 1.0) * scope.window_ns)
+    if result.most_ns is not None:  # a GPU that is busy meanwhile loses nothing
+        lost_ns = min(lost_ns, result.most_ns)
+        share = scope.fraction(lost_ns)
+        if share < CONTENTION.limit("window"):
+            return ()
     return (
         CONTENTION.found(
             fraction=share,
@@ -141,7 +149,7 @@ def judge(result: Scheduling) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(lost_ns),
             evidence=(
                 Evidence(
-                    statement=f"the training thread was ready and waited for a core for {format_fraction(share)} of the"
+                    statement=f"the training thread was ready and waited for a core for {format_fraction(result.wait_share)} of the"
                     f" recorded time ({format_ns(result.wait_ns)} of {format_ns(result.span_ns)})",
                     metric="scheduling.wait_ns",
                     value=float(result.wait_ns),
