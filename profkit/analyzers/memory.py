@@ -213,7 +213,9 @@ def _pressure(result: Memory) -> tuple[Finding, ...]:
     return (
         PRESSURE.found(
             confidence=0.8,
-            recoverable_ns=scope.per_step(result.gain_ns if result.is_replayed else max(result.cost_ns, result.gain_ns)),
+            recoverable_ns=scope.per_step(
+                result.gain_ns if result.is_replayed else max(result.cost_ns, result.gain_ns)
+            ),
             fraction=fraction,
             evidence=tuple(evidence),
             fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; use a smaller micro-batch with more accumulation, activation"

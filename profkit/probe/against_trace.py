@@ -14,7 +14,7 @@ from profkit.findings import kind_of
 from profkit.findings.probe import PROBE_OVERTURNED
 from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
-from profkit.model.documents.report import Bottleneck, Report, Verdict
+from profkit.model.documents.report import Bottleneck, Report, Verdict, speedup
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.shell import stand_in
 from profkit.units import format_count, format_ns
@@ -111,9 +111,9 @@ def _limited(verdict: Verdict, slope: Slope) -> Verdict:
     gain_ns = round(_share(slope.interval[1]) * verdict.recoverable_ns)
     said = f"the ceiling is measured: the probe of {slope.place} has {_numbers(slope)}"
     ceiling = verdict.speedup_ceiling
-    if ceiling is not None and ceiling > 1:
-        whole_ns = verdict.recoverable_ns / (1 - 1 / ceiling)
-        ceiling = whole_ns / (whole_ns - gain_ns)
+    whole_ns = verdict.step_ns or (verdict.recoverable_ns / (1 - 1 / ceiling) if ceiling and ceiling > 1 else 0)
+    if whole_ns:
+        ceiling = speedup(1 - gain_ns / whole_ns)
     return replace(
         verdict,
         recoverable_ns=gain_ns,

@@ -12,7 +12,7 @@ from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
 from profkit.findings.parts import PARTS, LookedFor
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS, Budget, words
-from profkit.model.documents.report import Bottleneck
+from profkit.model.documents.report import Bottleneck, speedup
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
 from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case
@@ -57,8 +57,7 @@ def headline(case: Case, top: Finding) -> str:
 def ceiling(case: Case, top: Finding) -> float | None:
     """T / (T - R), of the mean step; without steps, of the window."""
     total_ns = case.step_ns or case.budget.window_ns
-    remaining = 1 - top.recoverable_ns / total_ns if total_ns else 0.0
-    return 1 / remaining if remaining > 0.001 else None
+    return speedup(1 - top.recoverable_ns / total_ns if total_ns else 0.0)
 
 
 def of_work(case: Case) -> list[Finding]:

@@ -15,7 +15,7 @@ from profkit.findings import kind_of
 from profkit.findings.host import STALL
 from profkit.findings.parts import LAUNCHES
 from profkit.model.budget import WORK_PARTS
-from profkit.model.documents.report import Bottleneck, Verdict
+from profkit.model.documents.report import Bottleneck, Verdict, speedup
 from profkit.model.finding import Finding
 from profkit.units import format_ns
 from profkit.verdict.case import Case
@@ -43,7 +43,7 @@ def in_unprofiled_time(
     left = 1 - gain_ns / plain_ns
     ceiling = verdict.speedup_ceiling
     if ceiling is not None and verdict.recoverable_ns:
-        ceiling = 1 / left if left > 0.001 else None
+        ceiling = speedup(left)
     usual_ns = verdict.recoverable_ns * plain_ns / recorded_ns
     trust = min(gain_ns / usual_ns, 1.0) if usual_ns else 1.0
     shown = replace(

@@ -33,7 +33,8 @@ def test_a_critical_place_gives_a_measured_ceiling(report):
     before, after = report.verdict, told.verdict
     assert after.bottleneck is Bottleneck.DATA
     assert after.recoverable_ns == round(0.86 * before.recoverable_ns)
-    whole_ns = before.recoverable_ns / (1 - 1 / before.speedup_ceiling)
+    assert before.speedup_ceiling is None  # the trace alone leaves 6 % of the step: no bound
+    whole_ns = before.step_ns
     assert after.speedup_ceiling == pytest.approx(whole_ns / (whole_ns - after.recoverable_ns))
     found = next(one for one in told.findings if one.id == "input.starved")
     assert found.recoverable_ns == after.recoverable_ns
@@ -45,7 +46,7 @@ def test_a_critical_place_gives_a_measured_ceiling(report):
 def test_a_slope_above_one_raises_no_ceiling(report):
     told = with_probe(report, probe_of(report, input=slope(1.1, 0.2)))
     assert told.verdict.recoverable_ns == report.verdict.recoverable_ns
-    assert told.verdict.speedup_ceiling == pytest.approx(report.verdict.speedup_ceiling)
+    assert told.verdict.speedup_ceiling == report.verdict.speedup_ceiling
 
 
 def test_a_hidden_place_overturns_the_verdict_openly(report):

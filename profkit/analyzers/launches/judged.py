@@ -127,6 +127,11 @@ def _fix_of(place: Place) -> str:
     who = place.line or place.op or place.span
     if not place.before:
         return f"find out what the host does at the window's end, where the GPU is idle for {each}"
+    if place.before.startswith("Memcpy HtoD") and who:
+        return (
+            f"make what the host does before each {place.before} cheaper: the GPU waits {each} for it. Look at {who}: prepare"
+            " the data in a worker, create it on the GPU, or keep it there"
+        )
     work = f"make what the host does before {place.before} cheaper: the GPU waits {each} for it each time"
     if not who:
         return f"{work}. Nothing in this trace says what that is: the next tool does"

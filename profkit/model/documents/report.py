@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -19,6 +19,15 @@ if TYPE_CHECKING:  # of one trace alone there is neither
     from profkit.model.documents.fleet import Fleet
     from profkit.model.documents.handover import Handover
     from profkit.model.documents.tracks import Tracks
+
+
+LEAST_LEFT: Final = 0.1
+"""Of a step: where a fix could leave less, a speed-up says nothing: what must remain is not known. Chosen."""
+
+
+def speedup(left: float) -> float | None:
+    """How many times as fast a step is of which this share (0-1) is left; None where that is no bound."""
+    return 1 / left if left >= LEAST_LEFT else None
 
 
 class Bottleneck(StrEnum):

@@ -18,7 +18,7 @@ from profkit.findings.capture import COST
 from profkit.findings.communication import EXPOSED
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
-from profkit.model.documents.report import Bottleneck, Verdict
+from profkit.model.documents.report import Bottleneck, Verdict, speedup
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.ranks.findings.communication import group_name
 from profkit.ranks.findings.lateness import stragglers_of
@@ -74,7 +74,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     if top is not None and is_across and joint.step_ns is None:  # of the ranks' window, not of one rank's
         left = 1 - joint.fraction(top.recoverable_ns)
         if verdict.recoverable_ns == top.recoverable_ns:
-            verdict = replace(verdict, speedup_ceiling=1 / left if left > 0.001 else None)
+            verdict = replace(verdict, speedup_ceiling=speedup(left))
     if top is not None and is_across and top.rank is not None:
         its = joint.outcome_of(top.rank)
         source = its.report.source

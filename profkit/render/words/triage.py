@@ -14,7 +14,7 @@ from profkit.findings.capture import QUALITY
 from profkit.findings.kind import Way
 from profkit.model.budget import HOST_PARTS, IDLE_PARTS, PARTS, WORK_PARTS, column, label
 from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
-from profkit.model.documents.report import Bottleneck, Report, Verdict
+from profkit.model.documents.report import LEAST_LEFT, Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.trace import DEVICE_STEPS
@@ -148,7 +148,11 @@ def gain_sentence(verdict: Verdict) -> str:
         faster = f" ({format_ceiling(verdict.speedup_ceiling)} faster)" if verdict.speedup_ceiling is not None else ""
         return f"A fix saves about {saved}{faster}, {format_ns(verdict.most_recoverable_ns)} at most"
     if verdict.speedup_ceiling is None:
-        return f"A fix saves at most {saved}"
+        whole_ns = verdict.step_ns or 0
+        if verdict.recoverable_ns <= (1 - LEAST_LEFT) * whole_ns or not whole_ns:
+            return f"A fix saves at most {saved}"
+        part = f"{format_ns(verdict.recoverable_ns)} of the {format_ns(whole_ns)} per step"
+        return f"A fix saves at most {part}: what must remain cannot be told"
     return f"At best {format_ceiling(verdict.speedup_ceiling)} faster: a fix saves at most {saved}"
 
 

@@ -128,8 +128,8 @@ Question = tuple[str, str, str, Callable[[], float | str]]
 QUESTIONS: list[Question] = [
     ("data", "What is the verdict?", "verdict.bottleneck", lambda: built("data")),
     ("data", "How long is a step in ms?", "verdict.step_ns", lambda: step_ns("data")),
-    ("data", "What is the speed-up ceiling?", "verdict.speedup_ceiling",
-     lambda: step_ns("data") / (step_ns("data") - report_on("data").verdict.recoverable_ns)),
+    ("kernel", "What is the speed-up ceiling?", "verdict.speedup_ceiling",
+     lambda: step_ns("kernel") / (step_ns("kernel") - report_on("kernel").verdict.recoverable_ns)),
     ("data", "How long is the part idle_data?", "ranks[0].devices[0].budget_ns.idle_data",
      lambda: part("data", "idle_data")),
     ("data", "How long does the training thread wait for the DataLoader?", "findings[0].evidence[0]",
