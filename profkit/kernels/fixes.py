@@ -14,7 +14,8 @@ from typing import Final
 
 from profkit.kernels.claims import Launch
 from profkit.model.kernel import Estimate, Topic
-from profkit.model.names import Precision, family_of, is_inductors, precision_of
+from profkit.model.kernel_names import Precision
+from profkit.model.names import family_of, is_inductors, precision_of
 
 MATRIX_FAMILIES: Final = frozenset({"matmul", "convolution", "attention"})
 
@@ -46,6 +47,7 @@ _BYTES: Final = {
     Precision.TF32: 4,
     Precision.FP16: 2,
     Precision.BF16: 2,
+    Precision.HALF: 2,
     Precision.FP8: 1,
     Precision.INT8: 1,
 }
