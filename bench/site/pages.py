@@ -1,4 +1,4 @@
-"""The pages that are read from the program: commands, findings, Python, the decision.
+"""The pages that are read from the program: commands, findings, Python, names of kernels, the decision.
 
 Each build writes them into docs/reference.
 """
@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from bench.site import decision
+from bench.site import decision, names
 
 FOLDER: Final = "reference"
 _COLUMNS: Final = "100"
@@ -44,7 +44,7 @@ def write(source: str | Path) -> list[Path]:
     """Write the pages below the folder of the site's sources; a page that is the same is left alone."""
     folder = Path(source) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"cli": cli(), "findings": findings(), "api": api(), "decision": decision.page()}
+    made = {"cli": cli(), "findings": findings(), "api": api(), "decision": decision.page(), "names": names.page()}
     paths = []
     for name, text in made.items():
         path = folder / f"{name}.md"

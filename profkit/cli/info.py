@@ -106,9 +106,12 @@ def _tell_folder(folder: Path, fmt: str, *, is_asked_more: bool) -> None:
 
 def describe(trace: Trace) -> dict[str, Any]:
     """What a trace holds as plain values."""
+    from msgspec import to_builtins
+
     from profkit.analyzers import ANALYZERS, quality
     from profkit.timeline import Facts
     from profkit.timeline.pace import paced
+    from profkit.timeline.unexplained import unexplained
 
     trace = paced(trace).trace
     facts = Facts.of(trace)
@@ -144,6 +147,7 @@ def describe(trace: Trace) -> dict[str, Any]:
             else {"missing": result.reason, "how_to_get": result.how_to_get}
             for name, result in results.items()
         },
+        "open_kernel_names": to_builtins(unexplained(trace)),
         "warnings": [warning.message for warning in trace.warnings],
         "metadata": {str(key): value for key, value in meta.metadata.items() if key not in _BULKY},
     }
@@ -247,6 +251,24 @@ _TABLES = (
 )
 
 
+def _open_names(found: dict[str, Any] | None) -> list[str]:
+    """How many names of kernels leave open what they are, and the largest of them."""
+    from profkit.model.names import short_name
+
+    if found is None or not found["n"]:
+        return []
+    head = f"names    {found['n']:,} of {found['n_names']:,} kernel names do not tell all, {{}} of kernel time"
+    each = "         {:>7}  {} ({})"
+    return [head.format(format_fraction(found["share"]))] + [
+        each.format(
+            format_fraction(one["share"]),
+            short_name(one["name"]),
+            "a product; its number format is open" if one["is_product"] else "what it does is open",
+        )
+        for one in found["largest"]
+    ]
+
+
 def _as_text(contents: dict[str, Any]) -> str:
     of = f" of {contents['world_size']}" if contents["world_size"] else ""
     rank = "" if contents["rank"] is None else f", rank {contents['rank']}{of}"
@@ -262,7 +284,7 @@ def _as_text(contents: dict[str, Any]) -> str:
             size = format_bytes(device["memory_bytes"])
             lines.append(f"device   {device['device']}: {device['name']}, {device['n_sms']} SMs, {size}")
     on = [name for name, is_on in contents["options"].items() if is_on]
-    lines += [f"options  {', '.join(on) or 'none'}", "", "checks"]
+    lines += [f"options  {', '.join(on) or 'none'}", *_open_names(contents["open_kernel_names"]), "", "checks"]
     lines += [
         f"  {'ok   ' if check['ok'] else 'FAILS'}  {check['id']:18} {check['message']}" for check in contents["checks"]
     ]

@@ -14,7 +14,8 @@ from typing import Final
 
 from profkit.kernels.claims import Launch
 from profkit.model.kernel import Estimate, Topic
-from profkit.model.names import Precision, family_of, is_inductors, precision_of
+from profkit.model.kernel_names import Precision, told
+from profkit.model.names import family_of, is_inductors, precision_of
 
 MATRIX_FAMILIES: Final = frozenset({"matmul", "convolution", "attention"})
 
@@ -28,13 +29,8 @@ class Owner(StrEnum):
     LIBRARY = "library"
 
 
-_LIBRARY: Final = re.compile(
-    r"\b(?:cudnn|cublas|nvjet_|cask_|magma_|cufft|cusparse|cusolver|fmha_cutlass|fmhaSm|(?:pytorch_)?flash::|flash_[fb]wd_)"
-    r"|^(?:void )?(?:volta|turing|ampere|hopper|blackwell|sm\d{2,3})_"
-    r"|\bcutlass(?:\dx)?_(?:sm)?\d{2,3}_"  # CUTLASS in one's own program has no such number behind its name
-    r"|\b(?:gemv2[NT]_kernel|gemvNSP_kernel|splitKreduce_kernel|implicit_convolve_)"
-)
-"""Names of cuBLAS, cuDNN and attention libraries, as in tests/model/test_names.py."""
+_LIBRARY: Final = re.compile(r"\b(?:cudnn|cublas|cask_|magma_|cufft|cusparse|cusolver)")
+"""Namespaces and argument types of libraries, beside the names of products that the table of grammars knows."""
 _TORCH: Final = re.compile(
     r"\b(?:at::|c10::|at_cuda_detail::)"
     r"|^(?:void )?(?:(?:vectorized|unrolled)_elementwise_kernel|distribution_elementwise_grid|multi_tensor_apply)"
@@ -46,6 +42,7 @@ _BYTES: Final = {
     Precision.TF32: 4,
     Precision.FP16: 2,
     Precision.BF16: 2,
+    Precision.HALF: 2,
     Precision.FP8: 1,
     Precision.INT8: 1,
 }
@@ -57,10 +54,10 @@ _WHOLE_LOAD: Final = 16  # bytes that a thread loads at once at most
 @lru_cache(maxsize=1024)
 def owner_of(name: str) -> Owner:
     """Whose code a kernel is, by its name; one's own where it tells nothing else."""
-    if _LIBRARY.search(name):
-        return Owner.LIBRARY
     if is_inductors(name):
         return Owner.INDUCTOR
+    if told(name).library or _LIBRARY.search(name):
+        return Owner.LIBRARY
     return Owner.TORCH if _TORCH.search(name) else Owner.OWN
 
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from profkit.kernels.speed import DRAM_THROUGHPUT
 from profkit.model.kernel import KernelProfile, Roofline
-from profkit.model.names import MEMORY_FAMILIES, Precision, family_of, precision_of
+from profkit.model.kernel_names import Precision, told
+from profkit.model.names import MEMORY_FAMILIES, family_of
 
 DRAM_BYTES: Final = "dram__bytes.sum.per_second"
 _CYCLES: Final = "smsp__cycles_elapsed.avg.per_second"
@@ -27,6 +28,7 @@ fp32 kernels; products on tensor cores that are worth a profile read tens. Chose
 TENSOR_RATE: Final = 16
 """FLOP/s of tensor cores in half precision over those of fp32 outside them: 16 on A100, 15 on H100 (data sheets)."""
 _OUTSIDE_TENSOR_CORES: Final = (Precision.FP32, Precision.FP64)
+"""Of kernels whose names do not tell what they multiply with."""
 
 
 def roofline(profile: KernelProfile) -> Roofline | None:
@@ -61,9 +63,14 @@ def _may_hide_work(profile: KernelProfile, flop_per_s: float, peak_flop_per_s: f
     tensor = tensor_percent(profile.metrics) or 0.0
     if tensor == 0 or tensor >= TENSOR_USED_PERCENT:
         return tensor > 0
-    if family_of(profile.name) in MEMORY_FAMILIES or precision_of(profile.name) in _OUTSIDE_TENSOR_CORES:
+    if family_of(profile.name) in MEMORY_FAMILIES or _is_outside_tensor_cores(profile.name):
         return False
     return not peak_flop_per_s or tensor / 100 * TENSOR_RATE > flop_per_s / peak_flop_per_s
+
+
+def _is_outside_tensor_cores(kernel: str) -> bool:
+    name = told(kernel)
+    return not name.on_matrix_units if name.on_matrix_units is not None else name.precision in _OUTSIDE_TENSOR_CORES
 
 
 def said_percents(profile: KernelProfile) -> dict[str, float]:

@@ -6,10 +6,10 @@ By name, never by stream: NCCL shares streams with compute in some jobs, and oth
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from profkit.model.kernel_names import COLLECTIVES, Precision, told
 from profkit.model.trace import CallKind, Kind, SpanKind
 
 
@@ -23,22 +23,6 @@ def _folded(pattern: str, flags: int = 0) -> re.Pattern[str]:
 # Where each alternative begins with a letter, `re` skips to one of those letters, five times as fast: `\bword` is
 # written `w(?<!\ww)ord`.
 #
-# Anchored where a bare word would also match compute kernels: "dispatch" alone is in cub's DispatchReduceByKey,
-# "SyncBN" and "fused_dma_gemm" are compute, "hipblaslt" is not "hip communication".
-_COMMUNICATION: Final = _folded(
-    r"""
-    n(?<!\wn)ccl | ncclDevKernel | ncclKernel | r(?<!\wr)ccl | rcclGenericKernel | m(?<!\wm)sccl | mscclpp
-    | o(?<!\wo)ne_?ccl | ccl::(?:allreduce|allgather|alltoall|reduce_scatter|broadcast|sycl)
-    | h(?<!\wh)ccl | nvshmem | rocshmem
-    | d(?<!\wd)eep_ep\b | deep_ep:: | dpsk::ep:: | hybrid_ep
-    | cross_device_reduce | one_?shot_?all_?reduce | two_?shot_?all_?reduce | all_?reduce_(?:one|two)_?shot
-    | AllReduce(?:One|Two)Shot | allreduce_fusion_kernel
-    | multimem_(?:all|one_shot|two_shot|reduce|broadcast)
-    | symm_mem::\w*(?:all_?reduce|all_?gather|barrier|reduce_scatter)
-    | quick_?reduce::allreduce | p(?<!\wp)eer_?reduce_kernel
-    """,
-    re.VERBOSE,
-)
 # What ranks do together, as a word of a name: of a kernel of the job (`_all_to_all_expert_major_kernel`), or of the
 # operator that launches it (`TokenAllToAllBackward`). "all" begins its word: "small_gather" is none. Within a block or
 # a warp it is a reduction of one device ("block_all_reduce"). Case matters: it is where words begin.
@@ -135,94 +119,8 @@ def is_of_training(name: str) -> bool:
     return _TRAINING.search(name) is not None
 
 
-class Precision(StrEnum):
-    """The number format of a matrix kernel, as its name tells it."""
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    FP8 = "fp8"
-    INT8 = "int8"
-    FP64 = "fp64"
-    UNKNOWN = "unknown"
-
-
-# Libraries, argument types and epilogues that sound like work: fbgemm's embedding kernels, cublas parameter structs,
-# cutlass's number types, cudnn's descriptors, vLLM's _typeConvert.
-_NOISE: Final = _folded(
-    r"fbgemm(?:_gpu)?::|cublas\w{0,200}Params|cublasGemv\w+|cutlass\w{0,200}::\w+_t\b|cudnn\w{1,200}(?:Struct|_t)\b|_typeConvert",
-)
-# What stands around a matrix kernel and is none: gathering of split sums, changes of layout, tables of offsets.
-_AROUND_MATMUL: Final = _folded(
-    r"t(?<!(?s:.)t)riton_(?:poi|red|per)_|splitKreduce|ReduceSplitK|convertTensor|im2col|compute\w{0,200}Offsets|kernel_helper_stage",
-)
-_ATTENTION: Final = (
-    r"f(?<!cache_f)lash(?!infer)|fmha|attention|attn|sdpa|softmax_?dropout_?mm"
-    r"|flashinfer[^(<]{0,200}(?:prefill|decode|mla)"
-)
-_CONVOLUTION: Final = (
-    r"convol|conv\d?d|conv_|AsmConv|OpenConv|scudnn|c(?<=\dc)udnn_|fprop|wgrad|dgrad|winograd|implicit_?gemm|fft2d"
-    r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|cask_\w{0,200}cudnn|cudnn::cnn"
-)
-_MATMUL: Final = _folded(
-    r"gemm|gemv|cutlass|xmma|w(?<!\ww)grad|dgrad|fprop|convolve|c(?<!\wc)onv\d?d?_|scudnn|c(?<=\dc)udnn_|cudnn[^(]{0,200}conv|nvjet|Cijk_"
-    rf"|m(?<!gam)ma_|winograd|ck::.{{0,200}}conv|{_ATTENTION}",
-)
-# Tensile and hipBLASLt: Cijk_<index>_<index>_<types>; cublas from CUDA 12: nvjet_[sm100_]<types>.
-_TENSILE: Final = r"Cijk_[^_]+_[^_]+_"
-_NVJET: Final = r"nvjet_(?:sm\d+_)?"
-# "what stood here before", in a mangled C++ name: S_, S8_. It is no s8, an int8.
-_SUBSTITUTION: Final = re.compile(r"S[0-9A-Z]?_")
-# In this order: what is said in words comes before what the shape of the instruction (s1688, s16816) only suggests,
-# since Turing and Ampere run half precision through s1688 too.
-_PRECISIONS: Final = (
-    (Precision.FP8, _folded(rf"e4m3|e5m2|qgmma|fp8|_f8|{_NVJET}q|{_TENSILE}(?:F8|B8)")),
-    (Precision.INT8, _folded(rf"\bi8|int8|imma|s8_?s8|i8816|i16832|{_TENSILE}I8")),
-    (Precision.FP64, _folded(rf"dgemm|d884|f64|double|{_TENSILE}D")),
-    (Precision.TF32, _folded(r"tf32")),
-    # Composable Kernel's bf16 is an unsigned short: its mangled names have "tt" for two of them.
-    (Precision.BF16, _folded(rf"bf16|bfloat16|bhalf|DF16b|(?:xdl|cshuffle)(?:_v\d)?Itt|{_TENSILE}B|{_NVJET}t")),
-    (Precision.FP16, _folded(rf"fp16|f16|half|hgemm|hcudnn|h16816|h1688|h884|{_TENSILE}H|{_NVJET}h")),
-    (Precision.TF32, _folded(r"s1688|s1684")),
-    (Precision.FP16, _folded(r"s884|s16816")),
-    (
-        Precision.FP32,
-        _folded(rf"sgemm|simt|scudnn|(?<![a-z0-9])f32|float|fp32|f32f32|{_TENSILE}S|{_NVJET}s"),
-    ),
-)
-
 LAYOUT: Final = "layout"
 """The family of kernels that only bring a tensor from one order of channels to the other, for a convolution."""
-
-_FAMILIES: Final = (
-    (LAYOUT, _folded(r"nchw_?to_?nhwc|nhwc_?to_?nchw|b(?<!(?s:.)b)atched_transpose_\d")),  # cuDNN's; MIOpen's
-    ("attention", _folded(_ATTENTION)),
-    ("convolution", _folded(_CONVOLUTION)),
-    (
-        "matmul",
-        _folded(
-            r"gemm|gemv|cutlass|xmma|nvjet|Cijk_|matmul|::mm\b|addmm|bmm|baddbmm|l(?<![a-z]l)inear(?!1d)|splitKreduce"
-            r"|triton_tem|triton_mm",
-        ),
-    ),
-    ("norm", _folded(r"norm|RowwiseMoments|GammaBeta|b(?<!\wb)n_[fb]w_")),
-    ("softmax", _folded(r"softmax|nll_loss|cross_entropy")),
-    ("optimizer", _folded(r"multi_tensor|fused_adam|_foreach|adamw?_|fused_sgd|l(?<!\wl)amb_")),
-    ("embedding", _folded(r"embedding|index|check_indices|permute_indices|gather|scatter")),
-    ("reduction", _folded(r"reduce(?!d_)|sum|mean|cub::|scan|sort|topk|triton_red|triton_per")),
-    (
-        "elementwise",
-        _folded(
-            r"elementwise|vectorized|pointwise|triton_poi|copy|cat|fill|gelu|relu|sigmoid|tanh|silu|dropout|where|::(?:add|mul|sub|div)"
-            r"|CUDAFunctor|direct_copy|aten::(?:add|mul|sub|div|exp|log|pow|sqrt|rsqrt|neg|abs|clamp|native_dropout|threshold)"
-            r"|nhwcToFolded|foldedNhwc|convertTensor|scalePackedTensor",
-        ),
-    ),
-)
-_FUSED: Final = re.compile(r"^triton_(poi|red|per)_")
-"""Inductor's kernels list all they fused; only the prefix tells what they are: point by point, or along a row."""
-_ALONG_ROWS: Final = ("norm", "softmax", "reduction")
 MEMORY_FAMILIES: Final = frozenset({"norm", "softmax", "embedding", "reduction", "elementwise"})
 """Families whose speed is set by memory traffic, not by arithmetic; fusing removes the traffic (docs/method.md)."""
 
@@ -235,7 +133,7 @@ def kind_of(name: str, *, is_copy: bool) -> Kind:
     text = name.lower()
     if is_copy or _COPY_NAME.match(text):
         return Kind.COPY
-    return Kind.COMM if _COMMUNICATION.search(text) or _is_exchange(name) else Kind.COMPUTE
+    return Kind.COMM if COLLECTIVES.search(text) or _is_exchange(name) else Kind.COMPUTE
 
 
 def _is_exchange(name: str) -> bool:
@@ -246,7 +144,7 @@ def _is_exchange(name: str) -> bool:
     head = _head(name)
     if not _TOGETHER.search(head) or _INDUCTOR.match(head) or _BESIDE_EXCHANGE.search(head.lower()):
         return False
-    return not _MATMUL.search(_NOISE.sub("", _TOGETHER.sub(" ", head).lower()))
+    return told(_TOGETHER.sub(" ", head)).precision is None
 
 
 def is_asking(operator: str) -> bool:
@@ -282,24 +180,14 @@ def span_kind_of(name: str) -> SpanKind:
     return next((kind for kind, pattern in _SPANS if pattern.search(name)), SpanKind.OTHER)
 
 
-@lru_cache(maxsize=1024)
 def precision_of(name: str) -> Precision | None:
     """The number format of a matrix kernel from its name; None for kernels that multiply no matrices."""
-    text = (_SUBSTITUTION.sub("", name) if name.startswith("_Z") else name).lower()
-    if _AROUND_MATMUL.search(text) or not _MATMUL.search(_NOISE.sub("", text)):
-        return None
-    return next((precision for precision, pattern in _PRECISIONS if pattern.search(text)), Precision.UNKNOWN)
+    return told(name).precision
 
 
-@lru_cache(maxsize=1024)
 def family_of(name: str) -> str:
     """The family of a kernel or operator: matmul, attention, elementwise...; "other" if the name tells nothing."""
-    fused = _FUSED.match(name)
-    if fused and fused[1] == "poi":
-        return "elementwise"
-    text = _NOISE.sub("", name.lower())
-    families = (family for family, pattern in _FAMILIES if pattern.search(text))
-    return next((family for family in families if not fused or family in _ALONG_ROWS), "other")
+    return told(name).what
 
 
 def is_inductors(name: str) -> bool:

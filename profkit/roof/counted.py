@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Trace

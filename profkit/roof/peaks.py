@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes, is_one_of
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.roof.formulas.work import precision, type_said

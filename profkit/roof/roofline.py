@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.roof.formulas.work import Work
 from profkit.roof.peaks import Peak
 

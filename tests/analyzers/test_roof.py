@@ -8,7 +8,7 @@ from profkit.analyzers.roof.shown import mfu_sentence, roof_summary, step_senten
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF
 from profkit.model.documents.report import Report
 from profkit.model.finding import Skipped
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.pipeline import analyse, triage_trace
 from profkit.render.json.triage import report_to_dict
 from profkit.render.markdown.triage import render as render_markdown

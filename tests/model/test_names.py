@@ -8,7 +8,6 @@ from profkit.model.names import (
     family_of,
     function_name,
     kind_of,
-    precision_of,
     says_nothing,
     short_name,
     span_kind_of,
@@ -47,67 +46,6 @@ def test_communication(name: str) -> None:
 )
 def test_compute_that_sounds_like_communication(name: str) -> None:
     assert kind_of(name, is_copy=False) == Kind.COMPUTE
-
-
-@pytest.mark.parametrize(
-    ("name", "precision"),
-    [
-        ("cutlass_80_simt_sgemm_256x128_8x4_tn_align1", "fp32"),
-        ("ampere_sgemm_128x128_tn", "fp32"),
-        ("volta_scudnn_128x64_relu_interior_nn_v1", "fp32"),
-        ("cutlass_80_tensorop_s1688gemm_128x64", "tf32"),
-        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", "tf32"),
-        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", "bf16"),
-        ("nvjet_tst_192x192_64x4_1x2_h_bz_coopA_NNT", "bf16"),
-        ("ampere_fp16_s16816gemm_fp16_256x128", "fp16"),
-        ("volta_h884gemm_128x128", "fp16"),
-        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32", "fp8"),
-        ("void at::native::vectorized_elementwise_kernel<4, float>", None),
-        # Turing and Ampere run half precision through s1688 too: the words decide, not the instruction
-        ("turing_fp16_s1688gemm_fp16_256x128_ldg8_f2f_tn", "fp16"),
-        ("ampere_bf16_s1688gemm_bf16_128x128_ldg8_f2f_stages_32x1_tn", "bf16"),
-        ("void cutlass::Kernel<cutlass_75_tensorop_f16_s1688gemm_f16_64x64_nn_align1>(Params)", "fp16"),
-        ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "fp16"),
-        ("sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16", "tf32"),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "bf16"),
-        ("cutlass3x_sm100_simt_sgemm_f32_f32_f32_f32_f32_32x32x16", "fp32"),
-        ("cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1", "fp64"),
-        ("nvjet_sm100_tst_128x256_64x4_2x1_2cta_h_bz_TNT", "bf16"),
-        ("nvjet_hsh_128x128_64x6_2x1_v_bz_TNN", "fp16"),
-        ("nvjet_qqtst_192x192_128x4_2x1_v_bz_coopA_bias_TNT", "fp8"),
-        ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "fp8"),
-        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(Params)", "fp32"),
-        ("_Z28flash_fwd_splitkv_mla_kernelI19FlashMlaKernelTraitILi576EEDF16_fLb1EEv17FlashMlaFwdParams", "fp16"),
-        ("Cijk_Ailk_Bljk_HHS_BH_Bias_HAS_SAV_UserArgs_MT16x64x64_MI16x16x1", "fp16"),
-        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1", "bf16"),
-        ("Cijk_Ailk_Bjlk_S_B_Bias_HA_S_SAV_UserArgs_MT64x64x64_MI16x16x1", "fp32"),
-        ("Cijk_Alik_Bljk_F8B8S_BH_MT256x256x64", "fp8"),
-        ("Cijk_Ailk_Bljk_DB_MT64x32x8", "fp64"),
-        ("igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8", "bf16"),
-        ("void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemm<ck::bhalf_t>>", "bf16"),
-        ("volta_cgemm_32x32_tn", "unknown"),
-        # in a mangled name S8_ is "what stood here before", not int8; tt are two unsigned shorts, which is bf16
-        (
-            "_ZN2ck6device49kernel_conv_fwd_xdl_cshuffleINS_34GridwiseGemmItttftNS_5TupleEES8_S8_Li1EL",
-            "unknown",
-        ),
-        ("_ZN2ck34GridwiseGemmMultipleD_xdl_cshuffleItttftNS_5TupleIJEEEtNS_11PassThroughES8_S8_Li1EL", "bf16"),
-        ("sm80_xmma_gemm_s8s8_s8i32_f32_tn_n_tilesize128x128x64", "int8"),
-        ("_ZN7cutlass6KernelI38cutlass_75_tensorop_s8_i8816gemm_s8_64x64EEvT_", "int8"),
-        # what only sounds like a matrix kernel
-        ("void fbgemm_gpu::permute_2D_data_kernel<true, int, int, float>(int, int, float const*)", None),
-        ("void split_embedding_codegen_forward_unweighted_kernel<float, float>(fbgemm_gpu::PTA<float>)", None),
-        ("void moe::dev::finalize::finalizeKernelVecLoad<KernelParams<cutlass::bfloat16_t, 4, true>>", None),
-        ("void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensorStridedBatched<float const>>>", None),
-        ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, (vllm::Fp8KVCacheDataType)1>", None),
-        ("triton_poi_fused__scaled_dot_product_efficient_attention_15", None),
-        ("void cudnn::ops::convertTensor_kernel<float, float, float, (cudnnKernelDataType_t)2>", None),
-        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>", None),
-        ("layer_norm_grad_gamma_beta_kernel<float>", None),
-    ],
-)
-def test_precision_of_matrix_kernels(name: str, precision: str | None) -> None:
-    assert precision_of(name) == precision
 
 
 @pytest.mark.parametrize(

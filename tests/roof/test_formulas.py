@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
 from profkit.roof.formulas import FORMULAS, work_of
 

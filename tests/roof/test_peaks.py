@@ -3,7 +3,7 @@
 import pytest
 
 from profkit.findings.kernels import MATRIX_RATES
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.roof.peaks import _TABLE, peak_of
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.roof.formulas.work import Work
 from profkit.roof.peaks import Peak, peak_of
 from profkit.roof.roofline import Limit, roof_of

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from profkit.findings.patterns import CPU_OPERATORS, OPTIMIZER_LOOP
 from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_one_of, place_among
 from profkit.model.intervals import Intervals
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
 from profkit.timeline import Facts, first_use

@@ -16,14 +16,15 @@ from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
-from profkit.model.names import MEMORY_FAMILIES, Precision, family_of, precision_of, short_name
+from profkit.model.kernel_names import Precision
+from profkit.model.names import MEMORY_FAMILIES, family_of, precision_of, short_name
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder, Typical
 from profkit.units import format_fraction, format_ns
 
-_HALF = (Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
+_HALF = (Precision.BF16, Precision.FP16, Precision.HALF, Precision.FP8, Precision.FP4, Precision.INT8)
 _FULL = (Precision.FP32, Precision.TF32)
 _WITH_VECTOR: Final = re.compile(r"gemv|dot_kernel", re.IGNORECASE)
 """Products with a vector: memory limits them, so that half the bytes are what half precision can give."""

@@ -18,7 +18,7 @@ from profkit.model.arrays import I64
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows

@@ -10,7 +10,7 @@ import msgspec
 from profkit.analyzers.base import Scope
 from profkit.analyzers.roof.uses import Family, Use, families
 from profkit.findings.roof import ABOVE_ROOF
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.roof.counted import Counted
 from profkit.roof.peaks import Peak
 from profkit.timeline.launch_order import Typical

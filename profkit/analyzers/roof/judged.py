@@ -15,7 +15,7 @@ from profkit.analyzers.roof.uses import Family, Use
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF, UNALIGNED
 from profkit.model.finding import Evidence, Finding, NextTool, Severity
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.roof.roofline import Limit
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows

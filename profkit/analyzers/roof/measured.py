@@ -15,7 +15,8 @@ from profkit.analyzers.roof.uses import Use, families
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.names import Precision, precision_of
+from profkit.model.kernel_names import Precision
+from profkit.model.names import precision_of
 from profkit.model.trace import CallKind, Kind, Trace
 from profkit.roof.counted import Counted, counted
 from profkit.roof.formulas import PRODUCTS
@@ -32,8 +33,6 @@ _FORMATS: Final = tuple(Precision)
 
 
 _ON_MATRIX_UNITS: Final = (Precision.FP16, Precision.BF16, Precision.FP8, Precision.TF32)
-_TEMPLATES: Final = ("triton_tem_", "triton_mm_")
-"""Products of matrices and attention that torch.compile made: their arguments do not tell which is which."""
 _FULL: Final = (Precision.FP32, Precision.FP64)
 _MOST_FULL: Final = 100e12
 _MOST_HALF: Final = 1000e12
@@ -78,10 +77,7 @@ def _of_device(facts: Facts, main: DeviceFacts, work: Counted) -> Distance:
     known = owner >= 0
     used = set(distinct_codes(gpu.name[rows]).tolist())
     told_by_name = [precision_of(name) if code in used else None for code, name in enumerate(trace.strings)]
-    multiplies = [
-        told is not None or name.startswith(_TEMPLATES) for told, name in zip(told_by_name, trace.strings, strict=True)
-    ]
-    is_matrix = np.array(multiplies, np.bool_)[gpu.name[rows]]
+    is_matrix = np.array([precision is not None for precision in told_by_name], np.bool_)[gpu.name[rows]]
     named = _name_of(trace, main.device)
     peak = peak_of(named)
     kernels = _Kernels(

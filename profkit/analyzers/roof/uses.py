@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from profkit.model.arrays import I64
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.roof.formulas.alignment import Misfit
 from profkit.roof.formulas.work import Work
 from profkit.roof.roofline import Limit, Roof

@@ -17,7 +17,7 @@ from profkit.compare.captures.pair import COMPUTE, Pair, Reading, counted, moved
 from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns, format_speedup
 
 _BITS: Final = {
@@ -26,8 +26,10 @@ _BITS: Final = {
     Precision.TF32: 19,
     Precision.BF16: 16,
     Precision.FP16: 16,
+    Precision.HALF: 16,
     Precision.FP8: 8,
     Precision.INT8: 8,
+    Precision.FP4: 4,
 }
 """Bits of an operand that count in a product; tf32 is stored in 32."""
 _HALF_BITS: Final = 16

@@ -87,7 +87,7 @@ def code_digest() -> bytes:
     """The digest of profkit's own modules: a checkout changes while its version does not."""
     digest = hashlib.sha256()
     root = Path(str(resources.files("profkit")))
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.tsv")]):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.digest()
 

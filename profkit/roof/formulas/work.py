@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from profkit.model.names import Precision
+from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
 
 
