@@ -174,6 +174,16 @@ COST: Final = CheckKind(
     allows=Threshold(0.05, "profiler cost <= {}", "chosen"),
     cap=0.7,
 )
+STACKED: Final = CheckKind(
+    id="profiler.stacks",
+    meaning="Python stacks make the host's own time longer, and nothing in this trace says by how much: no step was timed without the profiler.",
+    allows=Threshold(
+        0.15,
+        "recorded with stacks, the host's own time <= {} of the window",
+        "from there on launches compete for the verdict",
+    ),
+    cap=0.6,
+)
 HIGH_COST_CAP: Final = 0.6
 """The cap of `profiler.cost` beyond its `high_cost`; and never more than the unprofiled part of a recorded step."""
 

@@ -41,6 +41,8 @@ def test_a_sound_capture_takes_nothing(sound: Quality) -> None:
         ({"overhead_fraction": 1.0}, 0.7),
         ({"startup_fraction": 1.0}, 0.4),
         ({"first_batch_ns": 10**12}, 0.4),
+        ({"stacked_fraction": 0.3}, 0.6),
+        ({"stacked_fraction": 0.1}, 1.0),
         ({"perturbation": 0.4}, 0.7),
         ({"perturbation": 0.5}, 1 / 1.5),
         ({"perturbation": 0.6}, 0.6),
@@ -82,3 +84,17 @@ def test_the_first_batch_alone_says_nothing_of_later_ones(waits_us: list[tuple[i
     assert ("input.first_batch" in failed) == is_refused
     if is_refused:
         assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("told", "said"), [({"with_stack": 1}, True), ({"with_stack": 0}, False)], ids=str)
+def test_host_time_recorded_with_stacks_is_doubted(told: dict[str, object], said: bool) -> None:
+    """A kernel of 1 us each 10 us: the device waits for launches nine tenths of the time."""
+    rows = []
+    for n in range(60):
+        rows.append(launch(n * 10_000, n * 10_000 + 2_000, correlation=n + 1))
+        rows.append(kernel("gemm", n * 10_000 + 5_000, n * 10_000 + 6_000, correlation=n + 1))
+    rank, verdict = triage_trace(trace_of(rows, **told))
+    assert ("profiler.stacks" in {check.id for check in rank.checks if not check.ok}) == said
+    assert (verdict.confidence <= 0.6) or not said
+    timed = trace_of(rows, **told, profkit_unprofiled_step_mean_ns=600_000)
+    assert "profiler.stacks" not in {check.id for check in triage_trace(timed)[0].checks}

@@ -185,6 +185,16 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
                 else ""
             ),
         ),
+        _share(
+            capture.STACKED,
+            q.stacked_fraction,
+            "of the window is the host's own time, recorded with Python stacks, which make it longer"
+            + (
+                ": by how much is not known (profkit capture times steps without a profiler)"
+                if (q.stacked_fraction or 0) > _limit(capture.STACKED)
+                else ""
+            ),
+        ),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.capture import MOST_IS_INPUT
 from profkit.model.arrays import is_one_of, next_equal, of_rows, rows_by_value
+from profkit.model.budget import HOST_PARTS
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import DEVICE_STEPS, SpanKind, Trace
@@ -81,6 +82,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Of the device's idle time, under calls that a first pass makes; None where steps show that they recur."""
     first_batch_ns: int | None
     """What the training threads wait for input before the window; None where they do inside it, or steps are known."""
+    stacked_fraction: float | None
+    """Of the window, the host's own time, where Python stacks were recorded and no step was timed without them."""
     unrecorded: str
     """The device on which the program ran and of which the file holds nothing; "" where there is none."""
     busy: tuple[tuple[str, int], ...]
@@ -142,6 +145,7 @@ def measure(facts: Facts) -> Quality:
         else None,
         first_pass_fraction=_first_pass(facts, main) if main is not None else None,
         first_batch_ns=_first_batch(facts) if main is not None and not trace.steps else None,
+        stacked_fraction=_stacked(facts),
         unrecorded=elsewhere,
         busy=_busy(facts) if elsewhere or (facts.cpu is not None and asked.n_counted) else (),
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
@@ -200,6 +204,13 @@ def _first_batch(facts: Facts) -> int | None:
     if facts.host.input.waits or not before.any():
         return None
     return Intervals.of(spans.start_ns[before], spans.end_ns[before]).total_ns
+
+
+def _stacked(facts: Facts) -> float | None:
+    meta = facts.trace.meta
+    if not meta.has_stacks or meta.unprofiled_step_ns is not None:
+        return None
+    return sum(map(facts.budget.fraction, HOST_PARTS))
 
 
 def _busy(facts: Facts) -> tuple[tuple[str, int], ...]:
