@@ -5,6 +5,7 @@ Labels are kept here, files never are: a capture is repository @ commit : path, 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import tomllib
 from collections.abc import Sequence
@@ -48,6 +49,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     """As they lie below the folder that is judged; several are ranks of one job."""
     sha256: tuple[str, ...]
+    """Of what they hold, unpacked: how a file was packed tells nothing."""
     device: str
     vendor: str
     tool: str
@@ -158,5 +160,5 @@ def names_twice(batches: Sequence[Batch]) -> list[str]:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
