@@ -60,7 +60,8 @@ def of_capture(tree: Path, capture: Capture, paths: Sequence[Path]) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         report = asked(tree, "triage", *_apart(paths, Path(folder)))
     if report is None:
-        return Verdict(name=capture.name, score=score.OPEN, bottleneck="refused", why="refused")
+        told = score.RIGHT if score.INCONCLUSIVE in capture.verdict and capture.open else score.OPEN
+        return Verdict(name=capture.name, score=told, bottleneck="refused", why="refused")
     return score.of_capture(capture, report)
 
 

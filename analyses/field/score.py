@@ -83,8 +83,11 @@ def of_capture(capture: Capture, report: dict[str, Any]) -> Verdict:
     verdict = report["verdict"]
     said, listed = verdict["bottleneck"], tuple(verdict["findings"])
     known = [cause for cause in capture.causes if not cause.startswith("other") and cause != "none"]
-    names_cause = listed[0] in known if listed else "none" in capture.causes
-    names_cause |= not known
+    if listed or not known:
+        names_cause = not known or listed[0] in known
+    else:  # the work itself, with the kernel to profile: that is what a slow kernel looks like from here
+        is_kernel = verdict["next_tool"]["name"] == "ncu" and known[0] == "kernel.below_roof"
+        names_cause = "none" in capture.causes or is_kernel
     if said == INCONCLUSIVE:
         score = RIGHT if INCONCLUSIVE in capture.verdict and capture.open else OPEN
     elif said in capture.verdict:
