@@ -17,7 +17,7 @@ from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import kernel_profile, metal_timeline, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UnsupportedTraceError, UsageError, blamed
-from profkit.findings.capture import REFUSING, STARTUP, UNLINKED
+from profkit.findings.capture import QUALITY, REFUSING, STARTUP, UNLINKED
 from profkit.findings.host import STALL, SYNC
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
@@ -194,7 +194,8 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     found = {name: answer.result for name, answer in answers.items() if not isinstance(answer.result, Skipped)}
     gate: quality.Quality = found["quality"]
     step_times = steps.summary(_of(found, StepTimes))
-    findings = _ranked([finding for answer in answers.values() for finding in answer.findings], facts)
+    every = [finding for answer in answers.values() for finding in answer.findings]
+    findings = _ranked([one for one in every if one.id == QUALITY.id or not gate.is_blind], facts)
     faults = tuple(answer.result.reason for answer in answers.values() if answer.is_fault)
     cap = min(quality.confidence_cap(gate), FAULT_CAP if faults else 1.0)
     sections = tuple(section for answer in answers.values() for section in answer.sections)

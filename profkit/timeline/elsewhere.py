@@ -21,14 +21,18 @@ _UNRECORDED: Final = (
     ("a device of XLA", re.compile(r"^(?:xla|torch_xla)", re.IGNORECASE)),
     (
         "a CUDA device",
-        re.compile(r"^aten::_?(?:cudnn|miopen)_|^aten::_(?:flash|efficient)_attention_(?:forward|backward)$"),
+        re.compile(r"^aten::_?(?:cudnn|miopen)_|^aten::_(?:flash|efficient)_attention_(?:forward|backward)$|^nccl:"),
     ),
 )
-"""What a program runs on by operators that exist for it alone. MPS has a linear operator of its own, where others
+"""What a program runs on by operators and ranges that exist for it alone. MPS has a linear operator of its own, where others
 multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS)."""
 _NESTED: Final = re.compile(r"nested", re.IGNORECASE)
 """Nested tensors have that operator as well."""
-_COMPUTES: Final = re.compile(r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|clamp\w*)_?)$")
+_COMPUTES: Final = re.compile(
+    r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|sub|div|clamp\w*|pow|exp|sqrt|sigmoid|tanh"
+    r"|uniform|normal|bernoulli|sum|mean|sort)_?)$"
+)
+"""What computes, and waits for nothing: no copies, nothing that gives a number to the host."""
 _LONG_NS: Final = 1_000_000
 """What an operator on a device never takes on the host, but for its first call. Chosen: launching takes 0.01 ms."""
 _MOSTLY: Final = 0.5
@@ -38,7 +42,7 @@ def unrecorded(trace: Trace) -> str:
     """On which device the program ran, where the trace holds nothing of it; "" where that is not known."""
     if trace.device_indices or len(trace.calls) or _works_on_cpu(trace):
         return ""
-    names = [trace.name(int(code)) for code in distinct_codes(trace.ops.name)]
+    names = [trace.name(int(code)) for table in (trace.ops, trace.spans) for code in distinct_codes(table.name)]
     if any(_NESTED.search(name) for name in names):
         return ""
     return next((device for device, sign in _UNRECORDED if any(sign.search(name) for name in names)), "")

@@ -46,6 +46,7 @@ def test_a_gpu_that_is_used_or_not_there(takes_ns: int, told: dict[str, Any]) ->
         ("aten::_mps_convolution", "Apple's GPU (MPS)"),
         ("aten::cudnn_convolution", "a CUDA device"),
         ("npu::npu_fusion_attention", "an Ascend NPU"),
+        ("nccl:all_reduce", "a CUDA device"),
     ],
 )
 def test_no_verdict_where_the_work_is_on_a_device_without_a_record(name: str, device: str) -> None:
@@ -58,6 +59,7 @@ def test_no_verdict_where_the_work_is_on_a_device_without_a_record(name: str, de
     spent = [e.statement for finding in rank.findings for e in finding.evidence if "the host spends" in e.statement]
     assert spent
     assert name in spent[0]
+    assert [finding.id for finding in rank.findings] == ["capture.quality"]  # the host's time is no account of the device
 
 
 def test_operators_of_a_cpu_need_no_other_device() -> None:

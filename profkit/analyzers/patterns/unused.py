@@ -21,7 +21,7 @@ def idle_device(scope: Scope, device: str, computing: float) -> tuple[Finding, .
             fraction=computing,
             evidence=(
                 Evidence(
-                    statement=f"the file lists {device}; no call asked it for anything, and operators on the CPU take"
+                    statement=f"the file lists {device} and holds no call to it; operators on the CPU take"
                     f" {format_fraction(computing)} of the window",
                     metric="patterns.computing_fraction",
                     value=computing,

@@ -92,6 +92,11 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Device rows, or operators and annotations where there is no device."""
 
     @property
+    def is_blind(self) -> bool:
+        """Whether the work ran on a device of which the file holds nothing: what the host did is no account of it."""
+        return bool(self.unrecorded) or (not self.n_device_rows and self.n_launches > 0)
+
+    @property
     def first_batch_fraction(self) -> float | None:
         """Of the window and what waits for input before it, the latter."""
         waits = self.first_batch_ns
