@@ -292,6 +292,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         not_ruled_out=_not_ruled_out(facts),
         notes=_notes(facts),
+        meanwhile=quality.meanwhile(found[quality.ANALYZER.name]),
         **_apart(apart, facts, is_said=any(finding.id == STALL.id for finding in findings)),
     )
 

@@ -24,8 +24,8 @@ _UNRECORDED: Final = (
         re.compile(r"^aten::_?(?:cudnn|miopen)_|^aten::_(?:flash|efficient)_attention_(?:forward|backward)$|^nccl:"),
     ),
 )
-"""What a program runs on by operators and ranges that exist for it alone. MPS has a linear operator of its own, where others
-multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS)."""
+"""What a program runs on by operators and ranges that exist for it alone. MPS has a linear operator of its own, where
+others multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS)."""
 _NESTED: Final = re.compile(r"nested", re.IGNORECASE)
 """Nested tensors have that operator as well."""
 _COMPUTES: Final = re.compile(

@@ -64,6 +64,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what lies beside them repeats, so that it shows how the job goes on."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
+    meanwhile: str = ""
+    """What the host does where the capture allows no verdict; "" where that is not known."""
     at_roof: str = ""
     """What the step takes with all work at the device's peaks, as a clause; "" where that is not known."""
     is_alone: bool = True

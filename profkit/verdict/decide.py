@@ -42,7 +42,7 @@ _LEAST_BESIDE_PEERS: Final = {
 """From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
 _TRIALS: Final = "a steady step is another"
-_UNSTEADY: Final = "what lies beside is too little, or does not repeat: it shows no steady step"
+_UNSTEADY: Final = "too little, or nothing that repeats, to show a steady step"
 _AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
 LEAST_BESIDE: Final = 0.4
 """Of the window, beside start-up and single stalls: with less there is no verdict. Chosen."""
@@ -58,7 +58,8 @@ def decide(case: Case) -> Verdict:
     """
     causes = compete.ranked_causes(case.findings, is_alone=case.is_alone, is_cpu=case.is_cpu)
     if case.refusals:
-        return _inconclusive(case, causes, "this trace does not allow a verdict: " + case.refusals[0], None)
+        why = "; ".join(filter(None, (case.refusals[0], case.meanwhile)))
+        return _inconclusive(case, causes, f"this trace does not allow a verdict: {why}", None)
     start = _starting(case, causes)
     if start is not None:
         return start
@@ -113,7 +114,10 @@ def _starting(case: Case, causes: Sequence[Finding]) -> Verdict | None:
         return _inconclusive(case, [starved, *causes], why, stall)
     if case.is_steady and 1 - case.apart >= LEAST_BESIDE:
         return None
-    return _inconclusive(case, causes, f"{stall.title}; {_UNSTEADY}", stall)
+    beside = 1 - stall.fraction
+    computes = min(case.budget.fraction("compute") / beside, 1.0) if beside > 0 else 0.0
+    rest = f"beside that, {format_fraction(computes)} of the time is compute: {_UNSTEADY}"
+    return _inconclusive(case, causes, f"{stall.title}; {rest}", stall)
 
 
 def _starved(case: Case, stall: Finding) -> Finding | None:

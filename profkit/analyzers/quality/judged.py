@@ -19,6 +19,8 @@ _INSIDE: Final = 0.8
 """Chosen: of two operators that take that nearly the same time, one calls the other."""
 _WORTH_A_NAME: Final = 0.01
 """Chosen: what has less than a percent of the window explains nothing."""
+_WORTH_A_HEADLINE: Final = 0.1
+"""Chosen."""
 OS_SHARE: Final = 0.05
 """Chosen: of the window, from which calls of the operating system are named where no operators were recorded."""
 
@@ -71,6 +73,13 @@ def _instead(result: Quality, *, is_refused: bool) -> tuple[Evidence, ...]:
         *(Evidence(statement=one, metric="ranges", value=float(len(result.ranges)), unit="count") for one in said),
         *sampled_evidence(result.samples, is_cpu=True, when="beside waits for input"),
     )
+
+
+def meanwhile(result: Quality) -> str:
+    """What the host does most of the time, where a check refuses and that is known; "" else."""
+    name, spent = result.busy[0] if result.busy else ("", 0)
+    share = result.scope.fraction(spent)
+    return f"meanwhile the host spends {format_fraction(share)} in {name}" if share >= _WORTH_A_HEADLINE else ""
 
 
 def _apart(busy: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
