@@ -162,6 +162,32 @@ NO_TF32: Final = FindingKind(
 )
 
 
+DOUBLE: Final = FindingKind(
+    id="precision.fp64",
+    title="kernels compute in double precision",
+    is_about_work=True,
+    meaning="Kernels work on 64-bit floating point numbers. Training needs it nowhere; a tensor made from numpy, a Python scalar as a 0-dim tensor, or torch.set_default_dtype brings it in unseen. GPUs for graphics compute in it at 1/32 or 1/64 of the rate of fp32, others at 1/2 or less; memory moves twice the bytes.",
+    measured="Kernels whose names say double (dgemm, d884, <double, ...>): the time in which one of them runs, less what it takes at the ratio of fp32 to fp64 of GPUs for graphics.",
+    thresholds={
+        "window": Threshold(
+            0.02, "kernels in double precision run in {} of the window", "chosen, as precision.fallback"
+        ),
+        "ratio": Threshold(
+            1 / 64,
+            "bound of the saving: 1 - {}",
+            "NVIDIA's Ampere and Ada whitepapers: GeForce has 1/64 of its fp32 rate in fp64",
+            "",
+        ),
+    },
+    lookalikes=("solvers, simulations and statistics that need it",),
+    proof="Print the dtype of parameters and batches: for p in model.parameters(): assert p.dtype != torch.float64. Convert with .float() and compare kernel names and the step.",
+    fixes=(
+        "convert inputs once with .float(), and model.float()",
+        "numpy arrays: .astype('float32') before torch.from_numpy",
+    ),
+)
+
+
 class MatrixRates(msgspec.Struct, frozen=True):
     """How many times faster than in fp32 a device multiplies at most: in TF32 (0: it has none) and in half precision."""
 

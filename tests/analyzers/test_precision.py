@@ -98,6 +98,19 @@ def test_a_plain_product_that_a_convolution_launches_is_one():
     assert [one.id for one in judge(result)] == ["precision.fallback"]
 
 
+DGEMM = "void dgemm_kernel_ldg_64x64_nn<double>(int)"
+ADD64 = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>>"
+
+
+def test_double_precision_is_named_and_never_healthy():
+    assert found((DGEMM, 600), (ADD64, 200)) == [("precision.fp64", 787)]  # 800 less 1/64 of it
+    assert found((ADD64, 200), (BF16, 600)) == [("precision.fp64", 196)]
+    assert found((MUL, 200), (BF16, 600)) == []
+    _, verdict = triage_trace(trace((DGEMM, 900)))
+    assert not verdict.is_healthy
+    assert verdict.findings[0].id == "precision.fp64"
+
+
 def test_a_product_with_a_vector_gains_nothing_from_tf32_and_half_from_half_the_bytes():
     a100 = "NVIDIA A100-SXM4-80GB"
     assert found((GEMV, 800), (TF32, 100), device=a100) == [("precision.fallback", 450)]

@@ -59,7 +59,9 @@ def test_no_verdict_where_the_work_is_on_a_device_without_a_record(name: str, de
     spent = [e.statement for finding in rank.findings for e in finding.evidence if "the host spends" in e.statement]
     assert spent
     assert name in spent[0]
-    assert [finding.id for finding in rank.findings] == ["capture.quality"]  # the host's time is no account of the device
+    assert [finding.id for finding in rank.findings] == [
+        "capture.quality"
+    ]  # the host's time is no account of the device
 
 
 def test_operators_of_a_cpu_need_no_other_device() -> None:

@@ -10,25 +10,23 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, Vendor, scope_of
-from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import FALLBACK, MATRIX_RATES, NO_TF32, MatrixRates
 from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows
-from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
+from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
-from profkit.model.names import MEMORY_FAMILIES, family_of, precision_of, short_name
+from profkit.model.names import MEMORY_FAMILIES, family_of, precision_of
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder, Typical
-from profkit.units import format_fraction, format_ns
 
-_HALF = (Precision.BF16, Precision.FP16, Precision.HALF, Precision.FP8, Precision.FP4, Precision.INT8)
-_FULL = (Precision.FP32, Precision.TF32)
+HALF: Final = (Precision.BF16, Precision.FP16, Precision.HALF, Precision.FP8, Precision.FP4, Precision.INT8)
+FULL: Final = (Precision.FP32, Precision.TF32)
 _WITH_VECTOR: Final = re.compile(r"gemv|dot_kernel", re.IGNORECASE)
 """Products with a vector: memory limits them, so that half the bytes are what half precision can give."""
 _MEMORY_RATIO: Final = 2
+_DOUBLE: Final = re.compile(r"\bdouble\b|\bfloat64\b", re.IGNORECASE)
 _FOR_AMPERE: Final = re.compile(
     r"ampere|hopper|blackwell|sm(?:8\d|9\d|1[0-2]\d)|cutlass(?:3x_sm|_)(?:[89]\d|1[0-2]\d)", re.IGNORECASE
 )
@@ -55,6 +53,9 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the kernels that memory limits, beside the optimizer's: half precision halves their bytes as well."""
     vector_covered_ns: int
     """The part of it with a product with a vector and nothing of the former."""
+    double_ns: int = 0
+    """Time in which a kernel in double precision runs, products of matrices or not."""
+    hottest_double: str = ""
     hottest_full: str
     hottest_allowable: str
     """Of those that one line allows to run in TF32; "" for none."""
@@ -62,6 +63,8 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """The typical launch of each of the two."""
     rates: MatrixRates | None
     """None for a device that is not known."""
+    trains: bool = False
+    """Whether the trace shows a backward pass or an optimizer."""
     is_for_ampere: bool
     """Whether a kernel ran that runs on devices with TF32 only."""
 
@@ -94,7 +97,7 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
         tf32_ns = self.full_covered_ns - self.fp32_covered_ns - self.vector_covered_ns
         from_tf32 = half / self.tf32_ratio if self.tf32_ratio else _MEMORY_RATIO
         saved = self.fp32_covered_ns * (1 - 1 / half) + tf32_ns * (1 - 1 / from_tf32)
-        by_bytes = self.vector_covered_ns + self.memory_ns * self.share(*_FULL)
+        by_bytes = self.vector_covered_ns + self.memory_ns * self.share(*FULL)
         return round(saved + by_bytes * (1 - 1 / _MEMORY_RATIO))
 
 
@@ -111,7 +114,8 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     for code, precision in told.items():
         if precision is not None:
             by_format[precision] = by_format.get(precision, 0) + int(total[code])
-    if not by_format:
+    double = [code for code, kind in told.items() if kind is Precision.FP64 or _DOUBLE.search(trace.name(code))]
+    if not by_format and not double:
         return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
     parts = _in_full(facts, rows, told)
     full, allowable = parts.full, parts.allowable
@@ -121,8 +125,8 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         mine = rows[is_one_of(names, codes)]
         return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
 
-    hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, allowable)]
-    order = LaunchOrder(trace, main.device) if full else None
+    hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, allowable, double)]
+    order = LaunchOrder(trace, main.device) if full or double else None
     launches = {trace.name(code): order.typical(code) for code in hottest if order is not None and code >= 0}
     by_fp32, by_full = covered(parts.fp32), covered(full)
     return MatmulPrecision(
@@ -134,10 +138,13 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         fp32_convolution_ns=covered(parts.convolutions).total_ns,
         memory_ns=(covered(in_memory) - by_full).total_ns,
         vector_covered_ns=(covered(parts.vectors) - by_fp32).total_ns,
+        double_ns=covered(double).total_ns,
+        hottest_double=trace.name(hottest[2]),
         hottest_full=trace.name(hottest[0]),
         hottest_allowable=trace.name(hottest[1]),
         launches={name: launch for name, launch in launches.items() if launch is not None},
         rates=_rates(facts, main.device),
+        trains=facts.trains,
         is_for_ampere=any(_FOR_AMPERE.search(trace.name(code)) for code in told),
     )
 
@@ -158,7 +165,7 @@ class _InFull(msgspec.Struct, frozen=True):
 
 def _in_full(facts: Facts, rows: I64, told: Mapping[int, Precision | None]) -> _InFull:
     name = facts.trace.name
-    full = [code for code, precision in told.items() if precision in _FULL]
+    full = [code for code, precision in told.items() if precision in FULL]
     vectors = [code for code in full if _WITH_VECTOR.search(name(code))]
     fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
     of_convolutions = _launched_by_convolutions(facts, rows, full)
@@ -205,168 +212,3 @@ def rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
 def _rates(facts: Facts, device: int) -> MatrixRates | None:
     name = next((item.name for item in facts.trace.meta.devices if item.index == device), "")
     return next((rates for pattern, rates in MATRIX_RATES if pattern.search(name)), None)
-
-
-def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
-    """`precision.no_tf32`, or `precision.fallback`: full precision among half, or throughout (then it is a question)."""
-    full, half = result.share(*_FULL), result.share(*_HALF)
-    if full < FALLBACK.limit("full") or result.share(Precision.UNKNOWN) > FALLBACK.limit("unknown"):
-        return ()
-    is_mixed = half >= FALLBACK.limit("full")
-    if not is_mixed and (found := _without_tf32(result)):
-        return found
-    fraction = result.scope.fraction(result.half_saves_ns)
-    if result.scope.fraction(result.full_covered_ns) < FALLBACK.limit("window"):
-        return ()
-    formats = " and ".join(item for item in _FULL if result.share(item) >= FALLBACK.limit("full")) or "fp32 and tf32"
-    confidence = 0.7 if is_mixed else 0.4
-    return (
-        FALLBACK.found(
-            title=f"some matrix kernels fall back to {formats}"
-            if is_mixed
-            else f"matrix kernels run in {formats}, not in half precision",
-            severity=None if is_mixed else severity_of(fraction * confidence),  # it may be intended
-            confidence=confidence,
-            recoverable_ns=result.scope.per_step(result.half_saves_ns),
-            fraction=fraction,
-            evidence=(
-                _formats(result),
-                Evidence(
-                    statement=f"hottest kernel: {short_name(result.hottest_full)}",
-                    metric="precision.full_ns",
-                    value=float(result.full_covered_ns),
-                    unit="ns",
-                ),
-                _half_saves(result),
-            ),
-            fix=_cast(result, "" if is_mixed else formats),
-            next_tools=(
-                _profile(
-                    result,
-                    result.hottest_full,
-                    "does the kernel use tensor cores at all?",
-                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
-                ),
-            ),
-        ),
-    )
-
-
-def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
-    """`precision.no_tf32` where TF32 is there, is not used, and saves enough."""
-    scope, saved = result.scope, result.tf32_saves_ns
-    fraction = scope.fraction(saved)
-    if result.share(Precision.FP32) < NO_TF32.limit("full") or fraction < NO_TF32.limit("window"):
-        return ()
-    half_ns = max(result.half_saves_ns, saved)
-    known = "" if result.rates is None else " on this device"
-    return (
-        NO_TF32.found(
-            confidence=0.6,
-            recoverable_ns=scope.per_step(saved),
-            fraction=fraction,
-            evidence=(
-                Evidence(
-                    statement=f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
-                    f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
-                    metric="precision.tf32_saves_ns",
-                    value=float(saved),
-                    unit="ns",
-                    expected=f"< {format_fraction(NO_TF32.limit('window'))} of the window",
-                ),
-                _formats(result),
-                Evidence(
-                    statement=f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
-                    f" {format_ns(scope.per_step(half_ns))} {scope.each}",
-                    metric="precision.half_saves_ns",
-                    value=float(half_ns),
-                    unit="ns",
-                ),
-            ),
-            fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
-            f" and compare loss or results; torch.autocast in {_half_name(result)} saves more where the model allows it",
-            next_tools=(
-                _profile(
-                    result,
-                    result.hottest_allowable,
-                    "does the kernel use tensor cores at all?",
-                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
-                ),
-            ),
-        ),
-    )
-
-
-def _formats(result: MatmulPrecision) -> Evidence:
-    full, half = result.share(*_FULL), result.share(*_HALF)
-    others = 1 - full - half
-    return Evidence(
-        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-kernel time is in fp32,"
-        f" {format_fraction(result.share(Precision.TF32))} in tf32, {format_fraction(half)} in half precision or lower"
-        + (f", {format_fraction(others)} in other or unknown formats" if others >= 0.0005 else ""),
-        metric="precision.full_share",
-        value=full,
-        unit="fraction",
-        expected=f"< {format_fraction(FALLBACK.limit('full'))} if bf16 or fp16 is intended",
-    )
-
-
-def _half_saves(result: MatmulPrecision) -> Evidence:
-    by_bytes = result.scope.per_step(result.memory_ns)
-    others = f", of which kernels that memory limits ({format_ns(by_bytes)}) at most half" if by_bytes else ""
-    return Evidence(
-        statement=f"half precision saves at most {format_ns(result.scope.per_step(result.half_saves_ns))}"
-        f" {result.scope.each}{others}",
-        metric="precision.half_saves_ns",
-        value=float(result.half_saves_ns),
-        unit="ns",
-    )
-
-
-def _profile(result: MatmulPrecision, name: str, purpose: str, look_for: str) -> NextTool:
-    launch = result.launches.get(name)
-    return kernel_profile(
-        result.scope,
-        name,
-        purpose,
-        look_for,
-        launch=None if launch is None else launch.before,
-        lasts_ns=0 if launch is None else launch.duration_ns,
-    )
-
-
-def _half_name(result: MatmulPrecision) -> str:
-    return result.rates.half_name if result.rates is not None else "bfloat16"
-
-
-def _cast(result: MatmulPrecision, unless_meant: str) -> str:
-    """The fix of a fallback; `unless_meant` names the formats that may be intended, "" where half precision is."""
-    half = f"torch.{_half_name(result)}"
-    cast = f"cast the module at load (torch_dtype={half}) or widen torch.autocast(dtype={half})"
-    if result.scope.vendor is Vendor.NVIDIA and result.fp32_convolution_ns >= FALLBACK.limit("full") * result.total_ns:
-        cast += ", and keep model and batches in channels_last: more convolutions find kernels with tensor cores"
-    if result.scope.fraction(result.tf32_saves_ns) >= NO_TF32.limit("window"):
-        cast += "; where fp32 is intentional: torch.set_float32_matmul_precision('high'), on Ampere or later"
-    return (
-        f"unless {unless_meant} {'are' if ' and ' in unless_meant else 'is'} intended: {cast}" if unless_meant else cast
-    )
-
-
-def present(result: MatmulPrecision) -> Section:
-    """Show the formats."""
-    rows = tuple(
-        sorted(((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()), key=lambda r: -r[1])
-    )
-    return Section(
-        analyzer="precision",
-        title="precision of matrix kernels",
-        values={"by_format_ns": dict(result.by_format)},
-        tables=(
-            TableView(
-                title="matrix kernels by number format",
-                headers=("format", "time", "share"),
-                units=("text", "ns", "fraction"),
-                rows=rows,
-            ),
-        ),
-    )

@@ -37,6 +37,9 @@ class Bf16(Change):
         if torch.is_autocast_enabled(self._device):
             self._device, self.why_not = "", "the script runs under autocast already"
             return
+        if self._device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            self._device, self.why_not = "", "this GPU has no units for bfloat16; float16 needs a scaler in the script"
+            return
         torch.set_autocast_dtype(self._device, torch.bfloat16)
         torch.set_autocast_enabled(self._device, True)
         self.done = "autocast to bfloat16 around forward and loss"

@@ -1,0 +1,222 @@
+"""What is said of the number formats of matrix kernels, and what is to be done."""
+
+from __future__ import annotations
+
+from profkit.analyzers.base import Vendor
+from profkit.analyzers.precision.kernels import FULL, HALF, MatmulPrecision
+from profkit.analyzers.tools import kernel_profile
+from profkit.findings.kernels import DOUBLE, FALLBACK, NO_TF32
+from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.finding import Evidence, Finding, NextTool, severity_of
+from profkit.model.kernel_names import Precision
+from profkit.model.names import short_name
+from profkit.units import format_fraction, format_ns
+
+
+def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
+    """`precision.fp64`; `precision.no_tf32`, or `precision.fallback`, full precision among half or throughout."""
+    return (*_in_double(result), *_in_full_precision(result))
+
+
+def _in_double(result: MatmulPrecision) -> tuple[Finding, ...]:
+    scope, fraction = result.scope, result.scope.fraction(result.double_ns)
+    if fraction < DOUBLE.limit("window"):
+        return ()
+    return (
+        DOUBLE.found(
+            confidence=0.6,
+            recoverable_ns=scope.per_step(round(result.double_ns * (1 - DOUBLE.limit("ratio")))),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"kernels in double precision run for {format_ns(scope.per_step(result.double_ns))}"
+                    f" {scope.each}, {format_fraction(fraction)} of the window; the hottest is"
+                    f" {short_name(result.hottest_double)}",
+                    metric="precision.double_ns",
+                    value=float(result.double_ns),
+                    unit="ns",
+                    expected="0, unless it is needed",
+                ),
+            ),
+            fix=f"unless it is needed: {DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}",
+            next_tools=(
+                _profile(
+                    result,
+                    result.hottest_double,
+                    "does the kernel wait for the fp64 units?",
+                    "the FP64 pipe is the busiest, and DFMA or DADD instructions",
+                ),
+            ),
+        ),
+    )
+
+
+def _in_full_precision(result: MatmulPrecision) -> tuple[Finding, ...]:
+    full, half = result.share(*FULL), result.share(*HALF)
+    if full < FALLBACK.limit("full") or result.share(Precision.UNKNOWN) > FALLBACK.limit("unknown"):
+        return ()
+    is_mixed = half >= FALLBACK.limit("full")
+    if not is_mixed and (found := _without_tf32(result)):
+        return found
+    fraction = result.scope.fraction(result.half_saves_ns)
+    if result.scope.fraction(result.full_covered_ns) < FALLBACK.limit("window"):
+        return ()
+    formats = " and ".join(item for item in FULL if result.share(item) >= FALLBACK.limit("full")) or "fp32 and tf32"
+    confidence = 0.7 if is_mixed else 0.4
+    return (
+        FALLBACK.found(
+            title=f"some matrix kernels fall back to {formats}"
+            if is_mixed
+            else f"matrix kernels run in {formats}, not in half precision",
+            severity=None if is_mixed else severity_of(fraction * confidence),  # it may be intended
+            confidence=confidence,
+            recoverable_ns=result.scope.per_step(result.half_saves_ns),
+            fraction=fraction,
+            evidence=(
+                _formats(result),
+                Evidence(
+                    statement=f"hottest kernel: {short_name(result.hottest_full)}",
+                    metric="precision.full_ns",
+                    value=float(result.full_covered_ns),
+                    unit="ns",
+                ),
+                _half_saves(result),
+            ),
+            fix=_cast(result, "" if is_mixed else formats),
+            proof=f"Run the module under torch.autocast('cuda', dtype=torch.{_half_name(result)}) and compare kernel name"
+            " and time.",
+            next_tools=(
+                _profile(
+                    result,
+                    result.hottest_full,
+                    "does the kernel use tensor cores at all?",
+                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
+                ),
+            ),
+        ),
+    )
+
+
+def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
+    """`precision.no_tf32` where TF32 is there, is not used, and saves enough."""
+    scope, saved = result.scope, result.tf32_saves_ns
+    fraction = scope.fraction(saved)
+    if result.share(Precision.FP32) < NO_TF32.limit("full") or fraction < NO_TF32.limit("window"):
+        return ()
+    half_ns = max(result.half_saves_ns, saved)
+    known = "" if result.rates is None else " on this device"
+    return (
+        NO_TF32.found(
+            confidence=0.6,
+            recoverable_ns=scope.per_step(saved),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
+                    f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
+                    metric="precision.tf32_saves_ns",
+                    value=float(saved),
+                    unit="ns",
+                    expected=f"< {format_fraction(NO_TF32.limit('window'))} of the window",
+                ),
+                _formats(result),
+                Evidence(
+                    statement=f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
+                    f" {format_ns(scope.per_step(half_ns))} {scope.each}",
+                    metric="precision.half_saves_ns",
+                    value=float(half_ns),
+                    unit="ns",
+                ),
+            ),
+            fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
+            f" and compare loss or results; torch.autocast in {_half_name(result)} saves more where the model allows it",
+            next_tools=(
+                _profile(
+                    result,
+                    result.hottest_allowable,
+                    "does the kernel use tensor cores at all?",
+                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
+                ),
+            ),
+        ),
+    )
+
+
+def _formats(result: MatmulPrecision) -> Evidence:
+    full, half = result.share(*FULL), result.share(*HALF)
+    others = 1 - full - half
+    return Evidence(
+        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-kernel time is in fp32,"
+        f" {format_fraction(result.share(Precision.TF32))} in tf32, {format_fraction(half)} in half precision or lower"
+        + (f", {format_fraction(others)} in other or unknown formats" if others >= 0.0005 else ""),
+        metric="precision.full_share",
+        value=full,
+        unit="fraction",
+        expected=f"< {format_fraction(FALLBACK.limit('full'))} if bf16 or fp16 is intended",
+    )
+
+
+def _half_saves(result: MatmulPrecision) -> Evidence:
+    by_bytes = result.scope.per_step(result.memory_ns)
+    others = f", of which kernels that memory limits ({format_ns(by_bytes)}) at most half" if by_bytes else ""
+    return Evidence(
+        statement=f"half precision saves at most {format_ns(result.scope.per_step(result.half_saves_ns))}"
+        f" {result.scope.each}{others}",
+        metric="precision.half_saves_ns",
+        value=float(result.half_saves_ns),
+        unit="ns",
+    )
+
+
+def _profile(result: MatmulPrecision, name: str, purpose: str, look_for: str) -> NextTool:
+    launch = result.launches.get(name)
+    return kernel_profile(
+        result.scope,
+        name,
+        purpose,
+        look_for,
+        launch=None if launch is None else launch.before,
+        lasts_ns=0 if launch is None else launch.duration_ns,
+    )
+
+
+def _half_name(result: MatmulPrecision) -> str:
+    return result.rates.half_name if result.rates is not None else "bfloat16"
+
+
+def _cast(result: MatmulPrecision, unless_meant: str) -> str:
+    """The fix of a fallback; `unless_meant` names the formats that may be intended, "" where half precision is."""
+    name, autocast = _half_name(result), f"torch.autocast('cuda', dtype=torch.{_half_name(result)})"
+    if not unless_meant:
+        cast = f"widen torch.autocast to the module that is left out, or cast it: .to(torch.{name})"
+    elif result.trains:  # weights that are cast lose small updates
+        cast = f"run forward and loss in {autocast}" + (", with torch.amp.GradScaler" if name == "float16" else "")
+    else:
+        cast = f"cast the module at load (torch_dtype=torch.{name}), or run it in {autocast}"
+    if result.scope.vendor is Vendor.NVIDIA and result.fp32_convolution_ns >= FALLBACK.limit("full") * result.total_ns:
+        cast += "; keep model and batches in channels_last: more convolutions find kernels with tensor cores"
+    if result.scope.fraction(result.tf32_saves_ns) >= NO_TF32.limit("window"):
+        cast += "; where fp32 is intentional: torch.set_float32_matmul_precision('high'), on Ampere or later"
+    return (
+        f"unless {unless_meant} {'are' if ' and ' in unless_meant else 'is'} intended: {cast}" if unless_meant else cast
+    )
+
+
+def present(result: MatmulPrecision) -> Section:
+    """Show the formats."""
+    rows = tuple(
+        sorted(((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()), key=lambda r: -r[1])
+    )
+    return Section(
+        analyzer="precision",
+        title="precision of matrix kernels",
+        values={"by_format_ns": dict(result.by_format)},
+        tables=(
+            TableView(
+                title="matrix kernels by number format",
+                headers=("format", "time", "share"),
+                units=("text", "ns", "fraction"),
+                rows=rows,
+            ),
+        ),
+    )
