@@ -17,6 +17,7 @@ from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
+from profkit.model.kernel_names import told as named
 from profkit.model.names import family_of, precision_of, short_name
 from profkit.model.trace import Kind, Trace
 from profkit.timeline import Facts
@@ -134,10 +135,15 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
 
 def _in_full(trace: Trace, told: Mapping[int, Precision | None]) -> tuple[list[int], list[int], list[int], list[int]]:
     """The names in full precision: all, products with a vector, products in fp32, and those that may run in TF32."""
-    full = [code for code, precision in told.items() if precision in _FULL]
+    full = [code for code, precision in told.items() if precision in _FULL and _follows_tensors(trace.name(code))]
     vectors = [code for code in full if _WITH_VECTOR.search(trace.name(code))]
     fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
     return full, vectors, fp32, [code for code in fp32 if family_of(trace.name(code)) != "attention"]
+
+
+def _follows_tensors(kernel: str) -> bool:
+    """Whether torch or a library chose a kernel by the tensors' type; the format of others is their author's choice."""
+    return bool(named(kernel).library) or "at::native" in kernel
 
 
 def rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
