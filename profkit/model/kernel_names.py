@@ -51,8 +51,9 @@ _WORDS: Final = {
     Precision.INT8: "int8 s8 u8 i8",
 }
 _LETTERS: Final = {
-    Precision.FP32: "s c gc",  # BLAS: single, double, half, complex of the two, g: by three products
-    Precision.FP64: "d z gz",
+    # BLAS: single, double, half. Not c and z: complex products are those of FFTs, which convolve fp16 too
+    Precision.FP32: "s",
+    Precision.FP64: "d",
     Precision.FP16: "h",
     Precision.INT8: "i",
 }
@@ -60,9 +61,9 @@ _LETTERS: Final = {
 # where no word beside it says fp16 or bf16, but on Turing, which has fp16 alone.
 _INSTRUCTIONS: Final = {
     Precision.FP16: "h884 s884 h1688 h16816 h161616",
-    Precision.TF32: "s1688 s1684 c1688",
+    Precision.TF32: "s1688 s1684",
     Precision.HALF: "s16816 s161616",
-    Precision.FP64: "d884 z884 gz884",
+    Precision.FP64: "d884",
     Precision.INT8: "i8816 i16816 i16832 i161616",
 }
 _TENSILE: Final = {
@@ -83,9 +84,9 @@ _VOCABULARIES: Final = {
     "none": (),
 }
 _SUMS: Final = {
-    **dict.fromkeys(("s", "f32", "fp32", "float", "c", "gc"), Precision.FP32),
+    **dict.fromkeys(("s", "f32", "fp32", "float"), Precision.FP32),
     **dict.fromkeys(("h", "f16", "fp16"), Precision.FP16),
-    **dict.fromkeys(("d", "f64", "double", "z", "gz"), Precision.FP64),
+    **dict.fromkeys(("d", "f64", "double"), Precision.FP64),
 }
 _MACROS: Final = {
     "INSTRUCTION": r"(?:_(fp16|bf16|f16|tf32|int8|s8|u8))?_(?P<instr>(?P<acc>g?[hsdicz])\d{3,6})(tf32|bf16|f16)?"

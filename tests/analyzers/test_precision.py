@@ -98,7 +98,7 @@ def test_a_plain_product_that_a_convolution_launches_is_one():
     assert [one.id for one in judge(result)] == ["precision.fallback"]
 
 
-DGEMM = "void dgemm_kernel_ldg_64x64_nn<double>(int)"
+DGEMM = "void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1>(Params)"
 ADD64 = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>>"
 
 

@@ -15,6 +15,7 @@ from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
+from profkit.model.kernel_names import told as named
 from profkit.model.names import MEMORY_FAMILIES, family_of, precision_of
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
@@ -114,7 +115,11 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     for code, precision in told.items():
         if precision is not None:
             by_format[precision] = by_format.get(precision, 0) + int(total[code])
-    double = [code for code, kind in told.items() if kind is Precision.FP64 or _DOUBLE.search(trace.name(code))]
+    double = [
+        code
+        for code, kind in told.items()
+        if (kind is Precision.FP64 or _DOUBLE.search(trace.name(code))) and _follows_tensors(trace.name(code))
+    ]
     if not by_format and not double:
         return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
     parts = _in_full(facts, rows, told)
@@ -165,7 +170,7 @@ class _InFull(msgspec.Struct, frozen=True):
 
 def _in_full(facts: Facts, rows: I64, told: Mapping[int, Precision | None]) -> _InFull:
     name = facts.trace.name
-    full = [code for code, precision in told.items() if precision in FULL]
+    full = [code for code, precision in told.items() if precision in FULL and _follows_tensors(name(code))]
     vectors = [code for code in full if _WITH_VECTOR.search(name(code))]
     fp32 = [code for code in full if told[code] is Precision.FP32 and code not in vectors]
     of_convolutions = _launched_by_convolutions(facts, rows, full)
@@ -192,6 +197,11 @@ def _launched_by_convolutions(facts: Facts, rows: I64, codes: list[int]) -> set[
         np.bincount(gpu.name[kept], minlength=len(trace.strings)) for kept in (mine, mine[is_one_of(ops, wanted)])
     )
     return {code for code in codes if 2 * convolved[code] > every[code]}
+
+
+def _follows_tensors(kernel: str) -> bool:
+    """Whether torch or a library chose a kernel by the tensors' type; the format of others is their author's choice."""
+    return bool(named(kernel).library) or "at::native" in kernel
 
 
 def rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
