@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -69,6 +70,28 @@ def test_a_script_that_fails_keeps_its_exit_code_and_its_report(tmp_path: Path) 
     )  # fmt: skip
     assert refused.returncode == 3
     assert "marks the steps of a PyTorch job" in refused.stderr
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
+@pytest.mark.parametrize("n_signals", [1, 2])
+def test_an_interrupt_of_the_group_leaves_a_report_and_two_leave_nothing(tmp_path: Path, n_signals: int) -> None:
+    """On the second one nsys gives up, and may leave its recording, with the environment in it."""
+    script = tmp_path / "sleeps.py"
+    script.write_text(SLEEPER.replace("SystemExit(3)", "SystemExit(time.sleep(3) or 3)"))
+    env = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
+    line = [*NSYS, str(tmp_path / "out"), "--", sys.executable, str(script)]
+    with subprocess.Popen(
+        line, env=env, cwd=ROOT, process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "begun\n"
+        for _ in range(n_signals):
+            os.killpg(job.pid, signal.SIGINT)
+            time.sleep(0.25)
+        _, said = job.communicate(timeout=_LONG_S)
+    assert (tmp_path / "out" / "profile.sqlite").exists() is (n_signals == 1), said
+    assert not list(tmp_path.glob("**/*.qdstrm")), said
+    assert "--whole waits" not in said
 
 
 def test_control_c_ends_the_script_and_leaves_a_report(tmp_path: Path) -> None:
