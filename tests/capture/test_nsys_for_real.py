@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit import triage
+from profkit import signing, triage
+from profkit.ingest.nsys.session import command_beside
 from tests.capture.running import ENVIRONMENT, ROOT
 
 pytestmark = [
@@ -115,3 +117,22 @@ def test_control_c_ends_the_script_and_leaves_a_report(tmp_path: Path) -> None:
     os.close(terminal)
     assert child.wait(timeout=_LONG_S) == 3, said
     assert (tmp_path / "out" / "profile.sqlite").exists(), said
+
+
+def test_the_command_of_the_capture_is_the_next_one_where_this_user_made_it(tmp_path: Path) -> None:
+    """An export names the program inside; of another user's, and of a file that is not of it, that is all."""
+    script = tmp_path / "fails.py"
+    script.write_text("import time; time.sleep(0.1)")
+    folder = tmp_path / "out"
+    shell = ("sh", "-c", 'exec "$@"', "sh", sys.executable, str(script))
+    line = [*NSYS, str(folder), "--", *shell]
+    env = {**ENVIRONMENT, "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"]}
+    done = subprocess.run(line, check=False, capture_output=True, env=env, cwd=ROOT, timeout=_LONG_S)
+    assert done.returncode == 0
+    told = command_beside(folder / "profile.sqlite")
+    assert shlex.split(told["profkit_command"]) == list(shell)
+    assert signing.holds(signing.COMMAND, told["profkit_command"].encode(), told["profkit_command_mark"])
+    assert command_beside(folder / "other.sqlite") == {}
+    manifest = folder / "capture.json"
+    manifest.write_text(manifest.read_text().replace("fails.py", "others.py"))
+    assert command_beside(folder / "profile.sqlite") == {}

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from profkit import signing
 from profkit.api import triage
 from profkit.cli.info import describe
 from profkit.errors import MissingCapabilityError, TraceFormatError, UnsupportedTraceError
@@ -452,7 +453,7 @@ def test_a_gzipped_export_is_the_same(tmp_path: Path) -> None:
         (("OSRT_API",), "no CUDA activity was recorded at all, and no NVTX ranges (1 OS calls)"),
         (
             ("CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME"),
-            "holds no kernels, and no NVTX ranges (1 memsets, 1 CUDA calls)",
+            "holds no kernels, but 1 memsets, 1 CUDA calls: no kernel was recorded",
         ),
     ],
 )
@@ -577,3 +578,21 @@ def test_a_whole_graph_is_no_kernel_to_profile(tmp_path: Path) -> None:
     (skipped,) = [one for one in report.ranks[0].skipped if one.analyzer == "precision"]
     assert skipped.reason == "75.0 % of the window is CUDA graphs without their kernels"
     assert "precision" not in {one.analyzer for one in _graphs(19, tmp_path / "y.sqlite").ranks[0].skipped}
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_command_that_profkit_nsys_was_given_is_the_next_one(tmp_path: Path, is_own: bool) -> None:
+    """The export knows the program alone, not the launcher; a stranger's `capture.json` could say anything."""
+    export = training()
+    export.add("META_DATA_CAPTURE", name="PROCESS_0:COMMAND", value="python")
+    export.add("META_DATA_CAPTURE", name="PROCESS_0:ARGUMENT_0", value="ddp.py")
+    command = "torchrun --nproc-per-node 2 ddp.py"
+    mark = signing.mark_of(signing.COMMAND, command.encode()) if is_own else "0" * 64
+    told = {"schema": "profkit.capture/1", "command": command, "command_mark": mark, "reports": ["rank0.nsys-rep"]}
+    (tmp_path / "capture.json").write_text(json.dumps({**told, "ranks": []}))
+    path = export.write(tmp_path / "rank0.sqlite")
+    (rank,) = triage([str(path)]).ranks
+    assert rank.recorded_command == (command if is_own else "python ddp.py")
+    next_tool = triage([str(path)]).verdict.next_tool
+    assert next_tool is not None
+    assert next_tool.command.endswith(f"-- {command}" if is_own else "-- python train.py")

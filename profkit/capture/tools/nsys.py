@@ -31,7 +31,7 @@ _TRACED: Final = {"waits": "osrt", "python": "python-gil", "libraries": "cublas,
 _OLD_SAMPLING: Final = re.compile(r"'cpu'\s+or\s+'none'")
 """In the help before 2021, where the samples of the job's own processes are called "cpu"."""
 _MOST_BEFORE_ENVIRONMENT: Final = 2**20
-"""Bytes of a recording in which the environment stands (chosen; in those of 2022.4 it begins after a few hundred)."""
+"""Bytes of a recording in which the environment stands (chosen; in those of 2022.4 it begins after some thousand)."""
 _SWITCHES: Final = {"none": "none", "process-tree": "process-tree", "cpu": "process-tree"}
 """Thread switches by how CPUs are sampled."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from profkit import files
+from profkit import files, signing
 from profkit.cli.capture import folder_for
 from profkit.cli.shared.options import common_options, overwrite_option, step_on_option, window_steps
 from profkit.cli.shared.say import say, say_below
@@ -186,12 +186,18 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
         begun = time.time()
         variables = {**UNBUFFERED, _RUN: job.options.capture_id}
         ran = runner.run(job.words, options=job.options if job.has_hooks else None, variables=variables, has_group=True)
-        details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
+        new = _stamps(folder, patterns)
+        reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
+        details = {
+            "exit_code": ran.code,
+            "duration_ns": ran.duration_ns,
+            "tool": f"{job.tool.name} {job.tool.version}",
+            "command_mark": signing.mark_of(signing.COMMAND, job.options.command.encode()),
+            "reports": [path.name for path in reports],
+        }
         facts = outcomes_of(job.options, details=details)
     for told in steps_told(facts, job.tool.name, is_whole=job.is_whole) if job.has_hooks else []:
         say(told)
-    new = _stamps(folder, patterns)
-    reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
     orphans = () if reports else remove_orphans(folder, job.options.capture_id, begun)
     return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, reports=reports, orphans=orphans)
 
