@@ -21,8 +21,10 @@ PIP := $(VENV) -m pip --quiet --disable-pip-version-check
 TORCHRUN := $(VENV) -m torch.distributed.run --nproc-per-node 2
 REGIME := $(if $(filter fsdp_vlm,$(WORKLOAD)),$(TORCHRUN) -m workloads.fsdp_vlm,$(VENV) -m workloads.train --regime $(WORKLOAD))
 JOB := $(if $(SCRIPT),$(VENV) $(SCRIPT),$(REGIME)) $(ARGS)
-# Where a tool is absent the command is printed, with the reason of each flag.
-DRY = $(if $(shell command -v $(1)),,--dry-run)
+# Where a tool is absent, and ncu where there is no GPU, the command is printed, with the reason of each flag.
+GPU = $(wildcard /dev/nvidiactl /dev/dxg /proc/driver/nvidia/version)
+NSYS_HOW = $(if $(shell command -v nsys),$(if $(GPU),,--whole),--dry-run)
+NCU_HOW = $(if $(and $(shell command -v ncu),$(GPU)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
@@ -43,15 +45,15 @@ profile: $(STAMP) ## torch.profiler, then nsys, then ncu on SCRIPT=train.py ARGS
 	@echo '==> profile 1/3: torch.profiler'
 	@$(VENV) -m profkit run --folder out/profile --overwrite -- $(JOB)
 	@$(MAKE) --no-print-directory nsys
-	@$(MAKE) --no-print-directory ncu TRACE=$(if $(shell command -v ncu),out/profile)
+	@$(MAKE) --no-print-directory ncu TRACE=$(if $(NCU_HOW),,out/profile)
 
 nsys: $(STAMP) ## Nsight Systems on steady steps of SCRIPT= or WORKLOAD=; prints the command where nsys is absent
 	@echo '==> nsys'
-	@$(VENV) -m profkit nsys $(call DRY,nsys) -o out/nsys --overwrite -- $(JOB)
+	@$(VENV) -m profkit nsys $(NSYS_HOW) -o out/nsys --overwrite -- $(JOB)
 
 ncu: $(STAMP) ## Nsight Compute on the kernel KERNEL=name or the hottest of TRACE=file; same variables
 	@echo '==> ncu'
-	@$(VENV) -m profkit ncu $(call DRY,ncu) $(HOTTEST) -o out/ncu --overwrite -- $(JOB)
+	@$(VENV) -m profkit ncu $(NCU_HOW) $(HOTTEST) -o out/ncu --overwrite -- $(JOB)
 
 native: $(STAMP) ## compile the scanner of traces into the checkout, which pip install does as well; needs a C compiler
 	@echo '==> native: $(NATIVE)'

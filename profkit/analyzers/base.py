@@ -92,6 +92,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = NO_TIME
     is_of_ranks: bool = False
     """Whether the job has several ranks."""
+    long_kernels: Mapping[str, str] = {}
+    """As `Facts.long_kernels`."""
 
     @property
     def each(self) -> str:
@@ -127,6 +129,7 @@ def scope_of(facts: Facts) -> Scope:
         step_ns=facts.step_ns,
         budget=facts.budget,
         is_of_ranks=(facts.trace.meta.world_size or 1) > 1,
+        long_kernels=facts.long_kernels,
     )
 
 

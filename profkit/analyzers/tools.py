@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope, Vendor
 from profkit.model.finding import NextTool
-from profkit.model.names import function_name
+from profkit.model.names import WHOLE_GRAPH, function_name
 from profkit.shell import CommandLine, line_of, path_word
+from profkit.timeline.launch_order import MOST_TYPED
 from profkit.units import format_ns
 
 
@@ -117,6 +118,16 @@ def _whole(scope: Scope, said: str = "") -> tuple[str, ...]:
     return () if is_python or "--whole" in said.split() else ("--whole",)
 
 
+def graph_timeline(scope: Scope) -> NextTool:
+    """A timeline with the kernels inside CUDA graphs, for a job whose graphs nsys recorded as wholes."""
+    return NextTool(
+        name="nsys",
+        line=scope.command.under("profkit nsys", *_whole(scope), "--also", "graphs"),
+        purpose="which kernels run inside the CUDA graph, and does it wait?",
+        look_for="the longest kernels, collectives and gaps between the nodes of the graph",
+    )
+
+
 def kernel_profile(
     scope: Scope, kernel: str, purpose: str, look_for: str, *, launch: int | None = None, lasts_ns: int = 0
 ) -> NextTool:
@@ -125,14 +136,18 @@ def kernel_profile(
     `launch` is how many launches of the same function come before it in a step, None where that is not known; without
     steps, in the trace. `lasts_ns` is how long that launch takes in the trace, 0 where that is not known.
     """
+    if kernel.startswith(WHOLE_GRAPH):
+        return graph_timeline(scope)
     function = function_name(kernel)
     if scope.vendor is Vendor.INTEL:
         line = scope.command.under("vtune -collect gpu-hotspots -result-dir profkit_vtune")
         return NextTool(name="vtune", line=line, purpose=purpose, look_for=look_for)
     if scope.vendor is Vendor.AMD:
-        line = scope.command.under("rocprof-compute profile --name profkit --kernel", function)
+        # which takes a part of a name
+        line = scope.command.under("rocprof-compute profile --name profkit --kernel", function[:MOST_TYPED])
         return NextTool(name="rocprof-compute", line=line, purpose=purpose, look_for=look_for)
-    which = ("--kernel", function) if function else ()
+    alone = scope.long_kernels.get(function)
+    which = ("--kernel", f"regex:{alone}" if alone else function) if function else ()
     skip = ("--skip", str(launch)) if function and launch else ()
     # a launch of a step is counted from the step's start, which a job without steps does not have
     whole = ("--whole",) if skip and not scope.has_steps else _whole(scope)

@@ -10,13 +10,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from profkit.capture import place
 from profkit.capture.beside import files
+from profkit.capture.foreground import Foreground, in_foreground
 from profkit.capture.options import VARIABLE, Options
 from profkit.errors import MissingCapabilityError, UsageError
 
@@ -27,6 +28,8 @@ _STALE_S: Final = 60.0
 _FROM_KERNEL: Final = 0x80  # SI_KERNEL of Linux: from a terminal
 _LOOK_S: Final = 1.0
 """Longest wait until it is looked whether a child has ended: its SIGCHLD may go to another thread (chosen)."""
+_AT_ONCE_S: Final = 0.2
+"""Within that time a second SIGINT is the first one: `timeout` sends it to its command and to the group (chosen)."""
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -87,17 +90,25 @@ def holding(options: Options) -> Iterator[str]:
             place.leave(hold)
 
 
-def run(command: Sequence[str], *, options: Options | None, variables: Mapping[str, str] | None = None) -> Ran:
+def run(
+    command: Sequence[str],
+    *,
+    options: Options | None,
+    variables: Mapping[str, str] | None = None,
+    has_group: bool = False,
+) -> Ran:
     """Run the command with the capture in it (without, if there are no options) and give how it ended.
 
-    Its standard streams are ours; signals sent to us reach it; `variables` are added to its environment. Raises
-    UsageError if there is no such program.
+    Its standard streams are ours; signals sent to us reach it; `variables` are added to its environment. With
+    `has_group` it leads a process group, where the system can wait for signals. Raises UsageError if there is no such
+    program.
     """
+    has_group = has_group and hasattr(signal, "sigtimedwait")
     outer = {**os.environ, **(variables or {})}
     env = {**outer, **environment(options, outer)} if options is not None else outer
     begun_ns = time.perf_counter_ns()
     try:
-        child = subprocess.Popen(list(command), env=env)  # noqa: S603 - to run the user's command is the task
+        child = subprocess.Popen(list(command), env=env, process_group=0 if has_group else None)  # noqa: S603 - to run the user's command is the task
     except FileNotFoundError:
         hint = f"python {shlex.quote(command[0])} ..." if command[0].endswith(".py") else "check the spelling and PATH"
         raise UsageError(f"there is no program {command[0]!r}", hint=hint) from None
@@ -105,18 +116,20 @@ def run(command: Sequence[str], *, options: Options | None, variables: Mapping[s
         raise UsageError(
             f"cannot run {command[0]!r}: {error.strerror}", hint=f"python {shlex.quote(command[0])} ..."
         ) from None
-    old = {number: signal.signal(number, lambda n, _frame: child.send_signal(n)) for number in _PASSED_ON}
-    old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        code = _waited_for(child)
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    with in_foreground(child) if has_group else nullcontext() as group:
+        send = child.send_signal if group is None else group.send
+        old = {number: signal.signal(number, lambda n, _frame: send(n)) for number in _PASSED_ON}
+        old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            code = _waited_for(child, group)
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
     return Ran(code=code, duration_ns=time.perf_counter_ns() - begun_ns)
 
 
-def _waited_for(child: subprocess.Popen[bytes]) -> int:
-    """How a child ended; it is sent each SIGINT that was sent to us alone.
+def _waited_for(child: subprocess.Popen[bytes], group: Foreground | None) -> int:
+    """How a child ended; it is sent each SIGINT that was sent to us alone, and each one if it has a group of its own.
 
     Not that of a terminal's Ctrl-C, which goes to the child as well: a second one would end what it does on the first.
     Whose it is the system tells only who waits for it.
@@ -128,7 +141,12 @@ def _waited_for(child: subprocess.Popen[bytes]) -> int:
     try:
         while (code := child.poll()) is None:
             came = signal.sigtimedwait(awaited, _LOOK_S)
-            if came is not None and came.si_signo == signal.SIGINT and came.si_code != _FROM_KERNEL:
+            if group is not None:
+                group.follow()
+                if came is not None and came.si_signo == signal.SIGINT:
+                    group.send(signal.SIGINT)
+                    signal.sigtimedwait({signal.SIGINT}, _AT_ONCE_S)
+            elif came is not None and came.si_signo == signal.SIGINT and came.si_code != _FROM_KERNEL:
                 child.send_signal(signal.SIGINT)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)

@@ -30,7 +30,7 @@ from profkit.redact import shown_url
 from profkit.shell import CommandLine, line_of, path_word, recorded
 
 DEFAULT_FOLDER = "profkit-ncu"
-_NO_MATCH = "name and launch index come from a steady step; try --skip 0, or --whole"
+_NO_MATCH = "name and launch index come from a steady step; try --skip 0{}"
 _IN_USE = "another tool reads the GPU's counters: run dcgmi profiling --pause, or end the other ncu"
 _MOST_LOG_BYTES: Final = 16 * 2**20  # chosen: ncu writes a line for each pass
 _STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
@@ -123,7 +123,7 @@ def command(
         return 0
     require(tool, needs_gpu=True, needs_counters=True)
     _remove_former(log)
-    return _finish(run_job(job, REPORTS), folder, tool, log)
+    return _finish(run_job(job, REPORTS), folder, tool, log, is_whole=whole)
 
 
 command.allow_interspersed_args = False
@@ -192,7 +192,7 @@ def _recorded(trace: str, known: CommandLine | None, *, may_run: bool) -> tuple[
     return known.words
 
 
-def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
+def _finish(done: Done, folder: Path, tool: Any, log: Path | None, *, is_whole: bool) -> int:
     """Print the raw page beside each report and say what to run next; 4 where ncu could not do its part."""
     from profkit.capture.tools.nsight import counters_error
 
@@ -204,7 +204,8 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None) -> int:
             "no launch matched" if log is not None else "see the output of ncu above"
         ]
         say(f"ncu left no report in {folder}: {errors[0]}")
-        say_below(f"hint: {_IN_USE if 'driver resource' in errors[0] else _NO_MATCH}")
+        no_match = _NO_MATCH.format("" if is_whole else ", or --whole")
+        say_below(f"hint: {_IN_USE if 'driver resource' in errors[0] else no_match}")
         return done.code or 4
     for report in done.reports:
         _write_page(tool, report)

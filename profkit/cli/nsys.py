@@ -87,7 +87,7 @@ def command(
         show(job)
         return 0
     require(tool, needs_gpu=not whole, needs_counters="counters" in wanted)
-    return _finish(run_job(job, REPORTS), folder, tool)
+    return _finish(run_job(job, REPORTS), folder, tool, is_whole=whole)
 
 
 command.allow_interspersed_args = False
@@ -114,14 +114,17 @@ def _wanted(also: str) -> tuple[str, ...]:
     return wanted
 
 
-def _finish(done: Done, folder: Path, tool: Any) -> int:
+def _finish(done: Done, folder: Path, tool: Any, *, is_whole: bool) -> int:
     """Export the reports and say what to run next; 4 where the command went well and nsys left nothing."""
     from profkit.capture.tools.nsight import flags_of
     from profkit.capture.tools.nsys import EXPORT_HELP, export_line
 
     if not done.reports:
         say(f"nsys left no report in {folder}")
-        say_below("hint: --whole waits for no range of steps; nsys status --environment checks the machine")
+        for orphan in done.orphans:
+            say(f"removed {orphan}: a recording without a report, which holds the environment of the run")
+        hint = "" if is_whole else "--whole waits for no range of steps; "
+        say_below(f"hint: {hint}nsys status --environment checks the machine")
         return done.code or 4
     exporter = flags_of(tool, EXPORT_HELP)
     exported = []

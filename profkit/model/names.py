@@ -206,8 +206,11 @@ _BRACKETS: Final = re.compile(r"[<>(]|[^<>(]+")
 def function_name(name: str) -> str:
     """A kernel's bare function name: no return type, namespaces, template arguments, parameters.
 
-    It is what `ncu --kernel-name-base function`, nsys' shortName and torch's full names have in common.
+    It is what `ncu --kernel-name-base function`, nsys' shortName and torch's full names have in common. Kineto leaves
+    names of more than 1024 characters mangled: a kernel is no member of a class, so its own name ends the identifiers.
     """
+    if name.startswith("_Z"):
+        return _mangled(name)
     flat = name.replace("(anonymous namespace)", "anonymous").replace("<unnamed>", "anonymous")
     flat = re.split(r" ?\[clone ", flat, maxsplit=1)[0]
     depth = 0
@@ -220,6 +223,15 @@ def function_name(name: str) -> str:
             kept.append(piece)
     words = "".join(kept).split("[")[0].split()
     return re.sub(r"\W", "", words[-1].split("::")[-1]) if words else ""
+
+
+def _mangled(name: str) -> str:
+    """The last of the identifiers, each behind its length, that a mangled name begins with; "" for none."""
+    place, function = 2 + name.startswith("_ZN"), ""
+    while (length := re.compile(r"[1-9]\d{0,3}").match(name, place)) is not None:
+        place = length.end() + int(length[0])
+        function = name[length.end() : place]
+    return re.sub(r"\W", "", function)
 
 
 _GENERIC: Final = re.compile(r"^_{0,4}(?:device_|global_|main_)?kernel_?v?\d*|launch(?:er)?|entry|main", re.IGNORECASE)

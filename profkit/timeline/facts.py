@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.allocator import return_free_memory
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.budget import Budget
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_of_training
@@ -21,6 +22,7 @@ from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, IdlePlaces, Queue, idle_causes, idle_places, launch_queue
+from profkit.timeline.launch_order import shortened
 from profkit.timeline.replay import Gains, gains, what_if
 from profkit.timeline.steps import step_lengths_ns, steps_in_window
 
@@ -55,7 +57,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
         return _parts(self.activity, self.idle)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A trace and what follows from it. `cpu` is there exactly when there is no device."""
 
     trace: Trace
@@ -107,6 +109,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             trains=is_training(trace),
             code=code,
         )
+
+    @cached_property
+    def long_kernels(self) -> Mapping[str, str]:
+        """For each kernel with a long name an expression of a few characters that finds it alone in this trace."""
+        return shortened({self.trace.name(int(code)) for code in distinct_codes(self.trace.gpu.name)})
 
     @property
     def main_device(self) -> DeviceFacts | None:

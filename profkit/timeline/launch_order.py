@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -15,6 +16,31 @@ from profkit.model.trace import Kind, Trace
 from profkit.timeline.steps import EDGES_ON_DEVICE, step_of
 
 _LONG_AGO: Final = -(2**62)
+MOST_TYPED: Final = 60
+"""Characters of a kernel's name in a command. Chosen: the line can still be read."""
+_HEAD: Final = 24
+"""Characters that stand in front in any case (chosen: they tell a reader which kernel it is)."""
+
+
+def shortened(names: Collection[str]) -> dict[str, str]:
+    """For each function of kernels with more than `MOST_TYPED` characters a regular expression that finds it alone."""
+    if not any(len(name) > MOST_TYPED for name in names):
+        return {}
+    functions = {function_name(name) for name in names}
+    return {one: _found_alone(one, functions - {one}) for one in functions if len(one) > MOST_TYPED}
+
+
+def _found_alone(function: str, others: Collection[str]) -> str:
+    """By its first characters, else by these and its last ones; names hold letters, digits and _ alone."""
+    head = function[:_HEAD]
+    alike = tuple(other for other in others if other.startswith(head))
+    for length in range(_HEAD, MOST_TYPED + 1):
+        if not any(other.startswith(function[:length]) for other in alike):
+            return f"^{function[:length]}"
+    for length in range(1, MOST_TYPED - _HEAD + 1):
+        if not any(other.endswith(function[-length:]) for other in alike):
+            return f"^{head}.*{function[-length:]}$"
+    return f"^{function}$"
 
 
 class Typical(msgspec.Struct, frozen=True, kw_only=True):

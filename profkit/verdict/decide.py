@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.analyzers.tools import operators, recapture, system_timeline
+from profkit.analyzers.tools import graph_timeline, operators, recapture, system_timeline
 from profkit.findings import kind_of
-from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED
+from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED, WHOLE_GRAPHS
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import STALL
 from profkit.findings.input import STARVED
@@ -99,6 +99,12 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 def _finding(case: Case, name: str) -> Finding | None:
     return next((finding for finding in case.findings if finding.id == name), None)
+
+
+def _failed(case: Case) -> set[str]:
+    """The checks of the capture that failed."""
+    quality = _finding(case, QUALITY.id)
+    return {item.metric for item in quality.evidence} if quality is not None else set()
 
 
 def _starting(case: Case, causes: Sequence[Finding]) -> Verdict | None:
@@ -210,6 +216,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     else:
         headline = f"the {what} themselves take {said} of the window{roof}"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
+    if WHOLE_GRAPHS.id in _failed(case):
+        tool = graph_timeline(case.scope)
     return Verdict(
         bottleneck=Bottleneck.KERNEL,
         is_healthy=is_healthy,
@@ -255,11 +263,10 @@ _MISSING: Final = {
 
 
 def _inconclusive(case: Case, causes: Sequence[Finding], why: str, stall: Finding | None) -> Verdict:
-    quality = next((finding for finding in case.findings if finding.id == QUALITY.id), None)
+    quality, failed = _finding(case, QUALITY.id), _failed(case)
     if case.refusals and case.instead is not None:
         tool = case.instead
     elif case.refusals or stall is not None or case.is_unlinked:
-        failed = {item.metric for item in quality.evidence} if quality is not None else set()
         purpose = next((said for check, said in _MISSING.items() if check in failed), _STEADY)
         look_for = "steady steps after warm-up, and all checks ok"
         # operators are torch.profiler's: nsys has them through CUDA builds of torch alone

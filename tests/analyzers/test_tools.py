@@ -12,7 +12,7 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.base import Scope, Vendor
+from profkit.analyzers.base import Scope, Vendor, scope_of
 from profkit.analyzers.tools import (
     kernel_profile,
     operators,
@@ -23,13 +23,17 @@ from profkit.analyzers.tools import (
     steps_alone,
     system_timeline,
 )
+from profkit.capture.tools.ncu import target_of
 from profkit.cli import group
 from profkit.ingest.kineto.traits import traits
 from profkit.ingest.nsys.traits import traits as nsys_traits
 from profkit.model.finding import NextTool
+from profkit.model.names import function_name
 from profkit.pipeline import triage_trace
 from profkit.shell import CommandLine, line_of
 from profkit.testing import kernel, launch, span, trace_of
+from profkit.timeline import Facts
+from profkit.timeline.launch_order import shortened
 
 SCOPE = Scope(
     window_ns=1, n_steps=1, has_steps=True, is_cpu=False, command=line_of("python train.py --lr 1"), traits=traits()
@@ -52,6 +56,46 @@ def test_the_kernel_is_named_as_ncu_knows_it_and_survives_the_shell(name: str) -
         *("python", "train.py", "--lr", "1"),
     ]
     assert "--skip" not in kernel_profile(SCOPE, name, "p", "l").command
+
+
+MANGLED = f"_ZN7cutlass6KernelIN4cute5tupleIJ{'NS1_1CILi128EEE' * 120}EEEEEvNT_6ParamsE"
+"""As Kineto leaves names of more than 1024 characters."""
+FUSED = [f"triton_red_fused_{'_add_mul' * 40}{end}" for end in ("_3", "_13", "_native_layer_norm_3")]
+
+
+def test_a_long_name_is_found_by_a_short_part_that_no_other_kernel_has() -> None:
+    rows = [
+        kernel(name, at, at + 1, correlation=at) for at, name in enumerate([MANGLED, *FUSED, "triton_poi_fused_add_3"])
+    ]
+    scope = scope_of(Facts.of(trace_of(rows)))
+    patterns = []
+    for name in FUSED:
+        words = shlex.split(kernel_profile(scope, name, "p", "l").command)
+        pattern = target_of(words[words.index("--kernel") + 1], skip=None, count=None).pattern
+        assert len(pattern) <= 90
+        assert [one for one in FUSED if re.search(pattern, one)] == [name]
+        patterns.append(pattern)
+    early = f"void gemm_{'long_' * 20}(int)"
+    assert shortened({early, *FUSED}) == {f"gemm_{'long_' * 20}": "^gemm_long_long_long_long"} | dict(
+        zip(FUSED, patterns, strict=True)
+    )
+    assert shortened({"k" * 70, "k" * 71})["k" * 70] == f"^{'k' * 70}$"
+    assert " --kernel Kernel -- " in kernel_profile(scope, MANGLED, "p", "l").command
+    amd = kernel_profile(replace(scope, vendor=Vendor.AMD), FUSED[0], "p", "l")
+    assert shlex.split(amd.command)[5] == FUSED[0][:60]
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("_Z9my_kernelPfi", "my_kernel"),
+        ("_ZN2at6native13reduce_kernelILi4ENS0_15CUDAFunctor_addIfEEEEviT0_T1_", "reduce_kernel"),
+        ("_ZN2at6native12_GLOBAL__N_117layer_norm_kernelIfEEvi", "layer_norm_kernel"),
+        ("_Z", ""),
+    ],
+)
+def test_a_mangled_name_has_the_function_that_its_plain_form_has(name: str, function: str) -> None:
+    assert function_name(name) == function
 
 
 def test_without_steps_the_launch_is_counted_from_the_start_of_the_run_and_its_length_is_told() -> None:

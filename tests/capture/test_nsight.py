@@ -345,6 +345,32 @@ def test_no_report_is_exit_4_unless_the_script_failed(machine):
     assert machine.run("ncu", "--", "job", "7").returncode == 7
 
 
+ORPHANS = """
+import os, sys
+told = "\\n".join(f"{key}={value}" for key, value in os.environ.items())
+for name, text in (("ours", told), ("others", "SECRET=1")):
+    if "--output" in " ".join(sys.argv):
+        with open(f"{os.environ['TMPDIR']}/nsys-report-{name}.qdstrm", "w") as file:
+            file.write(text)
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("--whole",)])
+def test_a_recording_without_a_report_is_removed_for_it_holds_the_environment(machine, monkeypatch, flags):
+    monkeypatch.setenv("TMPDIR", str(machine.folder))
+    machine.write("nsys", f"#!{sys.executable}{ORPHANS}")
+    (machine.folder / "before.qdstrm").write_text("SECRET=1")
+    done = machine.run("nsys", *flags, "--", "job", "0")
+    assert done.returncode == 4
+    assert sorted(path.name for path in machine.folder.glob("*.qdstrm")) == [
+        "before.qdstrm",
+        "nsys-report-others.qdstrm",
+    ]
+    assert f"removed {machine.folder}/nsys-report-ours.qdstrm: " in done.stderr
+    assert ("--whole waits" in done.stderr) is (not flags)
+    assert "nsys status --environment" in done.stderr
+
+
 def test_a_former_runs_report_is_none_of_this_one(machine):
     machine.install("ncu", "2026.1")
     assert machine.run("ncu", "-o", "out", "--", "job", "0").returncode == 0
@@ -521,8 +547,9 @@ def test_names_are_escaped_and_anchored():
     assert not re.search(numba, "copy_blocked_2")
     assert target_of("regex:a|b", skip=None, count=2).pattern == "a|b"
     assert target_of("k" * 5_000, skip=None, count=None).pattern == "^" + "k" * MOST_NAMED
-    with pytest.raises(UsageError):
-        target_of("()", skip=None, count=None)
+    for name in ("()", "CUDA graph 4"):
+        with pytest.raises(UsageError):
+            target_of(name, skip=None, count=None)
 
 
 def test_without_a_name_everything_but_collectives():

@@ -6,7 +6,9 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit import triage
+from profkit import signing, triage
+from profkit.ingest.nsys.session import command_beside
 from tests.capture.running import ENVIRONMENT, ROOT
 
 pytestmark = [
@@ -71,6 +74,28 @@ def test_a_script_that_fails_keeps_its_exit_code_and_its_report(tmp_path: Path) 
     assert "marks the steps of a PyTorch job" in refused.stderr
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
+@pytest.mark.parametrize("n_signals", [1, 2])
+def test_an_interrupt_of_the_group_leaves_a_report_and_two_leave_nothing(tmp_path: Path, n_signals: int) -> None:
+    """On the second one nsys gives up, and may leave its recording, with the environment in it."""
+    script = tmp_path / "sleeps.py"
+    script.write_text(SLEEPER.replace("SystemExit(3)", "SystemExit(time.sleep(3) or 3)"))
+    env = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
+    line = [*NSYS, str(tmp_path / "out"), "--", sys.executable, str(script)]
+    with subprocess.Popen(
+        line, env=env, cwd=ROOT, process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "begun\n"
+        for _ in range(n_signals):
+            os.killpg(job.pid, signal.SIGINT)
+            time.sleep(0.25)
+        _, said = job.communicate(timeout=_LONG_S)
+    assert (tmp_path / "out" / "profile.sqlite").exists() is (n_signals == 1), said
+    assert not list(tmp_path.glob("**/*.qdstrm")), said
+    assert "--whole waits" not in said
+
+
 def test_control_c_ends_the_script_and_leaves_a_report(tmp_path: Path) -> None:
     """As a terminal sends it: once to each process of the group."""
     script = tmp_path / "sleeps.py"
@@ -92,3 +117,22 @@ def test_control_c_ends_the_script_and_leaves_a_report(tmp_path: Path) -> None:
     os.close(terminal)
     assert child.wait(timeout=_LONG_S) == 3, said
     assert (tmp_path / "out" / "profile.sqlite").exists(), said
+
+
+def test_the_command_of_the_capture_is_the_next_one_where_this_user_made_it(tmp_path: Path) -> None:
+    """An export names the program inside; of another user's, and of a file that is not of it, that is all."""
+    script = tmp_path / "fails.py"
+    script.write_text("import time; time.sleep(0.1)")
+    folder = tmp_path / "out"
+    shell = ("sh", "-c", 'exec "$@"', "sh", sys.executable, str(script))
+    line = [*NSYS, str(folder), "--", *shell]
+    env = {**ENVIRONMENT, "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"]}
+    done = subprocess.run(line, check=False, capture_output=True, env=env, cwd=ROOT, timeout=_LONG_S)
+    assert done.returncode == 0
+    told = command_beside(folder / "profile.sqlite")
+    assert shlex.split(told["profkit_command"]) == list(shell)
+    assert signing.holds(signing.COMMAND, told["profkit_command"].encode(), told["profkit_command_mark"])
+    assert command_beside(folder / "other.sqlite") == {}
+    manifest = folder / "capture.json"
+    manifest.write_text(manifest.read_text().replace("fails.py", "others.py"))
+    assert command_beside(folder / "profile.sqlite") == {}

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from profkit import signing
 from profkit.api import triage
 from profkit.cli.info import describe
 from profkit.errors import MissingCapabilityError, TraceFormatError, UnsupportedTraceError
@@ -452,7 +453,7 @@ def test_a_gzipped_export_is_the_same(tmp_path: Path) -> None:
         (("OSRT_API",), "no CUDA activity was recorded at all, and no NVTX ranges (1 OS calls)"),
         (
             ("CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_RUNTIME"),
-            "holds no kernels, and no NVTX ranges (1 memsets, 1 CUDA calls)",
+            "holds no kernels, but 1 memsets, 1 CUDA calls: no kernel was recorded",
         ),
     ],
 )
@@ -551,3 +552,47 @@ def test_what_runs_inside_whole_graphs_is_not_known_and_the_verdict_says_so(tmp_
     plain = measure(Facts.of(only(training().write(tmp_path / "y.sqlite"))))
     assert plain.whole_graph_fraction is None
     assert "graphs.whole" not in {check.id for check in checks(plain)}
+
+
+def _graphs(share: int, path: Path):
+    """Eight steps of 1 ms, of which so many hundredths are one whole graph, and 200 us an fp32 product beside it."""
+    export = Export()
+    for step in range(8):
+        begin = 10_000_000 + step * 1_000_000
+        export.range(begin, begin + 1_000_000, f"step {step}")
+        row = {"deviceId": 0, "streamId": 7, "globalPid": global_pid(RANK0)}
+        export.call(begin - 9_000, begin - 2_000, "cudaGraphLaunch_v10000", correlation=50 + step)
+        times = {"start": begin + 1_000, "end": begin + 1_000 + share * 10_000}
+        export.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **times, **row, correlationId=50 + step, graphId=3)
+        start = begin + 2_000 + share * 10_000
+        export.kernel(start, start + 200_000, "ampere_sgemm_128x64_tn")
+    return triage([str(export.write(path))])
+
+
+def test_a_whole_graph_is_no_kernel_to_profile(tmp_path: Path) -> None:
+    """Its number is no name, and formats of the kernels in it are not known: a timeline of its nodes is next."""
+    report = _graphs(75, tmp_path / "x.sqlite")
+    assert report.verdict.bottleneck.value == "kernel-bound"
+    assert report.verdict.next_tool.command == "profkit nsys --also graphs -- python train.py"
+    assert not [one.id for one in report.findings if one.id.startswith("precision.")]
+    (skipped,) = [one for one in report.ranks[0].skipped if one.analyzer == "precision"]
+    assert skipped.reason == "75.0 % of the window is CUDA graphs without their kernels"
+    assert "precision" not in {one.analyzer for one in _graphs(19, tmp_path / "y.sqlite").ranks[0].skipped}
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_command_that_profkit_nsys_was_given_is_the_next_one(tmp_path: Path, is_own: bool) -> None:
+    """The export knows the program alone, not the launcher; a stranger's `capture.json` could say anything."""
+    export = training()
+    export.add("META_DATA_CAPTURE", name="PROCESS_0:COMMAND", value="python")
+    export.add("META_DATA_CAPTURE", name="PROCESS_0:ARGUMENT_0", value="ddp.py")
+    command = "torchrun --nproc-per-node 2 ddp.py"
+    mark = signing.mark_of(signing.COMMAND, command.encode()) if is_own else "0" * 64
+    told = {"schema": "profkit.capture/1", "command": command, "command_mark": mark, "reports": ["rank0.nsys-rep"]}
+    (tmp_path / "capture.json").write_text(json.dumps({**told, "ranks": []}))
+    path = export.write(tmp_path / "rank0.sqlite")
+    (rank,) = triage([str(path)]).ranks
+    assert rank.recorded_command == (command if is_own else "python ddp.py")
+    next_tool = triage([str(path)]).verdict.next_tool
+    assert next_tool is not None
+    assert next_tool.command.endswith(f"-- {command}" if is_own else "-- python train.py")

@@ -10,7 +10,7 @@ from profkit import triage
 from profkit.cli import group
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.nsys.nvtx import CUT_STEP
-from tests.ingest.nsys_files import RANK0, RANK1, Export, global_tid, training
+from tests.ingest.nsys_files import RANK0, RANK1, Export, global_pid, global_tid, training
 
 US = 1000
 
@@ -151,8 +151,29 @@ def test_without_ranges_the_refusal_says_how_to_have_them(tmp_path: Path) -> Non
 # ----------------------------------------------------------------------------------------------------------- lost rows
 
 
+@pytest.mark.parametrize(
+    ("version", "trace"),
+    [("2025.6.1.190-256136014165v0", "cuda-sw"), ("2025.5.2.1-1v0", "cuda"), ("2022.4.2.1-df9881f", "cuda")],
+)
+def test_copies_without_kernels_and_launches_are_no_job_on_the_cpu(tmp_path: Path, version: str, trace: str) -> None:
+    """`cuda-sw` is a word of newer versions alone."""
+    export = on_cpu()
+    export.add("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value=version)
+    for place in range(3):
+        at = 11_000_000 + place * 10_000
+        row = {"deviceId": 0, "streamId": 7, "globalPid": global_pid(RANK0), "correlationId": place}
+        export.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=at, end=at + 5_000, copyKind=1, bytes=64, **row)
+    with pytest.raises(UnsupportedTraceError) as caught:
+        triage([str(export.write(tmp_path / "x.sqlite"))])
+    assert "holds no kernels, but 3 copies, 88 NVTX events: no kernel was recorded" in caught.value.message
+    assert "(lost, or launched by another process)" in caught.value.message
+    assert f" --trace {trace},nvtx,osrt -- COMMAND" in caught.value.hint
+
+
 def test_launches_without_device_rows_are_lost_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = training().write(tmp_path / "x.sqlite", without=["CUPTI_ACTIVITY_KIND_KERNEL"])
+    export = training()
+    export.add("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value="2026.1.1.204-1v0")
+    path = export.write(tmp_path / "x.sqlite", without=["CUPTI_ACTIVITY_KIND_KERNEL"])
     report = triage([str(path)])
     assert report.verdict.bottleneck.value == "inconclusive"
     assert "100.0 % of 29 kernel launches have no kernel in the trace: no device rows at all" in report.verdict.headline

@@ -19,6 +19,7 @@ from profkit.model.kernel_names import told as named
 from profkit.model.names import MEMORY_FAMILIES, family_of, precision_of
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
+from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder, Typical
 
@@ -107,6 +108,10 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     main = facts.main_device
     assert main is not None  # noqa: S101 - of a CPU `operators` measures
     trace, gpu = facts.trace, facts.trace.gpu
+    hidden_ns = whole_graphs_ns(trace, main.activity.rows) or 0
+    if hidden_ns > FALLBACK.limit("unknown") * facts.window_ns:  # kernels of unknown formats
+        reason = f"{format_fraction(hidden_ns / facts.window_ns)} of the window is CUDA graphs without their kernels"
+        return Skipped(analyzer="precision", reason=reason, how_to_get="profkit nsys --also graphs -- COMMAND")
     rows = main.activity.rows[of_rows(gpu.kind, main.activity.rows) == Kind.COMPUTE]
     names = gpu.name[rows]
     total = np.bincount(names, weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)

@@ -10,9 +10,9 @@ from profkit.findings.capture import MOST_IS_INPUT
 from profkit.model.arrays import is_one_of, next_equal, of_rows, rows_by_value
 from profkit.model.budget import HOST_PARTS
 from profkit.model.intervals import Intervals
-from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import DEVICE_STEPS, SpanKind, Trace
 from profkit.timeline import DeviceFacts, Facts
+from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.complete import launches
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.elsewhere import unrecorded
@@ -183,12 +183,8 @@ def _overlapped(trace: Trace, main: DeviceFacts) -> float:
 
 
 def _whole_graphs(trace: Trace, main: DeviceFacts) -> float | None:
-    is_graph = np.array([name.startswith(WHOLE_GRAPH) for name in trace.strings], np.bool_)
-    rows = main.activity.rows[is_graph[trace.gpu.name[main.activity.rows]]]
-    if not rows.size:
-        return None
-    graphs = Intervals.of(trace.gpu.start_ns[rows], trace.gpu.end_ns[rows]).clip(*trace.window_ns)
-    return graphs.total_ns / trace.window_duration_ns
+    graphs_ns = whole_graphs_ns(trace, main.activity.rows)
+    return None if graphs_ns is None else graphs_ns / trace.window_duration_ns
 
 
 def _overhead(trace: Trace, main: DeviceFacts) -> float | None:

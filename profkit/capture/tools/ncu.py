@@ -9,7 +9,7 @@ from typing import Final
 
 from profkit.capture.tools.nsight import Line, Tool, Wish, spoken, wish
 from profkit.errors import UsageError
-from profkit.model.names import function_name, kind_of
+from profkit.model.names import WHOLE_GRAPH, function_name, kind_of
 from profkit.model.trace import Kind
 
 HELP: Final = ("--help",)
@@ -45,6 +45,10 @@ def target_of(kernel: str | None, *, skip: int | None, count: int | None) -> Tar
         return Target(pattern=NO_COLLECTIVES, skip=skip or 0, count=count or MANY)
     if kernel.startswith("regex:"):
         return Target(pattern=kernel.removeprefix("regex:"), skip=skip or 0, count=count or 1)
+    if kernel.startswith(WHOLE_GRAPH):
+        raise UsageError(
+            f"{kernel} is a whole CUDA graph, not a kernel", hint="profkit nsys --also graphs records its kernels"
+        )
     function = function_name(kernel)
     if not function:
         raise UsageError(f"{kernel!r} is not a kernel name", hint="copy one of: profkit triage TRACE -v")

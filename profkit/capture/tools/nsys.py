@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from profkit import files
 from profkit.capture.tools.nsight import Line, Tool, Wish, spoken, wish
 
 HELP: Final = ("profile", "--help")
@@ -26,6 +30,8 @@ ALSO: Final = {
 _TRACED: Final = {"waits": "osrt", "python": "python-gil", "libraries": "cublas,cudnn"}
 _OLD_SAMPLING: Final = re.compile(r"'cpu'\s+or\s+'none'")
 """In the help before 2021, where the samples of the job's own processes are called "cpu"."""
+_MOST_BEFORE_ENVIRONMENT: Final = 2**20
+"""Bytes of a recording in which the environment stands (chosen; in those of 2022.4 it begins after some thousand)."""
 _SWITCHES: Final = {"none": "none", "process-tree": "process-tree", "cpu": "process-tree"}
 """Thread switches by how CPUs are sampled."""
 
@@ -88,3 +94,22 @@ def export_line(tool: Tool, report: Path) -> tuple[str, ...]:
         ],
     )
     return (tool.path or "nsys", "export", *line.flags, str(report))
+
+
+def remove_orphans(folder: Path, mark: str, since_s: float) -> tuple[Path, ...]:
+    """Remove the recordings that nsys made no report of, and give their names.
+
+    They lie in the temporary folder, in old versions in that of the report. Ours are those which hold the environment
+    of the run, and with it `mark`.
+    """
+    removed = []
+    for path in {*folder.glob("*.qdstrm"), *Path(tempfile.gettempdir()).glob("*.qdstrm")}:
+        with suppress(OSError):
+            with files.open_file(path, follow=False) as file:
+                found = os.fstat(file.fileno())
+                is_new = found.st_uid == os.getuid() and found.st_mtime >= since_s
+                is_ours = is_new and mark.encode() in file.read(_MOST_BEFORE_ENVIRONMENT)
+            if is_ours:
+                path.unlink()
+                removed.append(path)
+    return tuple(removed)

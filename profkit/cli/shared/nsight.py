@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from profkit import files
+from profkit import files, signing
 from profkit.cli.capture import folder_for
 from profkit.cli.shared.options import common_options, overwrite_option, step_on_option, window_steps
 from profkit.cli.shared.say import say, say_below
@@ -25,6 +26,8 @@ _DISCARD: Final = "--discard-environment=true"
 _DISCARD_IF_KNOWN: Final = f"$(nsys profile --help 2>&1 | grep -q discard-environment && echo {_DISCARD})"
 """The flag as a shell finds it out where it is not known what the installed nsys can do."""
 UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}  # under a tool stdout is a pipe
+_RUN: Final = "PROFKIT_RUN"
+"""Tells the recordings of this run from others in the temporary folder: they hold the environment."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,12 +167,15 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
     code: int
     reports: list[Path]
+    orphans: tuple[Path, ...]
+    """Recordings without a report, which were removed."""
 
 
 def run_job(job: Job, patterns: Sequence[str]) -> Done:
     """Run the line and say which steps it recorded; reports are the files of these patterns that are new or changed."""
     from profkit.capture import runner
     from profkit.capture.outcome import outcomes_of
+    from profkit.capture.tools.nsys import remove_orphans
 
     folder = Path(job.options.folder)
     with runner.holding(job.options) as problem:
@@ -177,14 +183,23 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
             raise UsageError(problem, hint="choose another folder with -o")
         tell_left_out(job)
         old = _stamps(folder, patterns)
-        ran = runner.run(job.words, options=job.options if job.has_hooks else None, variables=UNBUFFERED)
-        details = {"exit_code": ran.code, "duration_ns": ran.duration_ns, "tool": f"{job.tool.name} {job.tool.version}"}
+        begun = time.time()
+        variables = {**UNBUFFERED, _RUN: job.options.capture_id}
+        ran = runner.run(job.words, options=job.options if job.has_hooks else None, variables=variables, has_group=True)
+        new = _stamps(folder, patterns)
+        reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
+        details = {
+            "exit_code": ran.code,
+            "duration_ns": ran.duration_ns,
+            "tool": f"{job.tool.name} {job.tool.version}",
+            "command_mark": signing.mark_of(signing.COMMAND, job.options.command.encode()),
+            "reports": [path.name for path in reports],
+        }
         facts = outcomes_of(job.options, details=details)
     for told in steps_told(facts, job.tool.name, is_whole=job.is_whole) if job.has_hooks else []:
         say(told)
-    new = _stamps(folder, patterns)
-    reports = sorted(path for path, stamp in new.items() if stamp != old.get(path) and path.stat().st_size)
-    return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, reports=reports)
+    orphans = () if reports else remove_orphans(folder, job.options.capture_id, begun)
+    return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, reports=reports, orphans=orphans)
 
 
 def _stamps(folder: Path, patterns: Sequence[str]) -> dict[Path, tuple[int, int]]:

@@ -15,7 +15,7 @@ from profkit.ingest.nsys.nvtx import CUT_STEP, Labels
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, OFF_CORE, UNNAMED, Rows, Tables
 from profkit.ingest.nsys.samples import Samples
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
-from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, traits
+from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, is_lost, traits
 from profkit.model.arrays import constant
 from profkit.model.names import OFF_CORE as OFF_CORE_NAME
 from profkit.model.names import WHOLE_GRAPH
@@ -57,6 +57,8 @@ class Export(msgspec.Struct):
     """Other processes at work beside those of the job."""
     thread_names: dict[int, int] = msgspec.field(default_factory=dict)
     """Ids of StringIds, by globalTid."""
+    recorded: Mapping[str, str] = {}
+    """As `session.command_beside`."""
 
     @property
     def mpi_ranks(self) -> dict[int, int]:
@@ -253,7 +255,7 @@ def _metadata(export: Export, key: int, rank: int | None, devices: set[int]) -> 
     }
     if export.n_busy_beside:
         metadata["nsys_workers"] = export.n_busy_beside // len(export.devices) or export.n_busy_beside
-    return metadata | ({"profkit_command": session.command} if session.command else {})
+    return metadata | ({"profkit_command": session.command} if session.command else {}) | dict(export.recorded)
 
 
 def _warnings(
@@ -270,11 +272,12 @@ def _warnings(
             "nsys.ranks",
             f"{len(export.devices)} processes in one export: ranks are numbered by {by}, as nsys does not store them",
         )
-    if export.recapture == RECAPTURE_LOST:
+    if is_lost(export.recapture):
+        by_software = " (--trace cuda-sw traces in software)" if export.recapture == RECAPTURE_LOST else ""
         warn(
             "nsys.device",
             "nsys recorded launches of kernels, but nothing that ran on the device: that is lost, or was never recorded"
-            " (--trace cuda-sw traces in software)",
+            + by_software,
         )
     if n := export.n_left_out:
         warn("nsys.processes", f"{n} process{'es' * (n > 1)} without kernels {'are' if n > 1 else 'is'} left out", n)

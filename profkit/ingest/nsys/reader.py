@@ -7,7 +7,7 @@ else processes are numbered by GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,7 @@ from profkit.ingest.nsys.rows import TABLES, UNNAMED, Process, Rows
 from profkit.ingest.nsys.samples import CHAINS, add_samples, read_samples, texts_of
 from profkit.ingest.nsys.session import pid_of, read_session, text_of
 from profkit.ingest.nsys.sqlite import Database, opened
-from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_CPU, RECAPTURE_LOST
+from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_CPU, recapture_lost
 from profkit.ingest.numbers import rank_in_name
 from profkit.model.trace import SpanKind, Trace
 from profkit.units import format_count
@@ -46,6 +46,8 @@ _ON_CPU: Final = (
     f"{RECAPTURE_CPU} -- COMMAND marks the steps of a PyTorch job; others put each step into an NVTX range (step 1,"
     " step 2, ...)"
 )
+_COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
+_MOVES: Final = {_COPIES, "CUPTI_ACTIVITY_KIND_MEMSET"}
 _WORDS: Final = {
     "gpu_memcpy": "copies",
     "gpu_memset": "memsets",
@@ -56,14 +58,18 @@ _WORDS: Final = {
 }
 
 
-def read_export(path: Path, source: str, *, progress: Progress | None = None) -> Iterator[Trace]:
+def read_export(
+    path: Path, source: str, *, progress: Progress | None = None, recorded: Mapping[str, str] | None = None
+) -> Iterator[Trace]:
     """A `Trace` for each process with kernels, in the order of ranks.
 
+    `recorded` is what is known beside the export of the command that it is of.
     Without kernels, for each that launches some, else for each with steps, else with NVTX ranges. Raises
     TraceFormatError for what is no nsys export or a damaged one, UnsupportedTraceError for one with none of these.
     """
     with opened(path, source, progress) as database:
         export = _read(database, path)
+    export.recorded = recorded or {}
     ranks = _ranks(export)
     order = sorted(ranks.items(), key=lambda item: (item[1] if item[1] is not None else 0, item[0]))
     processes = export.rows.processes
@@ -114,7 +120,7 @@ def _read(database: Database, path: Path) -> Export:
     give_owner(database, rows)
     devices, recapture = busy_processes(rows), RECAPTURE
     if not devices:
-        devices, recapture = _without_kernels(database)
+        devices, recapture = _without_kernels(database, recapture_lost(session.product_version))
     idle = [process for key, process in rows.processes.items() if key not in devices]
     rows.keep(set(devices))
     read_host_rows(database, rows, wanted=set(devices))
@@ -132,17 +138,19 @@ def _read(database: Database, path: Path) -> Export:
     return export
 
 
-def _without_kernels(database: Database) -> tuple[dict[int, int], str]:
+def _without_kernels(database: Database, as_lost: str) -> tuple[dict[int, int], str]:
     """The processes of an export without kernels that can be told about, and how it is better recorded.
 
-    Those that launch kernels: what ran on the device is lost. Else those with NVTX ranges: a job on the CPU. Raises
-    UnsupportedTraceError where there are neither.
+    Those that launch kernels: what ran on the device is lost, and recorded again `as_lost`. Else those with NVTX
+    ranges: a job on the CPU. Raises UnsupportedTraceError where there are neither, and where only copies are there.
     """
     if lost := launching_processes(database):
-        return dict.fromkeys(lost, NO_DEVICE), RECAPTURE_LOST
+        return dict.fromkeys(lost, NO_DEVICE), as_lost
+    if database.n_rows(_COPIES):
+        raise _no_kernels(database, as_lost)
     if marked := marked_processes(database):
         return dict.fromkeys(marked, NO_DEVICE), RECAPTURE_CPU
-    raise _no_kernels(database)
+    raise _no_kernels(database, as_lost)
 
 
 def _keep_training(export: Export) -> None:
@@ -162,11 +170,17 @@ def _keep_training(export: Export) -> None:
         rows.keep(training)
 
 
-def _no_kernels(database: Database) -> UnsupportedTraceError:
+def _no_kernels(database: Database, as_lost: str) -> UnsupportedTraceError:
     there = {table: count for table in TABLES if (count := database.n_rows(table))}
     has_cuda = any(table.startswith("CUPTI") for table in there)
     words = {_WORDS[TABLES[table]]: count for table, count in there.items() if TABLES[table] in _WORDS}
     seen = ", ".join(f"{format_count(count)} {word}" for word, count in words.items())
+    if there.keys() & _MOVES:
+        return UnsupportedTraceError(
+            f"{database.source} holds no kernels, but {seen}: no kernel was recorded"
+            " (lost, or launched by another process)",
+            hint=f"start the whole job under nsys: {as_lost} -- COMMAND; processes that run already are not recorded",
+        )
     return UnsupportedTraceError(
         f"{database.source} holds no kernels"
         + ("" if has_cuda else ": no CUDA activity was recorded at all")

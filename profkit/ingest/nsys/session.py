@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
+from profkit import files, signing
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.nsys.sqlite import Database, Text
 from profkit.model.arrays import I64
@@ -22,6 +24,7 @@ from profkit.redact import redacted_command, redacted_text
 
 KNOWN_MAJOR: Final = 3
 KNOWN_MINOR: Final = 28  # of the schema reference of nsys 2026.4
+_MAX_MANIFEST_BYTES: Final = 64 * 2**20  # as `compare` reads it
 _Id = TypeVar("_Id", int, I64)
 _PID_SHIFT: Final = 24
 _ID_MASK: Final = 0xFFFFFF
@@ -100,6 +103,29 @@ def read_session(database: Database) -> Session:
         mpi_ranks=_mpi_ranks(database),
         warnings=(*_schema_warnings(schema, database.source), *_diagnostics(database)),
     )
+
+
+class _Beside(msgspec.Struct):
+    """What `capture.json` says of a recording that profkit started."""
+
+    command: str = ""
+    command_mark: str = ""
+    reports: tuple[str, ...] = ()
+
+
+def command_beside(path: Path) -> dict[str, str]:
+    """The command that this user gave `profkit nsys` for this export, with its mark, as metadata; {} for none.
+
+    An export names the program inside: a launcher that started it is known beside it alone.
+    """
+    try:
+        told = msgspec.json.decode(files.read_small(path.parent / "capture.json", _MAX_MANIFEST_BYTES), type=_Beside)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    is_of_it = path.name.partition(".")[0] in {name.partition(".")[0] for name in told.reports}
+    if not is_of_it or not signing.holds(signing.COMMAND, told.command.encode(), told.command_mark):
+        return {}
+    return {"profkit_command": told.command, "profkit_command_mark": told.command_mark}
 
 
 def text_of(value: Text) -> str:

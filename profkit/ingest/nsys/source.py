@@ -37,9 +37,10 @@ def _is_compressed_database(path: Path, source: str) -> bool:
 
 def _read(path: Path, how: How) -> Iterator[Trace]:
     from profkit.ingest.nsys.reader import read_export
+    from profkit.ingest.nsys.session import command_beside
 
     with _database(path, how) as sqlite:
-        yield from read_export(sqlite, how.source, progress=how.progress)
+        yield from read_export(sqlite, how.source, progress=how.progress, recorded=command_beside(path))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,8 +18,23 @@ RECAPTURE: Final = f"{_STEADY} --also waits"
 RECAPTURE_LOST: Final = f"{_STEADY} --trace cuda-sw,nvtx,osrt"
 """Where nsys recorded launches and nothing on the device: from Blackwell on, `cuda` is the tracing by hardware, which
 fails on some systems."""
+_RECAPTURE_LOST_BEFORE: Final = f"{_STEADY} --trace cuda,nvtx,osrt"
+_BY_HARDWARE_SINCE: Final = (2025, 6)
+"""The version of nsys in which `cuda` became the tracing by hardware: older ones do not know `cuda-sw`."""
 RECAPTURE_CPU: Final = "profkit nsys --whole --also waits"
 """Of a job without a GPU: nothing opens the range of its steps."""
+
+
+def recapture_lost(version: str) -> str:
+    """How an export of this version of nsys is recorded again whose kernels are lost."""
+    numbers = re.match(r"(\d{4})\.(\d{1,3})", version)
+    is_new = numbers is not None and (int(numbers[1]), int(numbers[2])) >= _BY_HARDWARE_SINCE
+    return RECAPTURE_LOST if is_new else _RECAPTURE_LOST_BEFORE
+
+
+def is_lost(recapture: str) -> bool:
+    """Whether that is how an export is recorded again whose kernels are lost."""
+    return recapture in {RECAPTURE_LOST, _RECAPTURE_LOST_BEFORE}
 
 
 def traits(recapture: str = RECAPTURE) -> Traits:
