@@ -36,7 +36,7 @@ CHANGES: Final[dict[str, tuple[str, ...]]] = {
     "checkpointing": ("compare.recompute",),
     "ddp-buckets": ("compare.buckets", "compare.comm", "compare.overlap_gained"),
     "ddp-broadcast": ("compare.broadcast", "compare.bucket_copies", "compare.comm"),
-    "overlap": ("compare.overlap_gained", "compare.overlap_bought_nothing", "compare.comm"),
+    "overlap": ("compare.overlap_gained", "compare.overlap_bought_nothing", "compare.comm", "compare.copy_stream"),
     "syncs": ("compare.syncs",),
     "batch": ("compare.work_changed", "compare.accumulation", "compare.products"),
     "kernel": ("compare.compute", "compare.same_work_faster", "compare.launches", "compare.compiled"),

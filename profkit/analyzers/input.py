@@ -22,7 +22,7 @@ from profkit.timeline.code import Rows
 from profkit.timeline.code.loaders import LoaderCode, loader_code, workers_busy
 from profkit.timeline.host import os_waits
 from profkit.timeline.input import loader_ranges
-from profkit.timeline.steps import edges, steps_in_window
+from profkit.timeline.steps import edges, whole_steps
 from profkit.units import format_fraction, format_ns, format_speedup
 
 ONCE = "once, not every step"
@@ -93,7 +93,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
             how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
         )
     worst = int(waits.lengths_ns.argmax())
-    per_step = waits.covered_ns(*edges(steps_in_window(trace)))
+    per_step = waits.covered_ns(*edges(whole_steps(trace)))
     return InputWaits(
         scope=scope_of(facts),
         n_waits=len(waits),
@@ -140,7 +140,7 @@ def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]
 
 
 def _is_once_a_step(trace: Trace, start_ns: I64) -> bool:
-    first, last = edges(steps_in_window(trace))
+    first, last = edges(whole_steps(trace))
     begun = np.searchsorted(start_ns, last) - np.searchsorted(start_ns, first)
     return first.size > 1 and start_ns.size == first.size and bool((begun == 1).all())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,21 +12,24 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
-from profkit.findings.communication import EXPOSED
+from profkit.findings.communication import EXPOSED, MODULE_BUFFERS
 from profkit.model.arrays import I64, median
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
+from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import GpuWork
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.collectives import UNKNOWN, bytes_of
 from profkit.timeline.steps import edges, steps_in_window
-from profkit.units import format_bytes, format_fraction, format_ns
+from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 WORTH_SAYING = 0.01
 _MAX_SHOWN = 5
 _LIBRARIES: Final = {Vendor.NVIDIA: "NCCL", Vendor.AMD: "RCCL", Vendor.INTEL: "oneCCL"}
+_BROADCAST: Final = re.compile(r"broadcast(?!_to)", re.IGNORECASE)
+_ALL_REDUCE: Final = re.compile(r"all_?reduce", re.IGNORECASE)
 _FIX: Final = (
     "first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
     " and communication precision"
@@ -48,6 +52,15 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     median_ns: int
 
 
+class Buffers(msgspec.Struct, frozen=True, kw_only=True):
+    """Small broadcasts beside all-reduces: DDP sends its buffers to all ranks before each forward pass."""
+
+    n: int = 0
+    total_ns: int = 0
+    blocking_ns: int = 0
+    """What of them no compute hides, while it holds something up."""
+
+
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """Communication on the main device (or, on a CPU, in background threads)."""
 
@@ -67,6 +80,12 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """The longest single operation, and the median of the others of its name (0 where fewer than three are there)."""
     usual_ns: int
     idle_wires: Idle
+    buffers: Buffers = Buffers()
+
+    @property
+    def sends_each_step(self) -> bool:
+        """Whether buffers are sent in each step, not once."""
+        return self.scope.has_steps and self.buffers.n >= self.scope.n_steps
 
     @property
     def blocking_ns(self) -> int:
@@ -102,6 +121,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
         longest_ns=longest_ns,
         usual_ns=usual_ns,
         idle_wires=_idle_wires(facts, rows, inside),
+        buffers=_buffers(facts, rows),
     )
 
 
@@ -114,11 +134,36 @@ def _rows(facts: Facts, _: Overlap) -> Mapping[str, Rows]:
     return {EXPOSED.id: Rows(thread=table.thread[rows], at_ns=table.start_ns[rows], ns=exposed)}
 
 
+def _blocking(facts: Facts) -> Intervals:
+    """Exposed communication that delays something."""
+    blocking, main = facts.parts["comm_exposed"], facts.main_device
+    return blocking - main.unasked if main is not None else blocking
+
+
+def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
+    """The broadcasts, where all-reduces run beside them and move ten times the bytes, or nothing says how many."""
+    table, trace = facts.communication[0], facts.trace
+    is_sent, is_reduced = (
+        np.array([bool(one.search(name)) for name in trace.strings], np.bool_)[table.name[rows]]
+        for one in (_BROADCAST, _ALL_REDUCE)
+    )
+    if not (is_sent.any() and is_reduced.any()):
+        return Buffers()
+    n_bytes = bytes_of(trace, rows) if facts.main_device is not None else np.full(rows.size, UNKNOWN, np.int64)
+    is_told = n_bytes.min() > UNKNOWN
+    if is_told and n_bytes[is_sent].sum() > MODULE_BUFFERS.limit("bytes") * n_bytes[is_reduced].sum():
+        return Buffers()
+    start, end = table.start_ns[rows[is_sent]], table.end_ns[rows[is_sent]]
+    return Buffers(
+        n=int(is_sent.sum()),
+        total_ns=int((end - start).sum()),
+        blocking_ns=int(_blocking(facts).covered_ns(start, end).sum()),
+    )
+
+
 def _hideable_ns(facts: Facts) -> int:
     """Exposed communication that delays something, in each step no more of it than compute that hides none yet."""
-    busy, main = facts.busy, facts.main_device
-    blocking = facts.parts["comm_exposed"]
-    blocking = blocking - main.unasked if main is not None else blocking
+    busy, blocking = facts.busy, _blocking(facts)
     low, high = facts.trace.window_ns
     begin, _ = edges(steps_in_window(facts.trace))
     cuts = np.concatenate(([low], begin[(begin > low) & (begin < high)], [high]))
@@ -150,11 +195,44 @@ def _longest(codes: np.ndarray, durations: np.ndarray) -> tuple[int, int]:
 
 
 def judge(result: Overlap) -> tuple[Finding, ...]:
-    """`comm.exposed` where communication stands alone."""
+    """`comm.exposed` where communication stands alone; `comm.buffers` where buffers are most of a step's calls."""
+    return (*_exposed(result), *_of_buffers(result))
+
+
+def _of_buffers(result: Overlap) -> tuple[Finding, ...]:
+    scope, sent = result.scope, result.buffers
+    fraction = scope.fraction(sent.blocking_ns)
+    if fraction < MODULE_BUFFERS.limit("window") or not result.sends_each_step:
+        return ()
+    saved, times = format_ns(scope.per_step(sent.blocking_ns)), format_ns(scope.per_step(sent.total_ns))
+    return (
+        MODULE_BUFFERS.found(
+            confidence=0.5,  # one rank cannot split waiting for peers from transfer
+            recoverable_ns=scope.per_step(sent.blocking_ns),
+            fraction=fraction,
+            evidence=(
+                Evidence(
+                    statement=f"{format_count(round(sent.n / scope.n_steps, 1))} broadcasts {scope.each} beside all-reduces take"
+                    f" {times}; without them at most {saved} less",
+                    metric="comm.broadcasts_blocking_ns",
+                    value=float(scope.per_step(sent.blocking_ns)),
+                    unit="ns",
+                    expected=f"< {format_fraction(MODULE_BUFFERS.limit('window'))} of the window",
+                ),
+            ),
+            fix=MODULE_BUFFERS.fixes[0],
+        ),
+    )
+
+
+def _exposed(result: Overlap) -> tuple[Finding, ...]:
     scope = result.scope
     fraction = scope.fraction(result.exposed_ns)
     if fraction < EXPOSED.limit("window"):
         return ()
+    fix = _WAITS_FIX if _is_waiting(result) else _FIX
+    if result.sends_each_step and result.buffers.blocking_ns >= EXPOSED.limit("mostly") * result.exposed_ns:
+        fix = f"{MODULE_BUFFERS.fixes[0]}; {fix}"
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
     biggest = short_name(result.top[0][0]) if result.top else ""
     is_lone = _is_lone(result)
@@ -189,7 +267,7 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
                 ),
                 *_hideable(result),
             ),
-            fix=_WAITS_FIX if _is_waiting(result) else _FIX,
+            fix=fix,
             proof=_WAITS_PROOF if _is_waiting(result) else "",
             next_tools=(_all_ranks(scope),),
         ),

@@ -284,7 +284,9 @@ def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: b
     has_steps = sides[0].traces[0].has_steps
     if not is_unprofiled:
         what = "step times" if has_steps else "times"
-        yield f"{what} were taken with the profiler on; profkit capture also times steps without it"
+        stacks = any(trace.meta.has_stacks for side in sides for trace in side.traces)
+        how = ", with Python stacks, which lengthen the host's part most" if stacks else ""
+        yield f"{what} were taken with the profiler on{how}; profkit capture also times steps without it"
     if any(len({trace.rank for trace in run.traces}) > 1 for side in sides for run in side.runs):
         what = "the slowest rank's step" if has_steps else "the longest window"
         yield f"first line: {what}; all else: means over ranks"

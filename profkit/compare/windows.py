@@ -39,7 +39,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_same_input(self) -> bool:
         """Whether both copied as many bytes to the device, and more than a few scalars."""
-        return min(self.copied) >= WORK_CHANGED.limit("copied") and _is_same(self.copied)
+        return min(self.copied) >= WORK_CHANGED.limit("input") and _is_same(self.copied)
 
     @property
     def is_equal(self) -> bool:

@@ -71,7 +71,10 @@ BUFFERS: Final = FindingKind(
     title="buffers are broadcast in each step",
     meaning="DDP sends rank 0's buffers (BatchNorm's statistics) to all ranks before each forward pass; broadcast_buffers=False leaves that out.",
     measured="Broadcasts per step beside all-reduces, on one side only.",
-    thresholds={"broadcasts": Threshold(0.5, "{} per step or more", "chosen, one in two steps", "")},
+    thresholds={
+        "broadcasts": Threshold(0.5, "{} per step or more", "chosen, one in two steps", ""),
+        "gone": Threshold(0.1, "{} of them on the other side at most", "chosen, weights are broadcast once"),
+    },
     lookalikes=("a script that broadcasts a batch or a flag itself",),
     proof=PROOF,
     fixes=(),
@@ -97,10 +100,24 @@ PINNED: Final = FindingKind(
     meaning="From pageable memory the driver copies through a buffer of its own, and the call waits; from pinned memory (pin_memory=True) the device copies by itself, and with non_blocking=True the host goes on.",
     measured="Bytes copied to the device by the kind of memory they come from.",
     thresholds={
-        "bytes": Threshold(64, "{} per step or more", "chosen, scalars are no batch", "KiB"),
+        "bytes": Threshold(64, "{} per step or more", "chosen, scalars are no batch", " bytes"),
         "share": Threshold(0.5, "{} of them change their memory", "chosen, the larger part"),
     },
     lookalikes=("smaller batches may be copied from pageable memory as fast",),
+    proof=PROOF,
+    fixes=(),
+)
+
+COPY_STREAM: Final = FindingKind(
+    id="compare.copy_stream",
+    title="copies to the device run on a stream of their own",
+    meaning="Work on one stream runs in order: a batch is copied, then computed on. On a stream of its own the copy of the next batch can run beside the kernels, where the memory is pinned and the copy is issued early enough.",
+    measured="Bytes copied to the device on streams that run no kernels; time of these copies, and the part of it under compute.",
+    thresholds={
+        "bytes": Threshold(64, "{} per step or more", "as in compare.pinned", " bytes"),
+        "share": Threshold(0.5, "{} of them change their stream", "chosen, the larger part"),
+    },
+    lookalikes=("a copy on the same stream that runs beside kernels of another stream",),
     proof=PROOF,
     fixes=(),
 )

@@ -176,6 +176,30 @@ EXTRA: Final = FindingKind(
     fixes=("defer it, fuse it with others, or do it every n-th step",),
 )
 
+MODULE_BUFFERS: Final = FindingKind(
+    id="comm.buffers",
+    title="small broadcasts hold each step up, as those of DDP's buffers do",
+    is_about_work=True,
+    meaning="DistributedDataParallel sends rank 0's buffers (BatchNorm's running statistics) to all ranks before each forward pass. The bytes are few, but every rank waits for them, and nothing runs beside them.",
+    measured="Broadcasts beside all-reduces, at least one a step, and the part of their time without compute that holds something up. Where bytes are recorded, they are few beside those of the all-reduces.",
+    thresholds={
+        "window": Threshold(0.02, "fires at {} of the window", "as in collective.extra"),
+        "bytes": Threshold(
+            0.1, "{} of the bytes of the all-reduces, or less", "chosen: more are weights, as ZeRO sends them"
+        ),
+    },
+    lookalikes=(
+        "a late peer: its lateness then waits in the next collective",
+        "a script that broadcasts a batch or a flag itself",
+        "ZeRO, which broadcasts weights, where the trace does not tell bytes",
+    ),
+    proof="Set broadcast_buffers=False for some steps: the broadcasts must go, and the step be shorter by about the time shown.",
+    fixes=(
+        "DistributedDataParallel(..., broadcast_buffers=False), where each rank may keep its own buffers (BatchNorm's"
+        " running statistics)",
+    ),
+)
+
 BUCKETS: Final = FindingKind(
     id="comm.buckets",
     tries=("ddp_bucket", "no_collectives"),

@@ -186,7 +186,13 @@ WORK_CHANGED: Final = FindingKind(
             "{} of that time with other grids",
             "chosen, 0 to 10 % in the reference pairs of one batch size, 64 % and more where the batch was doubled",
         ),
-        "agreeing": Threshold(0.9, "{} of it one way", "chosen"),
+        "names": Threshold(
+            0.25,
+            "and {} of their names",
+            "chosen: 8 % where fused layers pad, 81 % and more where the batch was doubled",
+        ),
+        "agreeing": Threshold(0.9, "{} of it by much the same factor", "chosen"),
+        "near": Threshold(0.5, "within {} of its logarithm", "chosen: tiles round grids up"),
         "same": Threshold(
             1.05,
             "work that differs by less than {} is the same",
@@ -194,7 +200,10 @@ WORK_CHANGED: Final = FindingKind(
             "x",
         ),
         "copied": Threshold(
-            512, "copies to the device tell of it from {} per step", "chosen, a few scalars are no batch", "KiB"
+            512, "copies to the device tell of it from {} per step", "chosen, a few scalars are no batch", " bytes"
+        ),
+        "input": Threshold(
+            512 * 1024, "windows that copied {} and as much hold the same input", "chosen, scalars add up", "KiB"
         ),
         "passes": Threshold(
             1.25,
@@ -251,7 +260,11 @@ LAUNCHES: Final = FindingKind(
     title="the device waits longer or less for the host",
     meaning="Idle time because launches came late, or the host did other work.",
     measured="Idle time caused by launches and other host work; launches per step.",
-    thresholds={"effect": _EFFECT},
+    thresholds={
+        "effect": _EFFECT,
+        "fewer": Threshold(0.1, "other kernels are named where {} fewer or more run", "as in compare.compiled"),
+        "other": Threshold(0.2, "and {} of kernel time on each side is in kernels of its own", "chosen"),
+    },
     lookalikes=("a faster device makes the same host look slower",),
     proof=PROOF,
     fixes=(),

@@ -151,7 +151,7 @@ def _roof_evidence(roof: Roofline | None, profile: KernelProfile) -> Iterable[Ev
     if roof.peak_flop_per_s:
         said += f" of {roof.peak_flop_per_s / 1e12:.3g}"
     if roof.intensity is not None:
-        said += f", {roof.intensity:.2g} FLOP per byte"
+        said += f", {float(f'{roof.intensity:.2g}'):g} FLOP per byte"
     if roof.ridge is not None and roof.intensity is not None:
         side = "left of the ridge: memory" if roof.intensity < roof.ridge else "right of the ridge: arithmetic"
         said += f" ({side} is the roof, at {roof.ridge:.3g})"

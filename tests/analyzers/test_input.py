@@ -11,7 +11,7 @@ from profkit.model.code import OF_WORKERS, PlaceShare
 from profkit.model.finding import Finding, Severity
 from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
-from profkit.testing import span, trace_of
+from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
 from profkit.timeline.code.loaders import LoaderCode, loader_code, workers_busy
 from tests.analyzers.test_findings import Job
@@ -77,6 +77,21 @@ def test_waits_in_some_steps_only_are_counted() -> None:
     assert "waits take" in finding.evidence[1].statement
     assert f"2 of {found.n_steps} steps wait" in finding.evidence[2].statement
     assert "waits longest" not in finding.evidence[2].statement
+
+
+def test_a_wait_between_two_markers_is_one_of_the_step_before() -> None:
+    """Markers of 600 us, a step each 1 ms, the loader between them."""
+    rows = []
+    for step in range(4):
+        at = 10**9 + step * 1000 * US
+        rows.append(span(f"ProfilerStep#{step}", at, at + 600 * US))
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        rows.append(span(name, at + 650 * US, at + 950 * US))
+        rows += [launch(at + 10 * US, at + 12 * US, correlation=step + 1)]
+        rows += [kernel("gemm_bf16", at + 20 * US, at + 590 * US, correlation=step + 1)]
+    found = measure(Facts.of(trace_of(rows)))
+    assert isinstance(found, InputWaits)
+    assert (found.n_steps_waiting, found.n_steps, found.is_once_a_step) == (3, 4, False)
 
 
 def test_what_the_script_marked_itself_is_not_called_a_dataloader() -> None:

@@ -162,3 +162,36 @@ def test_communication_under_which_the_host_was_late_is_no_saving() -> None:
         main    | L.L...........L.........
         main    | ...OOOOOOOOOOO..........
     """) == (2, None)
+
+
+def broadcast(n: int, *, us: int = 55, sent: int = 1_000, reduced: int = 1_000_000):
+    """Eight steps of 4 ms: small broadcasts one after another, a product of 1 ms, an all-reduce."""
+    rows, number = [], 0
+    for step in range(8):
+        at = 10**9 + step * 4 * MS
+        rows.append(span(f"ProfilerStep#{step}", at, at + 4 * MS))
+        work = [(NCCL.replace("AllReduce_Sum_f32", "Broadcast"), 100 + us * k, us, sent) for k in range(n)]
+        work += [("gemm_bf16", 2500, 1000, 0), *([(NCCL, 3550, 300, reduced)] if reduced else ())]
+        for name, start, length, elements in work:
+            number += 1
+            told = {"Collective name": "x", "dtype": "Float", "In msg nelems": elements, "Out msg nelems": elements}
+            said = told if elements else {}
+            rows.append(kernel(name, at + start * US, at + (start + length) * US, correlation=number, **said))
+            rows.append(launch(at + number * 100, at + number * 100 + 50, correlation=number))
+    return trace_of(rows)
+
+
+def test_small_broadcasts_beside_all_reduces_are_ddps_buffers() -> None:
+    rank, _ = triage_trace(broadcast(30))
+    found = {one.id: one for one in rank.findings}
+    assert found["comm.buffers"].recoverable_ns == 30 * 55 * US
+    assert found["comm.buffers"].evidence[0].statement == (
+        "30 broadcasts per step beside all-reduces take 1.65 ms; without them at most 1.65 ms less"
+    )
+    assert "broadcast_buffers=False" in found["comm.exposed"].fix
+
+
+@pytest.mark.parametrize("trace", [broadcast(1), broadcast(30, sent=5_000), broadcast(30, reduced=0)])
+def test_few_or_large_broadcasts_and_those_alone_are_not(trace) -> None:
+    rank, _ = triage_trace(trace)
+    assert "comm.buffers" not in {one.id for one in rank.findings}

@@ -158,6 +158,8 @@ def test_buffers_that_are_no_longer_broadcast():
     found = read(before, after)["broadcast"]
     assert found.title == "buffers are no longer broadcast in each step (broadcast_buffers)"
     assert (values(found), explained(found)) == ({"broadcasts_change": -1}, -40_000)
+    copied = job([*gemms(), *all_reduces(4, 1000), sends, *within(4)])
+    assert {"broadcast", "bucket_copies"} & set(read(copied, after)) == {"broadcast"}  # buffers are copied as well
 
 
 def within(n: int) -> list[K]:
@@ -170,6 +172,7 @@ def test_gradients_that_are_views_of_their_buckets_are_not_copied():
     found = read(before, after)["bucket_copies"]
     assert found.title == "DDP no longer copies its gradients out of their buckets (gradient_as_bucket_view)"
     assert values(found) == {"bucket_copies_change": -4}
+    assert found.fix == "keep gradient_as_bucket_view=True"
     assert "bucket_copies" not in read(job([*gemms(), *within(4)]), job(gemms()))  # no all-reduces: no DDP
 
 

@@ -116,6 +116,8 @@ def test_the_roofline_position_from_counted_instructions():
     roof = assess(fp32()).roofline
     assert (roof.precision, roof.flop_per_s, roof.peak_flop_per_s) == ("fp32", 1e12, 1e13)
     assert (roof.intensity, roof.ridge, roof.roof_fraction) == (1.0, 5.0, 0.5)
+    said = [item.statement for item in assess(fp32(**{"dram__bytes.sum.per_second": 4.76e9})).evidence]
+    assert any(", 210 FLOP per byte (right of the ridge" in one for one in said)
 
 
 def test_the_roofline_in_the_words_of_a_rule():

@@ -93,6 +93,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """Who generated them: "torch.compile", "TorchScript"."""
     copied_bytes: int
     """Bytes copied to the device."""
+    apart_bytes: int = 0
+    """Of them, on streams that run no compute."""
+    copied_ns: int = 0
+    """Time of these copies, whatever stream has them."""
+    hidden_copy_ns: int = 0
+    """Of it, under compute."""
     copies: Mapping[str, tuple[int, int, int]]
     """By the name of the copy, as `Memcpy HtoD (Pageable -> Device)`: how many, ns, bytes (0 where none are told)."""
     matrix_ns: Mapping[str, int]
@@ -125,7 +131,7 @@ def counts_of(facts: Facts, results: dict[str, Any]) -> Counts:
         recomputed=recomputed,
         forward=forward,
         compiled_ns=_compiled_ns(facts),
-        copied_bytes=_copied_bytes(facts),
+        **_copied(facts),
         copies=_copies(facts),
         matrix_ns=dict(precision.by_format) if precision else {},
         peak_bytes=_peak_bytes(trace.meta, memory),
@@ -216,14 +222,22 @@ def _compiled_ns(facts: Facts) -> int:
     return int((gpu.end_ns[mine] - gpu.start_ns[mine]).sum())
 
 
-def _copied_bytes(facts: Facts) -> int:
-    """The bytes of copies to the device; a trace without sizes gives 0."""
+def _copied(facts: Facts) -> dict[str, int]:
+    """What copies to the device move and take; without sizes of theirs 0 bytes."""
     if facts.main_device is None:
-        return 0
-    gpu, rows = facts.trace.gpu, facts.main_device.activity.rows
+        return {"copied_bytes": 0}
+    gpu, activity = facts.trace.gpu, facts.main_device.activity
     to_device = np.array(["HtoD" in name or "HostToDevice" in name for name in facts.trace.strings], np.bool_)
-    mine: NDArray[np.intp] = rows[(gpu.kind[rows] == Kind.COPY) & to_device[gpu.name[rows]] & (gpu.n_bytes[rows] > 0)]
-    return int(gpu.n_bytes[mine].sum())
+    rows = activity.rows
+    mine = rows[(gpu.kind[rows] == Kind.COPY) & to_device[gpu.name[rows]] & (gpu.n_bytes[rows] > 0)]
+    is_apart = ~np.isin(gpu.stream[mine], gpu.stream[rows[gpu.kind[rows] == Kind.COMPUTE]])
+    start, end = gpu.start_ns[mine], gpu.end_ns[mine]
+    return {
+        "copied_bytes": int(gpu.n_bytes[mine].sum()),
+        "apart_bytes": int(gpu.n_bytes[mine][is_apart].sum()),
+        "copied_ns": int((end - start).sum()),
+        "hidden_copy_ns": int(activity.compute.covered_ns(start, end).sum()),
+    }
 
 
 def _copies(facts: Facts) -> dict[str, tuple[int, int, int]]:

@@ -50,12 +50,16 @@ def buckets(pair: Pair) -> Reading | None:
 
 def broadcasts(pair: Pair) -> Reading | None:
     """Buffers are (no longer) broadcast in every step."""
+    kind = changes.BUFFERS
     n, time = (_of(pair, "broadcast", field) for field in ("n", "total_ns"))
-    if min(n) > 0 or max(n) < changes.BUFFERS.limit("broadcasts") or min(_of(pair, "all-reduce", "n")) < 1:
+    if max(n) < kind.limit("broadcasts") or min(n) > kind.limit("gone") * max(n):
         return None
+    if min(_of(pair, "all-reduce", "n")) < 1:
+        return None
+    is_more = n[1] > n[0]
     return reading(
-        changes.BUFFERS,
-        f"buffers are {'broadcast' if n[1] else 'no longer broadcast'} in each step (broadcast_buffers)",
+        kind,
+        f"buffers are {'broadcast' if is_more else 'no longer broadcast'} in each step (broadcast_buffers)",
         evidence=(
             Evidence(
                 statement=f"broadcasts {_counts(n)}, {moved(*map(format_ns, time), of=pair.per)}",
@@ -65,7 +69,7 @@ def broadcasts(pair: Pair) -> Reading | None:
             ),
         ),
         fix="broadcast_buffers=False where no layer has buffers that must agree"
-        if n[1]
+        if is_more
         else "keep it, unless buffers must agree between ranks (BatchNorm's statistics)",
         confidence=0.7,
         claims=("comm_exposed",),
@@ -73,8 +77,13 @@ def broadcasts(pair: Pair) -> Reading | None:
 
 
 def bucket_copies(pair: Pair) -> Reading | None:
-    """Beside all-reduces, copies within the device come or go: gradients that leave their buckets."""
+    """Beside all-reduces, copies within the device come or go: gradients that leave their buckets.
+
+    Buffers that are broadcast are copied, too: where these come or go, nothing tells whose copies they are.
+    """
     kind = changes.BUCKET_COPIES
+    if broadcasts(pair) is not None:
+        return None
     n, time, size = (_copies(pair, place) for place in (0, 1, 2))
     if min(_of(pair, "all-reduce", "n")) < 1 or abs(n[1] - n[0]) < kind.limit("copies"):
         return None
@@ -98,8 +107,7 @@ def bucket_copies(pair: Pair) -> Reading | None:
         ),
         fix="gradient_as_bucket_view=True saves these copies, and the memory of the gradients"
         if is_more
-        else "keep gradient_as_bucket_view=True; scripts that set it often set broadcast_buffers=False as well, which"
-        " saves broadcasts alone",
+        else "keep gradient_as_bucket_view=True",
         confidence=0.6,
         claims=("copy_exposed", "comm_exposed"),
     )

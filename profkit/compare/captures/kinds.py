@@ -13,9 +13,10 @@ from profkit.compare.captures.groups import PREFIX, group_of
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair, Reading, moved, reading
 from profkit.compare.captures.waterfall import Use, uses
-from profkit.compare.captures.work_rows import Rows, Work
+from profkit.compare.captures.work_rows import OPTIMIZER, Rows, Work
 from profkit.findings import changes
 from profkit.model.finding import Evidence
+from profkit.model.names import family_of
 from profkit.units import format_count, format_ns
 
 _GONE: Final = 0.1
@@ -101,20 +102,26 @@ def layout(pair: Pair) -> Reading | None:
 
 
 def optimizer(pair: Pair) -> Reading | None:
-    """The optimizer's implementation: a loop over tensors, foreach, fused."""
+    """The optimizer's implementation: a loop over tensors, foreach, fused.
+
+    Elementwise kernels are its own where no range tells which of them it launched.
+    """
     named = [_implementation(pair, side) for side in (0, 1)]
     if named[0] == named[1] or not all(named) or not {"fused", "foreach"} & set(named):
         return None
-    times = [_time(pair, side, lambda work: group_of(work) in {"optimizer", "elementwise"}) for side in (0, 1)]
-    counts = [_count(pair, side, lambda work: group_of(work) in {"optimizer", "elementwise"}) for side in (0, 1)]
+    works = [work for side in pair.sides for trace in side.traces for work in trace.compute.works]
+    is_marked = any(work.family == OPTIMIZER != family_of(work.name) for work in works)
+    groups = ("optimizer",) if is_marked else ("optimizer", "elementwise")
+    times = [_time(pair, side, lambda work: group_of(work) in groups) for side in (0, 1)]
+    counts = [_count(pair, side, lambda work: group_of(work) in groups) for side in (0, 1)]
     calls = moved(*(format_count(round(count, 1)) for count in counts))
+    what = f"kernels of the optimizer{'' if is_marked else ' and elementwise ones'}"
     return reading(
         changes.UPDATES,
         f"the optimizer is {named[1]}, before {named[0]}",
         evidence=(
             Evidence(
-                statement=f"kernels of the optimizer and elementwise ones {moved(*map(format_ns, times), of=pair.per)}"
-                f" (launches {calls})",
+                statement=f"{what} {moved(*map(format_ns, times), of=pair.per)} (launches {calls})",
                 metric="compare.optimizer_change_ns",
                 value=float(times[1] - times[0]),
                 unit="ns",
@@ -124,7 +131,7 @@ def optimizer(pair: Pair) -> Reading | None:
         if named[1] == "fused"
         else "fused=True updates all tensors in one kernel, where the optimizer has it",
         confidence=0.8,
-        claims=(PREFIX + "optimizer", PREFIX + "elementwise"),
+        claims=tuple(PREFIX + name for name in groups),
     )
 
 

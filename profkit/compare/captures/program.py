@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from profkit.compare.captures.groups import PREFIX
+from profkit.compare.captures.groups import PREFIX, group_of
 from profkit.compare.captures.kinds import attention
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import COMPUTE, Pair, Reading, counted, moved, part_name, part_shown, reading
@@ -64,6 +64,9 @@ def precision(pair: Pair) -> Reading | None:
         "shift"
     ):
         return None
+    gained = max(known[1], key=lambda name: known[1][name] - known[0].get(name, 0))
+    if formats[1][gained] * matrix_ns[1] <= formats[0].get(gained, 0) * matrix_ns[0]:
+        return _by_scaler(scaled)  # the others went, to kernels whose names tell no format
     half = [_half(shares) for shares in known]
     named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
     change = matrix_ns[1] - matrix_ns[0]
@@ -100,7 +103,7 @@ def _format_title(known: list[dict[str, float]], scaled: list[bool]) -> str:
     """Which formats, and what that is usually called."""
     was, now = (max(shares, key=lambda name: shares[name]) for shares in known)
     if was == now:
-        gained = max({**known[0], **known[1]}, key=lambda name: known[1].get(name, 0) - known[0].get(name, 0))
+        gained = max(known[1], key=lambda name: known[1][name] - known[0].get(name, 0))
         before, after = (format_fraction(shares.get(gained, 0.0)) for shares in known)
         return f"matrix products run in {gained} for {after} of their time, before for {before}"
     called = ""
@@ -221,7 +224,11 @@ def compiled(pair: Pair) -> Reading | None:
             *((counted(pair, "graph replays", "graph_launches", _replays),) if has_graphs else ()),
             _device_and_host(pair),
         ),
-        fix="compare steady steps only: the first ones compile",
+        fix="compare steady steps only: the first ones compile"
+        if has_kernels
+        else "keep it: replays save what the host takes to launch, and hide no wait for data"
+        if now
+        else "capture the step in a CUDA graph again, unless its shapes vary",
         confidence=0.8,
         claims=(*claims, *HOST_PARTS),
     )
@@ -229,14 +236,22 @@ def compiled(pair: Pair) -> Reading | None:
 
 def _generated(pair: Pair, times: tuple[float, float]) -> tuple[Evidence, ...]:
     what = "calls of compiled graphs" if pair.is_cpu else "generated kernels"
+    told = [f"{what} {moved(*map(format_ns, times))}"]
+    if not (pair.is_cpu or pair.hidden):
+        told.append(f"other elementwise ones {moved(*map(format_ns, pair.rates(_elementwise_ns)))}")
     return (
         Evidence(
-            statement=f"{what} {moved(*map(format_ns, times), of=pair.per)}",
+            statement=f"{', '.join(told)} {pair.per}",
             metric="compare.compiled_change_ns",
             value=times[1] - times[0],
             unit="ns",
         ),
     )
+
+
+def _elementwise_ns(trace: Measured) -> int:
+    codes = [code for code, work in enumerate(trace.compute.works) if group_of(work) == "elementwise"]
+    return int(trace.compute.duration_ns[np.isin(trace.compute.work, codes)].sum())
 
 
 def _device_and_host(pair: Pair) -> Evidence:

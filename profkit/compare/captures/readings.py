@@ -83,9 +83,8 @@ def _weighed(pair: Pair, found: list[Reading]) -> tuple[Finding, ...]:
             own = sum(pair.change(claim) for claim in dict.fromkeys(item.claims) if claim not in taken)
         taken.update(item.claims)
         weight = min(abs(pair.fraction(own)), 1.0)
-        share = f" of {format_signed_ns(total)}" if is_change and own * total > 0 else ""
         seen = Evidence(
-            statement=f"explains {format_signed_ns(own)}{share} {pair.per}",
+            statement=f"explains {_of_whole(pair, own)}",
             metric=EXPLAINED,
             value=float(own),
             unit="ns",
@@ -95,3 +94,12 @@ def _weighed(pair: Pair, found: list[Reading]) -> tuple[Finding, ...]:
         weighed.append((own, one))
     weighed.sort(key=lambda item: (is_change and item[0] * total < 0, -abs(item[0])))
     return tuple(finding for _, finding in weighed)
+
+
+def _of_whole(pair: Pair, own_ns: int) -> str:
+    """A part of the step's change beside the whole; with the rest, where the part is more or has the other sign."""
+    part, whole = format_signed_ns(own_ns), format_signed_ns(pair.waterfall.delta_ns)
+    rest = pair.waterfall.delta_ns - own_ns
+    if part == whole or own_ns * rest >= 0:
+        return f"{part} of {whole} {pair.per}"
+    return f"{part}; others {format_signed_ns(rest)}; {pair.each.removeprefix('a ')} {whole}"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
+from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair, Reading, counted, moved, part_name, part_shown, reading
 from profkit.findings import changes, comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
-from profkit.units import format_bytes, format_fraction
+from profkit.units import format_bytes, format_fraction, format_ns
 
 _TO_DEVICE: Final = "HtoD"
 _WAITING: Final = {"aten::_local_scalar_dense": ".item()", "aten::nonzero": "nonzero"}
@@ -22,7 +25,7 @@ _KIND_WORDS: Final = {
 
 def readings(pair: Pair) -> tuple[Reading, ...]:
     """What changed in how batches are made and copied."""
-    return tuple(item for item in (loader(pair), pinned(pair)) if item is not None)
+    return tuple(item for item in (loader(pair), pinned(pair), streams(pair)) if item is not None)
 
 
 def rest(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
@@ -134,6 +137,56 @@ def pinned(pair: Pair) -> Reading | None:
     )
 
 
+def streams(pair: Pair) -> Reading | None:
+    """Batches are copied on a stream of their own, beside the kernels, or no longer; and what that hides."""
+    kind = changes.COPY_STREAM
+    size, apart = (
+        pair.rates(lambda trace: trace.counts.copied_bytes),
+        pair.rates(lambda trace: trace.counts.apart_bytes),
+    )
+    if pair.is_cpu or pair.hidden or min(size) < kind.limit("bytes"):
+        return None
+    shares = [own / whole for own, whole in zip(apart, size, strict=True)]
+    if abs(shares[1] - shares[0]) < kind.limit("share"):
+        return None
+    is_on = shares[1] > shares[0]
+    taken, hidden = (
+        pair.rates(lambda trace: trace.counts.copied_ns),
+        pair.rates(lambda trace: trace.counts.hidden_copy_ns),
+    )
+    under = (
+        f"compute hides {format_ns(hidden[1])} of their {format_ns(taken[1])}" if hidden[1] else "compute hides none"
+    )
+    is_pageable = _bytes_from(pair, 1)["Pageable"] > size[1] / 2
+    return reading(
+        kind,
+        f"copies to the device {'' if is_on else 'no longer '}run on a stream of their own: {under}",
+        evidence=(
+            Evidence(
+                statement=f"of {format_bytes(size[1])} to the device {pair.per}, {moved(*map(format_fraction, shares))}"
+                " on streams without kernels",
+                metric="compare.copy_stream_share_change",
+                value=shares[1] - shares[0],
+                unit="fraction",
+            ),
+            Evidence(
+                statement=f"copies to the device {moved(*map(format_ns, taken))},"
+                f" under compute {moved(*map(format_ns, hidden))} {pair.per}",
+                metric="compare.hidden_copies_change_ns",
+                value=hidden[1] - hidden[0],
+                unit="ns",
+            ),
+            part_shown(pair, "copy_exposed"),
+        ),
+        fix="from pageable memory the host waits for each copy, so nothing runs beside it: pin_memory=True and"
+        " non_blocking=True"
+        if is_pageable
+        else "issue the copy of the next batch before the kernels of this one: no copy hides more than they take",
+        confidence=0.8,
+        claims=("copy_exposed",),
+    )
+
+
 def _bytes_from(pair: Pair, side: int) -> dict[str, float]:
     """Bytes copied to the device per step, from pinned and from pageable memory."""
     return {
@@ -194,7 +247,7 @@ def host(pair: Pair, taken: frozenset[str]) -> Reading | None:
         return None
     return reading(
         comparison.LAUNCHES,
-        f"the device waits {'longer' if cost > 0 else 'less'} for the host",
+        f"the device waits {'longer' if cost > 0 else 'less'} for the host{_other_kernels(pair, cost)}",
         evidence=(
             part_shown(pair, "idle_launch"),
             part_shown(pair, "idle_host"),
@@ -207,3 +260,22 @@ def host(pair: Pair, taken: frozenset[str]) -> Reading | None:
         confidence=0.6,
         claims=HOST_PARTS,
     )
+
+
+def _other_kernels(pair: Pair, cost_ns: float) -> str:
+    """That other kernels, fewer or more, do the work: fused ones, another library, another engine."""
+    kind = comparison.LAUNCHES
+    n = pair.rates(lambda trace: trace.counts.operators)
+    if pair.hidden or abs(n[1] - n[0]) < kind.limit("fewer") * max(n) or (n[1] > n[0]) != (cost_ns > 0):
+        return ""
+    names = [{work.name for trace in side.traces for work in trace.compute.works} for side in pair.sides]
+    for side in (0, 1):
+        own = pair.rate(side, lambda trace: _time_of(trace, names[side] - names[1 - side]))  # noqa: B023
+        if own < kind.limit("other") * pair.rate(side, lambda trace: trace.compute.busy_ns):
+            return ""
+    return f": {'more' if cost_ns > 0 else 'fewer'}, other kernels do the work"
+
+
+def _time_of(trace: Measured, names: set[str]) -> int:
+    codes = [code for code, work in enumerate(trace.compute.works) if work.name in names]
+    return int(trace.compute.duration_ns[np.isin(trace.compute.work, codes)].sum())

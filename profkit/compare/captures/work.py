@@ -280,16 +280,18 @@ def _grid_ratio(pair: Pair) -> float | None:
         mine, other = both[:, (first.compute.blocks[both[0]] > 0) & (second.compute.blocks[both[1]] > 0)]
         logs.append(np.log(second.compute.blocks[other] / first.compute.blocks[mine]))
         times.append(first.compute.duration_ns[mine] + second.compute.duration_ns[other])
+    n_others = sum(bool((np.abs(one) > _same()).any()) for one in logs)
     log, time = np.concatenate(logs or [np.empty(0)]), np.concatenate(times or [np.empty(0, np.int64)])
     is_other = np.abs(log) > _same()
     whole = int(first.compute.duration_ns.sum() + second.compute.duration_ns.sum())
     is_little = time.sum() < WORK_CHANGED.limit("matched") * whole
+    is_little |= n_others < WORK_CHANGED.limit("names") * len(logs)
     if is_little or time[is_other].sum() < WORK_CHANGED.limit("changed") * time.sum() or not is_other.any():
         return None
     log, time = log[is_other], time[is_other]
     order = np.argsort(log)
     median = float(log[order][np.searchsorted(np.cumsum(time[order]), time.sum() / 2)])
-    agreeing = time[(log > 0) == (median > 0)].sum()
+    agreeing = time[np.abs(log - median) <= WORK_CHANGED.limit("near") * abs(median)].sum()
     return math.exp(median) if agreeing >= WORK_CHANGED.limit("agreeing") * time.sum() else None
 
 
