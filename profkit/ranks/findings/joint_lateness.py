@@ -38,12 +38,12 @@ def excess_of_ns(waits: GroupWaits, ranks: Sequence[int]) -> int:
 
 
 def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
-    """What mending this rank gives at most over the window: by replay where it alone is late, else by its arrivals.
+    """What mending this rank alone gives at most over the window: by replay where it can say, else by its arrivals.
 
-    By arrivals it is the distance from the second last (docs/sources.md, rule 7). The replay knows what of the lateness
-    comes back elsewhere.
+    By arrivals it is the distance from the second last of its group (docs/sources.md, rule 7). The replay knows what of
+    the lateness comes back elsewhere, and that another group waits for another rank meanwhile.
     """
-    prediction = joint.prediction
+    prediction = joint.alone.get(straggler.rank, joint.prediction)
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
         return prediction.gain_ns * joint.n_steps
     return straggler.excess_ns
@@ -52,7 +52,7 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
 def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
     """What mending these ranks would give over the window, and whether the replay says so.
 
-    Else by arrivals, in the group where it is most.
+    Else by arrivals, in the group where it is most: no less than one of them alone has there.
     """
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == set(ranks):

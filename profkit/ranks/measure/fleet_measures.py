@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -26,6 +27,9 @@ from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import RankSummary
 from profkit.units import format_ns
 
+_MOST_APART: Final = 8
+"""Late ranks of which the step is replayed without each alone. Chosen: with more, none alone is the cause."""
+
 
 class Joint(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements across ranks. `waits`, `stragglers`, `limits` and `traffic` have one entry for each group.
@@ -46,6 +50,8 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
     """The groups that lose time against their twins, the costliest first."""
     prediction: Counterfactual | ReplayRefusal
     """The step with all named stragglers like their peers."""
+    alone: Mapping[int, Counterfactual]
+    """The step with one of several named stragglers alone like its peers, by rank."""
     token_skew: TokenSkew | Skipped
     padding: PaddingWaste | Skipped
     pipelines: tuple[PipelineBubbles, ...]
@@ -98,6 +104,11 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     found = zip(find_stragglers(waits, summaries), waits, strict=True)
     stragglers = tuple(_checked(_possible(answer, window_ns), group, outcomes, measured) for answer, group in found)
     named = [straggler for answer in stragglers for straggler in answer.named]
+    late = {straggler.rank for straggler in named}
+    each = {
+        rank: counterfactual(summaries, matching, clocks, [one for one in named if one.rank == rank])
+        for rank in (late if 1 < len(late) <= _MOST_APART else ())
+    }
     return Joint(
         outcomes=tuple(outcomes),
         by_rank={outcome.summary.rank: outcome for outcome in outcomes},
@@ -106,6 +117,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         waits=waits,
         stragglers=stragglers,
         prediction=counterfactual(summaries, matching, clocks, named),
+        alone={rank: found for rank, found in each.items() if isinstance(found, Counterfactual)},
         token_skew=token_skew(summaries, waits),
         padding=padding_waste(summaries),
         pipelines=pipeline_bubbles(summaries, matching),
