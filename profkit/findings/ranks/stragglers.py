@@ -129,7 +129,7 @@ RANK0: Final = FindingKind(
             "docs/sources.md, rule 13",
         ),
         "only_here": Threshold(
-            0.1, "a range is its own where the others have less than {} of its time in the median", "chosen"
+            0.1, "a range is its own where the others run it less than {} as often in the median", "chosen"
         ),
     },
     lookalikes=("the profiler itself, if it runs on rank 0 only: capture all ranks or none",),
