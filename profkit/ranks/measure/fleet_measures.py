@@ -15,10 +15,12 @@ from profkit.ranks.align.clocks import Clocks, aligned
 from profkit.ranks.align.match import matched
 from profkit.ranks.align.match_types import Matching
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic, communication_limit, traffic
+from profkit.ranks.measure.late_stages import LateStage, late_stages
 from profkit.ranks.measure.peer_totals import with_checked_phase
 from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles, pipeline_bubbles
 from profkit.ranks.measure.replay import Counterfactual, ReplayRefusal, counterfactual
-from profkit.ranks.measure.slow_links import SlowLink, slow_links
+from profkit.ranks.measure.slow_links import SlowLink, by_cost, slow_links
+from profkit.ranks.measure.slow_pairs import slow_pairs
 from profkit.ranks.measure.stragglers import Stragglers, find_stragglers
 from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.measure.waits import GroupWaits, split
@@ -55,6 +57,7 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
     token_skew: TokenSkew | Skipped
     padding: PaddingWaste | Skipped
     pipelines: tuple[PipelineBubbles, ...]
+    late_stages: tuple[LateStage, ...]
     n_steps: int
     window_ns: int
     step_ns: int | None
@@ -109,6 +112,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         rank: counterfactual(summaries, matching, clocks, [one for one in named if one.rank == rank])
         for rank in (late if 1 < len(late) <= _MOST_APART else ())
     }
+    pipelines = pipeline_bubbles(summaries, matching)
     return Joint(
         outcomes=tuple(outcomes),
         by_rank={outcome.summary.rank: outcome for outcome in outcomes},
@@ -120,10 +124,11 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         alone={rank: found for rank, found in each.items() if isinstance(found, Counterfactual)},
         token_skew=token_skew(summaries, waits),
         padding=padding_waste(summaries),
-        pipelines=pipeline_bubbles(summaries, matching),
+        pipelines=pipelines,
+        late_stages=late_stages(pipelines, {summary.rank: summary for summary in summaries}),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
-        slow_links=slow_links(waits),
+        slow_links=by_cost((*slow_links(waits), *slow_pairs(summaries, matching))),
         n_steps=measured,
         window_ns=window_ns,
         step_ns=median(np.array(means, np.int64)) if means else None,

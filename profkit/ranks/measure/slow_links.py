@@ -8,7 +8,7 @@ slow link has data under way all that time, which the kernel counts of each conn
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -44,6 +44,8 @@ class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
     """By how much its transfers are longer than the twins' at the same size."""
     exposed_ns: int
     """The part of that which no compute hides, on the median rank."""
+    is_pair: bool = False
+    """Whether it is two ranks that send to each other, and its twins other such pairs."""
 
 
 def slow_links(waits: Sequence[GroupWaits]) -> tuple[SlowLink, ...]:
@@ -61,7 +63,12 @@ def slow_links(waits: Sequence[GroupWaits]) -> tuple[SlowLink, ...]:
         twins = [other for other in others if other != place and ranks[place].isdisjoint(ranks[other])]
         if twins and group.is_whole:
             found.append(_against(group, moved[place], [usual[twin] for twin in twins]))
-    return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.exposed_ns))
+    return by_cost(one for one in found if one is not None)
+
+
+def by_cost(links: Iterable[SlowLink]) -> tuple[SlowLink, ...]:
+    """Slow links, the one that loses most first."""
+    return tuple(sorted(links, key=lambda one: -one.exposed_ns))
 
 
 def _moved(waits: GroupWaits) -> dict[Moved, I64]:

@@ -234,17 +234,20 @@ def _steps(rows: I64, tables: Sequence[RankSummary]) -> I64:
 
 def _sizes(rows: I64, tables: Sequence[RankSummary]) -> I64:
     """The message size of each instance: equal on all ranks, and where splits differ the largest."""
-    sizes = []
-    for table in tables:
-        width = np.array([element_bytes(text) for text in table.strings] + [UNKNOWN], np.int64)
-        columns = table.collectives
-        told = message_bytes(
-            kind=columns.kind,
-            in_elements=columns.in_elements,
-            out_elements=columns.out_elements,
-            element_bytes=width[columns.dtype],
-        )
-        sizes.append(np.where(told == UNKNOWN, columns.bucket_bytes, told))
-    gathered = np.where(rows >= 0, _gathered(rows, sizes), UNKNOWN)
+    gathered = np.where(rows >= 0, _gathered(rows, [sizes_of(table) for table in tables]), UNKNOWN)
     largest: I64 = gathered.max(axis=1) if gathered.size else np.empty(0, np.int64)
     return largest
+
+
+def sizes_of(summary: RankSummary) -> I64:
+    """The message of each of a rank's collectives, bytes; `UNKNOWN` where nothing tells it."""
+    width = np.array([element_bytes(text) for text in summary.strings] + [UNKNOWN], np.int64)
+    columns = summary.collectives
+    told = message_bytes(
+        kind=columns.kind,
+        in_elements=columns.in_elements,
+        out_elements=columns.out_elements,
+        element_bytes=width[columns.dtype],
+    )
+    sizes: I64 = np.where(told == UNKNOWN, columns.bucket_bytes, told)
+    return sizes
