@@ -90,9 +90,9 @@ LATE_RANK: Final = FindingKind(
             "chosen, as for its own work",
         ),
         "verdict": Threshold(
-            0.05,
+            0.03,
             "from {} of the step the late rank is the verdict, however long the work itself takes",
-            "chosen: it is tested, and mending it needs no faster work",
+            "as its effect: it is tested, and mending it needs no faster work",
         ),
         "slow_kernels": Threshold(
             1.05,
@@ -145,7 +145,7 @@ SLOW_LINK: Final = FindingKind(
     bottleneck=Bottleneck.COMM,
     supersedes=(
         Supersedes("comm.exposed", Way.SAID_ONCE, 0),
-        Supersedes("comm.bandwidth", Way.BEHIND, 0.5),
+        *_BEFORE_TRANSFER,
         Supersedes("comm.skew", Way.BEHIND, 0.5),  # who waits for the group's ranks in other groups
         _STAGES,
     ),
@@ -153,7 +153,7 @@ SLOW_LINK: Final = FindingKind(
     measured="Bus bandwidth (nccl-tests' definition) of the transfer, from the last rank's arrival to the first end, by kind and size; a twin has as many ranks, none of this group's, and the same kinds and sizes. Recoverable is what the group's transfers take longer than the median of its twins', as far as no compute hides it.",
     thresholds={
         "ratio": Threshold(
-            1.5, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
+            1.2, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
         ),
         "always": Threshold(
             0.75, "in {} of its collectives of that size or more", "chosen: a communicator's first step is slow once"
@@ -162,7 +162,7 @@ SLOW_LINK: Final = FindingKind(
         "small": SMALL_MESSAGE,
         "window": Threshold(0.02, "{} of the window", "chosen; below lies the noise between runs"),
         "verdict": Threshold(
-            0.05, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"
+            0.03, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"
         ),
     },
     lookalikes=(
