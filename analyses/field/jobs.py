@@ -71,7 +71,8 @@ def scored(folder: Path, truth: Mapping[str, Any]) -> Scored:
     causes = "; ".join(f"{row.ranks}: {row.cause}" for row in report.fleet.rows if row.cause) if report.fleet else ""
     said = verdict.findings[0].id if verdict.findings else ""
     line = (
-        f"{truth['parallel']} {truth['fault']} ranks {truth['ranks']}: {verdict.bottleneck.value}, {said}: {verdict.headline}"
+        f"{truth['parallel']} {truth['fault']} ranks {truth['ranks']}: {verdict.bottleneck.value}, {said}:"
+        f" {verdict.headline}"
         f" [{causes}] at most {verdict.recoverable_ns / 1e6:.2f}, true {truth['saving_ns'] / 1e6:.2f} ms"
         f" of {truth['faulty_step_ns'] / 1e6:.1f}"
     )

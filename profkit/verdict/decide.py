@@ -41,6 +41,10 @@ _LEAST_BESIDE_PEERS: Final = {
 }
 """From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
+_OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
+NEARLY_ALL_WORK_OF_HOSTS: Final = 0.85
+"""The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike.
+Chosen: as on a CPU; no peer shows it, and all of it can be had."""
 _TRIALS: Final = "a steady step is another"
 _UNSTEADY: Final = "what lies beside is too little, or does not repeat: it shows no steady step"
 _AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
@@ -87,7 +91,9 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute = case.beside(case.budget.fraction("compute"))
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
-    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < case.nearly_all_work):
+    is_of_hosts = not case.is_alone and top is not None and kind_of(top.id).bottleneck in _OF_HOSTS
+    most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
+    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < most):
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
         if beside is not None:

@@ -167,6 +167,17 @@ def _one(rank: Rank, op: Op) -> None:
         rank.device[7] = begin + op.ns
         rank.put("kernel", op.name or "ampere_sgemm_128x64_tn", begin, begin + op.ns, stream=7, grid=op.grid,
                  correlation=rank.correlation)  # fmt: skip
+    elif op.what == "copy":
+        begin = max(rank.launched("aten::copy_"), rank.device[7]) + US
+        rank.device[7] = rank.host = begin + op.ns
+        rank.put(
+            "gpu_memcpy",
+            "Memcpy DtoH (Device -> Pageable)",
+            begin,
+            begin + op.ns,
+            stream=7,
+            correlation=rank.correlation,
+        )
     elif op.what == "join":
         rank.device[7] = max(rank.device.values(), default=0)
     elif op.what == "join_stream":
@@ -224,7 +235,7 @@ def _written(rank: Rank, number: int, how: Writing) -> Iterable[dict[str, Any]]:
             continue
         begin_us, end_us = clock.shown(begin) / 1e3, clock.shown(end) / 1e3
         given = dict(args)
-        on_device = cat in ("kernel", "nccl")
+        on_device = cat in ("kernel", "nccl", "gpu_memcpy")
         if on_device:
             begin_us, end_us = begin_us - how.device_early_ns / 1e3, end_us - how.device_early_ns / 1e3
         if on_device:
@@ -244,7 +255,7 @@ def _written(rank: Rank, number: int, how: Writing) -> Iterable[dict[str, Any]]:
                 given["Seq"] = args["seq"] + 17
             name = how.kernel or f"ncclDevKernel_{_KERNELS[op.name]}(ncclDevKernelArgsStorage<4096ul>)"
         yield {
-            "ph": "X", "cat": "kernel" if on_device else cat, "name": name, "pid": 0 if on_device else 4321,
+            "ph": "X", "cat": "kernel" if cat == "nccl" else cat, "name": name, "pid": 0 if on_device else 4321,
             "tid": args["stream"] if on_device else 4321, "ts": begin_us, "dur": end_us - begin_us, "args": given,
         }  # fmt: skip
 

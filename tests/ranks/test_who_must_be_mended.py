@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import profkit
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding
-from tests.ranks.scripted import MS, US, Group, Op, Rank, run, write
+from tests.ranks.scripted import MS, US, Group, Op, Rank, Writing, run, write
 
 N_STEPS = 10
 WORLD = Group(name="0", ranks=tuple(range(8)))
@@ -148,3 +149,75 @@ def test_a_rank_late_in_every_step_outranks_a_stall_of_all_ranks(tmp_path):
     assert report.verdict.rank == 2
     alone = triaged(run({rank: stalled(rank, 400 * MS, 0) for rank in range(8)}), tmp_path / "none")
     assert alone.verdict.bottleneck is Bottleneck.INCONCLUSIVE
+
+
+def saving(rank: int, save_ns: tuple[int, int]) -> Iterator[Op]:
+    """Four steps, in the second of which rank 0 copies to its host and writes, for so long each."""
+    for step in range(4):
+        yield Op(what="step")
+        for ops in layers(rank, 6, 800 * US, "ampere_sgemm_128x64_tn"):
+            yield from [*ops, Op(what="collective", name="allreduce", group=WORLD)]
+        yield Op(what="join")
+        if (rank, step) == (0, 1):
+            yield from [Op(what="copy", ns=save_ns[0]), Op(what="host", ns=save_ns[1])]
+        yield Op(what="sync")
+
+
+@pytest.mark.parametrize(("save_ns", "rank"), [((70 * MS, 40 * MS), 0), ((30 * MS, 80 * MS), 0), ((0, 110 * MS), None)])
+def test_a_checkpoint_in_one_step_is_named_where_its_copies_are_recorded(tmp_path, save_ns, rank):
+    """What is copied is written then: mending it saves both. A host held up once may be anything."""
+    ranks, spared = (run({one: saving(one, ns) for one in range(8)}) for ns in (save_ns, (0, 0)))
+    report = triaged(ranks, tmp_path)
+    late = of(report, "straggler.rank")
+    assert [one.rank for one in late] == ([] if rank is None else [rank])
+    if late:
+        won = step_ns(ranks, 4) - step_ns(spared, 4)
+        assert late[0].recoverable_ns == pytest.approx(won, rel=0.02)
+        assert "seen in one step alone, after copies that no other rank makes" in said(late[0])
+
+
+def slow_node(rank: int, slower: float) -> Iterator[Op]:
+    """Quads of ranks that share experts, and pairs over them; the second quad has slow devices."""
+    quad = Group(name=f"ep{rank // 4}", ranks=tuple(range(rank // 4 * 4, rank // 4 * 4 + 4)), transfer_ns=100 * US)
+    over = Group(name=f"dp{rank % 4}", ranks=tuple(range(rank % 4, 16, 4)), transfer_ns=200 * US)
+    for _ in range(6):
+        yield Op(what="step")
+        usual = round(500 * US * (slower if rank // 4 == 1 else 1.0))
+        for number, ops in enumerate(layers(rank, 8, usual, "ampere_sgemm_128x64_tn")):
+            yield from [*ops, Op(what="collective", name="allreduce", group=quad), Op(what="join_stream")]
+            if number % 3 == 2:
+                yield Op(what="collective", name="allreduce", group=over, stream=24)
+        yield Op(what="join")
+        yield Op(what="sync")
+
+
+def test_a_group_that_is_late_as_a_whole_is_mended_to_its_twins(tmp_path):
+    """Within the group all are alike: what they have more is seen beside the other groups."""
+    ranks, spared = (run({rank: slow_node(rank, slower) for rank in range(16)}) for slower in (1.25, 1.0))
+    report = triaged(ranks, tmp_path)
+    won = step_ns(ranks, 6) - step_ns(spared, 6)
+    assert report.verdict.headline == "12 ranks wait for ranks 4-7, which compute longer"
+    assert report.verdict.recoverable_ns == pytest.approx(won, rel=0.02)
+
+
+def test_ranks_behind_a_later_one_are_named_where_they_must_be_mended_too(tmp_path):
+    """Ranks 4 to 7 have slow hosts, rank 5 the slowest: mended alone, the others are late."""
+    naps = {4: 3 * MS, 5: 9 * MS, 6: 4 * MS, 7: 3 * MS}
+    ranks = run({rank: reducing(rank, [("work", MS + naps.get(rank, 0))]) for rank in range(8)})
+    report = triaged(ranks, tmp_path)
+    won = step_ns(ranks) - step_ns(run({rank: reducing(rank, [("work", MS)]) for rank in range(8)}))
+    assert report.verdict.headline.startswith("4 ranks wait for ranks 4-7, which are held up by their CPUs")
+    assert report.verdict.recoverable_ns == pytest.approx(won, rel=0.02)
+
+
+def test_parts_of_other_sizes_are_the_same_collective_where_steps_say_so(tmp_path):
+    """Uneven shards: each rank's message has a size of its own, and no sequence number."""
+
+    def uneven(rank: int) -> Iterator[Op]:
+        for op in reducing(rank, [("work", MS + 4 * MS * (rank == 3))]):
+            yield replace(op, elements=1_000_000 + 1_000 * rank)
+
+    folder = write(run({rank: uneven(rank) for rank in range(8)}), tmp_path, Writing(has_seq=False))
+    report = profkit.triage([str(folder)])
+    assert report.fleet.refusals == ()
+    assert report.verdict.rank == 3

@@ -69,6 +69,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     rho = result.rho_count or 0
     place = None if scope.is_cpu else one_place(result)
     clear = fraction >= 2 * LAUNCH_BOUND.limit("window") and (rho >= LAUNCH_BOUND.limit("rho") or scope.is_cpu)
+    clear |= not scope.is_cpu and is_one_each_step(result)
     in_system = scope.is_cpu and mostly_host and result.waits_for_system
     return LAUNCH_BOUND.found(
         title=_title(result, mostly_host=mostly_host),

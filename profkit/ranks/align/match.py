@@ -109,12 +109,12 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
         left = [rank for rank in ranks if rank not in kept]
         refusals = [_unplaced(group, sequences, rank, checked[ranks.index(rank)]) for rank in left]
         return [_match(group, kept, Method.ENDS, place, note)], refusals
-    found = _unchecked(group, sequences, note)
-    if found[0] or not group.ranks:
-        return found
+    in_order = _unchecked(group, sequences, note)
+    if in_order[0] or not group.ranks:
+        return in_order
     # Some ranks' parts are larger, as of uneven shards: the order within steps of a named group's ranks must tell then.
-    uneven = _unchecked(group, _sequences(group, members, sized=()), note)
-    return uneven if uneven[0] and uneven[0][0].method is Method.STEPS else found
+    unsized = _unchecked(group, _sequences(group, members, sized=()), note)
+    return unsized if unsized[0] and unsized[0][0].method is Method.STEPS else in_order
 
 
 def _fuller_steps(

@@ -7,6 +7,7 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
+from profkit.findings.input import STARVED
 from profkit.findings.ranks.pipeline import BUBBLE
 from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS
 from profkit.model.finding import Evidence, Finding
@@ -80,11 +81,11 @@ def _theory(found: PipelineBubbles) -> Evidence:
 
 
 _STAGE_FIXES: Final = {
-    "data": "let the stage that loads have its next micro-batches ready: more loader workers, prefetch, cheaper samples",
+    "data": "have the next micro-batches ready on the stage that loads: more loader workers, prefetch, cheaper samples",
     "host": "check what else the CPU of that stage is doing: logging, checkpoints, garbage collection, other processes",
     "copy": "use pinned memory and non_blocking copies on that stage, or load earlier",
     "device": "find out what holds launched work up on the stage's idle device: another process on it looks so",
-    "compute": "compare the stage with its peers: clocks, power cap and temperature of its devices, its share of the work",
+    "compute": "compare the stage with its peers: clocks, power cap and temperature of its devices, its share of work",
 }
 
 
@@ -99,8 +100,9 @@ def late_stage(joint: Joint, scope: Scope) -> Iterable[Finding]:
 def _late_stage(found: LateStage, joint: Joint, scope: Scope) -> Finding:
     words = LATE_WORDS[found.phase]
     ranks, is_one = format_numbers(found.ranks), len(found.ranks) == 1
+    who = f"rank {ranks}, {words.one}" if is_one else f"ranks {ranks}, {words.several}"
     n_waiting = len({stage.rank for line in joint.pipelines for stage in line.stages} - set(found.ranks))
-    fraction = joint.fraction(found.saved_ns * joint.n_steps)
+    saved_ns = max(found.saved_ns, *(_awaited_ns(rank, found.phase, joint) for rank in found.ranks))
     peers = "the same stage of other pipelines" if found.are_twins else "the median of the other stages"
     evidence = [
         Evidence(
@@ -124,10 +126,10 @@ def _late_stage(found: LateStage, joint: Joint, scope: Scope) -> Finding:
         )
     few = FEW_STEPS if joint.n_steps < MIN_STEPS else 1.0
     return LATE_RANK.found(
-        title=f"{n_waiting} ranks wait for {'rank' if is_one else 'ranks'} {ranks}, {words.one if is_one else words.several}",
+        title=f"{n_waiting} ranks wait for {who}",
         confidence=min(0.9 * few, *(joint.outcome_of(rank).confidence_cap for rank in found.ranks)),
-        recoverable_ns=found.saved_ns,
-        fraction=fraction,
+        recoverable_ns=saved_ns,
+        fraction=joint.fraction(saved_ns * joint.n_steps),
         evidence=tuple(evidence),
         fix=_STAGE_FIXES[found.phase],
         next_tools=(
@@ -137,6 +139,12 @@ def _late_stage(found: LateStage, joint: Joint, scope: Scope) -> Finding:
         ),
         rank=found.ranks[0],
     )
+
+
+def _awaited_ns(rank: int, phase: str, joint: Joint) -> int:
+    """What a rank's loader costs it by replay, per step: a part of it may lie under other work; 0 of other phases."""
+    found = joint.outcome_of(rank).report.findings if phase == "data" else ()
+    return max((one.recoverable_ns for one in found if one.id == STARVED.id), default=0)
 
 
 def stage_causes(joint: Joint) -> dict[int, str]:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.arrays import median
 from profkit.model.finding import Skipped
 from profkit.ranks.align.clocks import Clocks, aligned
@@ -21,7 +22,7 @@ from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles, pipeline_bub
 from profkit.ranks.measure.replay import Counterfactual, ReplayRefusal, counterfactual
 from profkit.ranks.measure.slow_links import SlowLink, by_cost, slow_links
 from profkit.ranks.measure.slow_pairs import slow_pairs
-from profkit.ranks.measure.stragglers import Stragglers, find_stragglers
+from profkit.ranks.measure.stragglers import Straggler, Stragglers, find_stragglers
 from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.measure.waits import GroupWaits, split
 from profkit.ranks.measure.windows import steps_measured
@@ -107,6 +108,13 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     found = zip(find_stragglers(waits, summaries), waits, strict=True)
     stragglers = tuple(_checked(_possible(answer, window_ns), group, outcomes, measured) for answer, group in found)
     named = [straggler for answer in stragglers for straggler in answer.named]
+    prediction = counterfactual(summaries, matching, clocks, named)
+    if any(answer.hidden for answer in stragglers):
+        shown = tuple(replace(answer, named=(*answer.named, *answer.hidden), hidden=()) for answer in stragglers)
+        every = [straggler for answer in shown for straggler in answer.named]
+        of_all = counterfactual(summaries, matching, clocks, every)
+        if _gains_more(of_all, prediction):
+            stragglers, named, prediction = shown, every, of_all
     late = {straggler.rank for straggler in named}
     each = {
         rank: counterfactual(summaries, matching, clocks, [one for one in named if one.rank == rank])
@@ -120,7 +128,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         clocks=clocks,
         waits=waits,
         stragglers=stragglers,
-        prediction=counterfactual(summaries, matching, clocks, named),
+        prediction=prediction,
         alone={rank: found for rank, found in each.items() if isinstance(found, Counterfactual)},
         token_skew=token_skew(summaries, waits),
         padding=padding_waste(summaries),
@@ -135,13 +143,22 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     )
 
 
+def _gains_more(one: Counterfactual | ReplayRefusal, other: Counterfactual | ReplayRefusal) -> bool:
+    """Whether the first prediction saves more than the second by what makes it worth to mend more ranks."""
+    if not isinstance(one, Counterfactual) or not isinstance(other, Counterfactual):
+        return False
+    return one.gain_ns >= (1 + LATE_RANK.limit("share")) * other.gain_ns
+
+
 def _checked(answer: Stragglers, waits: GroupWaits, outcomes: Sequence[Outcome], n_steps: int) -> Stragglers:
-    """The answer with phases that hold against the peers' whole windows."""
-    return replace(
-        answer,
-        named=tuple(with_checked_phase(late, waits.ranks, outcomes, n_steps) for late in answer.named),
-        hidden=tuple(with_checked_phase(late, waits.ranks, outcomes, n_steps) for late in answer.hidden),
-    )
+    """The answer with phases that hold against the whole windows of the peers that are not late themselves."""
+    late = {one.rank for one in (*answer.named, *answer.hidden)}
+    peers = [rank for rank in waits.ranks if rank not in late]
+
+    def checked(one: Straggler) -> Straggler:
+        return with_checked_phase(one, [one.rank, *peers] if peers else waits.ranks, outcomes, n_steps)
+
+    return replace(answer, named=tuple(map(checked, answer.named)), hidden=tuple(map(checked, answer.hidden)))
 
 
 def _possible(answer: Stragglers, window_ns: int) -> Stragglers:

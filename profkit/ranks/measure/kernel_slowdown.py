@@ -77,6 +77,8 @@ def longer_by(by_rank: Mapping[int, RankSummary], rank: int) -> Longer:
     factor = float(total.sum()) / max(float(expected.sum()), 1.0)
     is_slow = total - expected >= _HALF * (factor - 1) * expected
     is_all = float(total[is_as_often & is_slow].sum()) >= _MOST * _sum(mine)
+    if (tokens_factor(by_rank, rank) or 1.0) - 1 >= _HALF * (factor - 1) > 0:
+        return Longer.WORK
     if by_rank[rank].is_cpu or (compute_factor(by_rank, rank) or 1.0) < LATE_RANK.limit("slow_kernels"):
         return Longer.EITHER
     # Low clocks leave what memory limits as fast as it was, and slow memory the arithmetic.
@@ -86,6 +88,19 @@ def longer_by(by_rank: Mapping[int, RankSummary], rank: int) -> Longer:
     if float(expected[is_unhurt].sum()) >= _UNHURT * float(expected[alike].sum()):
         return Longer.WORK
     return Longer.DEVICE if is_all else Longer.EITHER
+
+
+def tokens_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:
+    """How many times the tokens of its peers' median a rank computes on, told or by its embeddings; None: unknown."""
+    counts = {other: _tokens(summary) for other, summary in by_rank.items()}
+    usual = float(np.median([count for other, count in counts.items() if other != rank])) if len(counts) > 1 else 0.0
+    return counts[rank] / usual if usual > 0 and counts[rank] > 0 else None
+
+
+def _tokens(summary: RankSummary) -> float:
+    steps = summary.steps
+    told = np.where(steps.padded_tokens > 0, steps.padded_tokens, steps.tokens)
+    return float(np.where(told > 0, told, steps.embedded).mean()) if len(steps) else 0.0
 
 
 def _runs(summary: RankSummary) -> dict[_Kernel, tuple[float, float]]:

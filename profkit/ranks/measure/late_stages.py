@@ -17,7 +17,6 @@ from profkit.model.arrays import I64
 from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by
 from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles
 from profkit.ranks.reduce.records import PHASES, RankSummary
-from profkit.ranks.reduce.work_counts import of_steps
 
 _COMPUTE: Final = PHASES.index("compute")
 _STEADY: Final = 0.5
@@ -111,8 +110,7 @@ def _own_ns(summaries: Sequence[RankSummary]) -> I64:
     common = summaries[0].steps.number
     for summary in summaries[1:]:
         common = np.intersect1d(common, summary.steps.number)
-    phases = [
-        np.median(of_steps(common, summaries, lambda one, at=phase: one.steps.phase_ns[:, at]), axis=1)
-        for phase in range(len(PHASES))
-    ]
-    return np.rint(np.stack(phases, axis=1)).astype(np.int64)
+    rows = [np.intersect1d(common, one.steps.number, return_indices=True)[2] for one in summaries]
+    phases = np.stack([one.steps.phase_ns[at] for one, at in zip(summaries, rows, strict=True)])
+    middle: I64 = np.rint(np.median(phases.astype(np.float64), axis=0)).astype(np.int64)
+    return middle

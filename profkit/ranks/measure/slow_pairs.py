@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -19,10 +20,12 @@ from profkit.ranks.measure.waits import sizes_of
 from profkit.ranks.reduce.records import Group, RankSummary
 
 _Ranks = tuple[int, int]
+_BY_DESIGN: Final = 8
+"""How many times as fast one hop of a pipeline may be as another by design. Chosen: NVLink is 4 to 6 networks."""
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """What two ranks send to each other, [n] each: bytes, what the transfer takes, what the receiver's compute leaves."""
+    """What two ranks send to each other, [n] each: bytes, what a transfer takes, what the receiver's compute leaves."""
 
     n_bytes: I64
     lasts_ns: I64
@@ -33,11 +36,27 @@ def slow_pairs(summaries: Sequence[RankSummary], matching: Matching) -> tuple[Sl
     """The pairs that lose time against other pairs."""
     by_rank = {summary.rank: summary for summary in summaries}
     parts: dict[_Ranks, list[_Sent]] = defaultdict(list)
+    groups: dict[_Ranks, Group] = {}
     for pair in matching.pairs:
-        parts[min(pair.sender, pair.receiver), max(pair.sender, pair.receiver)].append(_sent(pair, by_rank))
+        ranks = min(pair.sender, pair.receiver), max(pair.sender, pair.receiver)
+        parts[ranks].append(_sent(pair, by_rank))
+        groups[ranks] = pair.group
     sent = {ranks: _together(mine) for ranks, mine in parts.items()}
-    found = (_against(ranks, sent) for ranks in sent)
+    found = []
+    for ranks, mine in sent.items():
+        twins = [other for other in sent if _are_twins(ranks, other, groups)]
+        others = twins or [other for other in sent if other != ranks]
+        ratio = SLOW_LINK.limit("ratio") if twins else _BY_DESIGN
+        found.append(_against(ranks, mine, [sent[other] for other in others], ratio))
     return tuple(one for one in found if one is not None)
+
+
+def _are_twins(one: _Ranks, other: _Ranks, groups: Mapping[_Ranks, Group]) -> bool:
+    """Whether two pairs have the same places in groups of their own: the same hop of two pipelines."""
+    here, there = groups[one].ranks, groups[other].ranks
+    if set(here) & set(there) or not set(one) <= set(here) or not set(other) <= set(there):
+        return False
+    return [here.index(rank) for rank in one] == [there.index(rank) for rank in other] and len(here) == len(there)
 
 
 def _sent(pair: PairMatch, by_rank: Mapping[int, RankSummary]) -> _Sent:
@@ -54,20 +73,17 @@ def _together(parts: Sequence[_Sent]) -> _Sent:
     return _Sent(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Sent.__struct_fields__))
 
 
-def _against(ranks: _Ranks, sent: Mapping[_Ranks, _Sent]) -> SlowLink | None:
-    """A pair against the middle of the others that send messages of the same size; None where it is not slow."""
-    mine = sent[ranks]
+def _against(ranks: _Ranks, mine: _Sent, peers: Sequence[_Sent], ratio: float) -> SlowLink | None:
+    """A pair against the middle of others that send messages of the same size; None where it is not slow."""
     longer = np.zeros(mine.lasts_ns.size, np.int64)
     most: tuple[int, int, int, int, int] | None = None
     for size in np.unique(mine.n_bytes[mine.n_bytes > 0]).tolist():
         rows = np.flatnonzero(mine.n_bytes == size)
         others = [
-            float(np.median(other.lasts_ns[other.n_bytes == size]))
-            for pair, other in sent.items()
-            if pair != ranks and (other.n_bytes == size).any()
+            float(np.median(other.lasts_ns[other.n_bytes == size])) for other in peers if (other.n_bytes == size).any()
         ]
         usual = float(np.median(others)) if others else 0.0
-        is_slow = mine.lasts_ns[rows] >= SLOW_LINK.limit("ratio") * usual
+        is_slow = mine.lasts_ns[rows] >= ratio * usual
         if not others or usual <= 0 or is_slow.mean() < SLOW_LINK.limit("always"):
             continue
         longer[rows] = np.maximum(mine.lasts_ns[rows] - round(usual), 0)
