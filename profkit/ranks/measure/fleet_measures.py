@@ -105,8 +105,12 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
     window = median(np.array(windows, np.int64))
     measured = steps_measured(summaries, clocks, waits) or n_steps
     window_ns = window * measured // n_steps
+    pipelines = pipeline_bubbles(summaries, matching)
     found = zip(find_stragglers(waits, summaries), waits, strict=True)
-    stragglers = tuple(_checked(_possible(answer, window_ns), group, outcomes, measured) for answer, group in found)
+    stragglers = tuple(
+        _checked(_possible(_of_one_stage(answer, group, pipelines), window_ns), group, outcomes, measured)
+        for answer, group in found
+    )
     named = [straggler for answer in stragglers for straggler in answer.named]
     prediction = counterfactual(summaries, matching, clocks, named)
     if any(answer.hidden for answer in stragglers):
@@ -120,7 +124,6 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         rank: counterfactual(summaries, matching, clocks, [one for one in named if one.rank == rank])
         for rank in (late if 1 < len(late) <= _MOST_APART else ())
     }
-    pipelines = pipeline_bubbles(summaries, matching)
     return Joint(
         outcomes=tuple(outcomes),
         by_rank={outcome.summary.rank: outcome for outcome in outcomes},
@@ -159,6 +162,15 @@ def _checked(answer: Stragglers, waits: GroupWaits, outcomes: Sequence[Outcome],
         return with_checked_phase(one, [one.rank, *peers] if peers else waits.ranks, outcomes, n_steps)
 
     return replace(answer, named=tuple(map(checked, answer.named)), hidden=tuple(map(checked, answer.hidden)))
+
+
+def _of_one_stage(answer: Stragglers, waits: GroupWaits, pipelines: Sequence[PipelineBubbles]) -> Stragglers:
+    """The stragglers, if no two ranks of the group are stages of one pipeline: those differ by design."""
+    lines = ({stage.rank for stage in found.stages} for found in pipelines)
+    if all(len(line.intersection(waits.ranks)) < 2 for line in lines):
+        return answer
+    reason = "its ranks are stages of a pipeline, which differ by design"
+    return replace(answer, named=(), hidden=(), reason=answer.reason or reason)
 
 
 def _possible(answer: Stragglers, window_ns: int) -> Stragglers:

@@ -202,7 +202,9 @@ def _largest(
     # The phase is that of its own work: where buckets run under compute, its collectives end while the others' wait, so
     # that more of its compute follows them.
     by_phase = _phase_excess(waits, waits.own_ns, late, column)
-    explained = _phase_excess(waits, waits.lead_ns, late, column).sum()
+    # Where other groups' collectives lie between, what it did since the last of these is but a part of it.
+    is_between = len(np.unique(by_rank[rank].collectives.group)) > 1
+    explained = _phase_excess(waits, waits.own_ns if is_between else waits.lead_ns, late, column).sum()
     lateness = int(late[:, column].sum())
     others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
     usual = float(np.median(late.sum(axis=0)[others]))
