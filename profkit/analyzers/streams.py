@@ -130,7 +130,7 @@ def notes(facts: Facts) -> tuple[str, ...]:
     unasked = main.unasked.total_ns / facts.window_ns if facts.window_ns else 0.0
     said = (
         f"for {format_fraction(unasked)} of the window communication runs alone, and the host had not launched the next"
-        " kernel: neither alone is the limit there"
+        " kernel: faster communication alone saves nothing there"
     )
     return (*((said,) if unasked >= _UNASKED else ()), *_other_devices(facts, main))
 

@@ -45,8 +45,10 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     queue: Queue
     idle: IdleCauses
     unasked: Intervals
-    """Exposed communication under which the host had not asked for the next compute."""
+    """Exposed communication under which the host, at its own pace, had not asked for the next compute."""
     budget: Budget
+    most_unasked_ns: int = 0
+    """The same where the host may have waited unseen, too."""
     gains: Gains = Gains()
     """What each cause on the host costs, debts that later idle time pays off included."""
     places: IdlePlaces = IdlePlaces()
@@ -197,7 +199,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if main is None or not any(times):
             return (0,) * len(times)
         own = [each - self.host.blocked for each in times]
-        asked = what_if(self.trace, main.activity, main.queue, self.host.input.awaited)
+        asked = what_if(self.trace, main.activity, main.queue, self.host.input.awaited, main.most_unasked_ns)
         if asked is None:
             late = (main.idle.launch - main.idle.turnaround) | main.idle.host
             return tuple((each & late).total_ns for each in own)
@@ -245,10 +247,10 @@ def _device(
         return DeviceFacts(
             device=device, activity=activity, queue=queue, idle=IdleCauses.none(), unasked=none, budget=budget
         )
-    unasked_times = unasked(trace, activity, parts["comm_exposed"], host)
+    unasked_times, at_most = unasked(trace, activity, parts["comm_exposed"], host, queue.latency_ns)
     del parts
     return_free_memory(trace.meta.n_events)  # the replay needs the most room
-    gained = gains(trace, activity, host, idle, queue)
+    gained = gains(trace, activity, host, idle, queue, at_most.total_ns)
     return_free_memory(trace.meta.n_events)  # and the places nearly as much
     return DeviceFacts(
         device=device,
@@ -256,6 +258,7 @@ def _device(
         queue=queue,
         idle=idle,
         unasked=unasked_times,
+        most_unasked_ns=at_most.total_ns,
         budget=budget,
         gains=gained,
         places=idle_places(trace, activity, idle, queue, (op_of_call, code)),

@@ -41,6 +41,10 @@ _LEAST_BESIDE_PEERS: Final = {
 }
 """From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
+_OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
+NEARLY_ALL_WORK_OF_HOSTS: Final = 0.85
+"""The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike.
+Chosen: as on a CPU; no peer shows it, and all of it can be had."""
 _TRIALS: Final = "a steady step is another"
 _UNSTEADY: Final = "too little, or nothing that repeats, to show a steady step"
 _AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
@@ -54,18 +58,20 @@ _MOST_OF_IT: Final = 0.5
 def decide(case: Case) -> Verdict:
     """The verdict of a case: on what lies beside start-up and single stalls.
 
-    Where nobody knows what the stalls are, it stands only if it is the same with them: the host is the limit.
+    Where nobody knows what the stalls are, it stands only if it is the same with them: the host is the limit. A rank
+    that is late against its peers is so in every step, whatever all ranks do once.
     """
     causes = compete.ranked_causes(case.findings, is_alone=case.is_alone, is_cpu=case.is_cpu)
     if case.refusals:
         why = "; ".join(filter(None, (case.refusals[0], case.meanwhile)))
         return _inconclusive(case, causes, f"this trace does not allow a verdict: {why}", None)
-    start = _starting(case, causes)
+    is_beside_peers = _beside_peers(causes) is not None
+    start = None if is_beside_peers else _starting(case, causes)
     if start is not None:
         return start
     found = _beside(case, causes)
     stall = _finding(case, STALL.id)
-    if stall is None or case.unknown_apart < UNEXPLAINED or found.bottleneck in _AS_STALLS:
+    if stall is None or is_beside_peers or case.unknown_apart < UNEXPLAINED or found.bottleneck in _AS_STALLS:
         return found
     beside = f"without them the step is {found.bottleneck.value}"
     why = f"{stall.title}; {beside}: this trace cannot show whether they are start-up"
@@ -75,18 +81,22 @@ def decide(case: Case) -> Verdict:
 def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     """The verdict on what lies beside start-up and single stalls."""
     top = causes[0] if causes else None
+    beside = _beside_peers(causes)
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
     if case.beside(unexplained) >= max(UNEXPLAINED, case.beside(top.fraction) if top else 0):
+        if beside is not None:
+            return _bound(case, [beside, *(one for one in causes if one is not beside)])
         said = format_fraction(case.budget.shown("idle_dependency", "idle_unknown"))
         why = f"{said} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
     compute = case.beside(case.budget.fraction("compute"))
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
-    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < case.nearly_all_work):
+    is_of_hosts = not case.is_alone and top is not None and kind_of(top.id).bottleneck in _OF_HOSTS
+    most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
+    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < most):
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
-        beside = next((one for one in causes if one.fraction >= _LEAST_BESIDE_PEERS.get(one.id, 1)), None)
         if beside is not None:
             return _bound(case, [beside, *(one for one in causes if one is not beside)])
         return _kernel_bound(case, causes)
@@ -95,6 +105,11 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     return _inconclusive(
         case, causes, f"no cause is large enough for a verdict: {shown.largest_part(case.budget)}", None
     )
+
+
+def _beside_peers(causes: Sequence[Finding]) -> Finding | None:
+    """The first cause that is measured against peers and large enough for the verdict."""
+    return next((one for one in causes if one.fraction >= _LEAST_BESIDE_PEERS.get(one.id, 1)), None)
 
 
 def _finding(case: Case, name: str) -> Finding | None:

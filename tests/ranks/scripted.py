@@ -15,7 +15,10 @@ import numpy as np
 US, MS = 1_000, 1_000_000
 _ORIGIN_NS = 1_790_857_026_000_000_000
 _LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-_KERNELS = {"allreduce": "AllReduce_Sum_f32_RING_LL", "_allgather_base": "AllGather_RING_LL", "barrier": "AllReduce"}
+_KERNELS = {
+    "allreduce": "AllReduce_Sum_f32_RING_LL", "_allgather_base": "AllGather_RING_LL", "barrier": "AllReduce",
+    "send": "SendRecv", "recv": "SendRecv",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,8 @@ class Op:
     elements: int = 1_000_000
     stream: int = 20
     grid: int = 64
+    peer: int = -1
+    """Of a "send" or "recv", the rank at the other end, in a group that may have more ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,20 +113,22 @@ def run(
                 if op.what != "collective":
                     _one(ranks[number], op)
                     continue
-                key = op.group.name, ranks[number].seq[op.group.name]
-                ranks[number].seq[op.group.name] += 1
+                ends = (number, op.peer) if op.name == "send" else (op.peer, number)
+                name = op.group.name if op.peer < 0 else f"{op.group.name} {ends[0]} to {ends[1]}"
+                key = name, ranks[number].seq[name]
+                ranks[number].seq[name] += 1
                 ready = ranks[number].launched(f"c10d::{op.name}_")
                 device = ranks[number].device
                 start = ranks[number].begins(max(ready, device[7], device[op.stream]) + 2 * US)
                 come[key][number] = start, ranks[number].correlation, op
+                if op.name == "send":
+                    continue  # its host goes on: it ends when the other end has received
                 stopped[number] = key
                 break
             else:
                 ranks[number].end_step()
                 del left[number]
-        whole = [
-            key for key, members in come.items() if len(members) == len(next(iter(members.values()))[2].group.ranks)
-        ]
+        whole = [key for key, members in come.items() if len(members) == _n_members(next(iter(members.values()))[2])]
         if not whole and left and all(number in stopped for number in left):
             raise RuntimeError("the programs wait for each other")
         for key in whole:
@@ -131,12 +138,17 @@ def run(
             left_ns = last + round(usual_ns * (1 + 0.02 * generator.standard_normal()))
             for number, (start, correlation, op) in members.items():
                 end = left_ns + int(generator.exponential(2 * US))
-                ranks[number].device[op.stream] = end
+                ranks[number].device[op.stream] = max(end, ranks[number].device[op.stream])
                 ranks[number].put(
                     "nccl", op.name, start, end, op=op, seq=key[1], correlation=correlation, stream=op.stream
                 )
-                del stopped[number]
+                if op.name != "send":
+                    del stopped[number]
     return ranks
+
+
+def _n_members(op: Op) -> int:
+    return len(op.group.ranks) if op.peer < 0 else 2
 
 
 def _one(rank: Rank, op: Op) -> None:
@@ -155,6 +167,17 @@ def _one(rank: Rank, op: Op) -> None:
         rank.device[7] = begin + op.ns
         rank.put("kernel", op.name or "ampere_sgemm_128x64_tn", begin, begin + op.ns, stream=7, grid=op.grid,
                  correlation=rank.correlation)  # fmt: skip
+    elif op.what == "copy":
+        begin = max(rank.launched("aten::copy_"), rank.device[7]) + US
+        rank.device[7] = rank.host = begin + op.ns
+        rank.put(
+            "gpu_memcpy",
+            "Memcpy DtoH (Device -> Pageable)",
+            begin,
+            begin + op.ns,
+            stream=7,
+            correlation=rank.correlation,
+        )
     elif op.what == "join":
         rank.device[7] = max(rank.device.values(), default=0)
     elif op.what == "join_stream":
@@ -212,7 +235,7 @@ def _written(rank: Rank, number: int, how: Writing) -> Iterable[dict[str, Any]]:
             continue
         begin_us, end_us = clock.shown(begin) / 1e3, clock.shown(end) / 1e3
         given = dict(args)
-        on_device = cat in ("kernel", "nccl")
+        on_device = cat in ("kernel", "nccl", "gpu_memcpy")
         if on_device:
             begin_us, end_us = begin_us - how.device_early_ns / 1e3, end_us - how.device_early_ns / 1e3
         if on_device:
@@ -226,11 +249,13 @@ def _written(rank: Rank, number: int, how: Writing) -> Iterable[dict[str, Any]]:
                     "Group size": len(op.group.ranks), "dtype": "Float", "Process Group Name": op.group.name,
                     "Process Group Description": op.group.name, "Process Group Ranks": str(list(op.group.ranks)),
                 }  # fmt: skip
-            if how.has_args and how.has_seq:
+            if how.has_args and op.peer >= 0:
+                given |= {"Dst Rank" if op.name == "send" else "Src Rank": op.peer}
+            if how.has_args and how.has_seq and op.peer < 0:
                 given["Seq"] = args["seq"] + 17
             name = how.kernel or f"ncclDevKernel_{_KERNELS[op.name]}(ncclDevKernelArgsStorage<4096ul>)"
         yield {
-            "ph": "X", "cat": "kernel" if on_device else cat, "name": name, "pid": 0 if on_device else 4321,
+            "ph": "X", "cat": "kernel" if cat == "nccl" else cat, "name": name, "pid": 0 if on_device else 4321,
             "tid": args["stream"] if on_device else 4321, "ts": begin_us, "dur": end_us - begin_us, "args": given,
         }  # fmt: skip
 

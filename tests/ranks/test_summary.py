@@ -99,6 +99,8 @@ def test_a_group_of_a_size_that_cannot_be_is_of_unknown_size(size):
 def test_the_peer_of_a_send_or_receive(name, key):
     rows = summarise(Facts.of(collective_trace(**{"Collective name": name, key: 3}))).collectives
     assert rows.peer.tolist() == [3]
+    other = {"Src Rank": 0, "Dst Rank": 0, key: 3}
+    assert summarise(Facts.of(collective_trace(**{"Collective name": name, **other}))).collectives.peer.tolist() == [3]
     assert summarise(Facts.of(collective_trace())).collectives.peer.tolist() == [-1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profkit.analyzers.base import idle_before, sampled_evidence
 from profkit.analyzers.launches.measured import Launches
+from profkit.findings.communication import EXPOSED
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.budget import HOST_PARTS, label
 from profkit.model.finding import Evidence
@@ -91,6 +92,22 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
             )
         )
     return tuple(evidence)
+
+
+def hidden_evidence(result: Launches) -> tuple[Evidence, ...]:
+    """Say how much of the host's time communication hides, where that shows: with the idle time it is what it costs."""
+    scope = result.scope
+    if scope.fraction(result.hidden_ns) < EXPOSED.limit("window"):
+        return ()
+    return (
+        Evidence(
+            statement=f"for {format_ns(scope.per_step(result.hidden_ns))} {scope.each} communication runs alone because the"
+            " host has not launched the next kernel: without the host's delay the step is so much shorter, too",
+            metric="launches.hidden_ns",
+            value=float(result.hidden_ns),
+            unit="ns",
+        ),
+    )
 
 
 def one_place(result: Launches) -> Place | None:

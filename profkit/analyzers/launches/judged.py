@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, idle_before, places_table, sampled_evidence
-from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence, one_place
+from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence, hidden_evidence, one_place
 from profkit.analyzers.launches.measured import Apart, Launches, measure
 from profkit.analyzers.launches.rows import rows_of
 from profkit.analyzers.tools import py_spy_main, system_timeline
@@ -50,7 +50,7 @@ def judge(result: Launches) -> tuple[Finding, ...]:
 
 def _late(result: Launches, of_ns: int) -> tuple[Finding, ...]:
     """`host.launch_bound`, where late launches take enough of that part of the window."""
-    scope, late = result.scope, result.launch_idle_ns + result.host_idle_ns
+    scope, late = result.scope, result.late_ns
     if late < LAUNCH_BOUND.limit("window") * of_ns:
         return ()
     before = late + result.data_idle_ns + result.sync_idle_ns
@@ -67,6 +67,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     rho = result.rho_count or 0
     place = None if scope.is_cpu or in_system else one_place(result)
     clear = fraction >= 2 * LAUNCH_BOUND.limit("window") and (rho >= LAUNCH_BOUND.limit("rho") or scope.is_cpu)
+    clear |= not scope.is_cpu and is_one_each_step(result)
     return LAUNCH_BOUND.found(
         title=_title(result, mostly_host=mostly_host, in_system=in_system),
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
@@ -74,6 +75,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         fraction=fraction,
         evidence=(
             *(cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction)),
+            *hidden_evidence(result),
             *_each_step(result),
         ),
         fix=_fix_of(place)

@@ -99,6 +99,8 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """By how much the window would be shorter if the host took no time for its own work; None on a CPU."""
     all_gain_ns: int | None = None
     """The same, without its waits for the device as well."""
+    unasked_ns: int = 0
+    """Communication alone under which the host, not held, had not launched the next compute."""
     places: IdlePlaces = IdlePlaces()
     """Where the device is idle."""
     os_waits: tuple[tuple[str, int], ...] = ()
@@ -115,6 +117,17 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the trace shows a backward pass or an optimizer."""
     is_compiled: bool = False
     """Whether kernels or calls show that torch.compile made some of it."""
+
+    @property
+    def hidden_ns(self) -> int:
+        """Communication alone that hides the host: without the host's own time the window is so much shorter, too."""
+        saved_ns = (self.gain_ns or 0) - self.launch_idle_ns - self.host_idle_ns
+        return min(max(saved_ns, 0), self.unasked_ns)
+
+    @property
+    def late_ns(self) -> int:
+        """All that the host's own time costs: idle time, and communication alone that hides the rest."""
+        return self.launch_idle_ns + self.host_idle_ns + self.hidden_ns
 
     @property
     def waits_for_system(self) -> bool:
@@ -170,6 +183,7 @@ def _measure_device(facts: Facts) -> Launches:
         has_ops=facts.host.has_ops,
         gain_ns=main.gains.host_ns,
         all_gain_ns=main.gains.all_host_ns,
+        unasked_ns=main.unasked.total_ns,
         places=main.places,
         os_waits=os_waits(trace, facts.host.threads, main.idle.host),
         samples=waiting_samples(facts),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings import parts
-from profkit.findings.kind import FindingKind, Threshold
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 BUBBLE: Final = FindingKind(
@@ -13,13 +13,20 @@ BUBBLE: Final = FindingKind(
     title="pipeline stages are idle at the ends of each step",
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
+    supersedes=(Supersedes("comm.exposed", Way.SAID_ONCE, 0),),  # that is where a stage waits for another
     notes=("observed and theoretical values are shown together (docs/sources.md, rule 21)",),
     meaning="A stage can begin only when the first micro-batch has passed the stages before it. It has no more work while the last micro-batch goes back through them. This idle time is the bubble of the schedule.",
     measured="Stages are a chain of ranks along which sends go forward and, after the first receive, back. Observed is"
     " 1 - compute / step, the mean over stages; waiting is the time in which a stage only waits for a send or receive. The"
     " theory is (p - 1) / (m v + p - 1): p stages, m micro-batches (sends to the next stage in a step), v chunks.",
     thresholds={
-        "waiting": Threshold(0.05, "stages wait for each other {} of the step", "chosen, as for exposed communication")
+        "waiting": Threshold(0.05, "stages wait for each other {} of the step", "chosen, as for exposed communication"),
+        "late_stage": Threshold(
+            0.05,
+            "a stage is late that has {} of the step more of its own time than the same stage of twin pipelines, or of data,"
+            " host and copies than other stages",
+            "docs/sources.md, rule 7: as for a late one of two",
+        ),
     },
     lookalikes=(
         "stages of different length (the last one has the loss): then fix the imbalance, not the bubble",

@@ -11,6 +11,7 @@ from profkit.findings.communication import SMALL_MESSAGE
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
+_STAGES: Final = Supersedes("pipeline.bubble", Way.BEHIND, 0)  # what the other stages wait for
 _VICTIMS: Final = Supersedes("comm.exposed", Way.SAID_ONCE)  # their waiting is not theirs to win
 _TURNS: Final = Supersedes("comm.skew", Way.SAID_ONCE)
 _BEFORE_TRANSFER: Final = (Supersedes("comm.bandwidth", Way.SECOND, 0), Supersedes("comm.exposed", Way.SECOND, 0))
@@ -46,7 +47,7 @@ LATE_RANK: Final = FindingKind(
     id="straggler.rank",
     title="all ranks wait for one late rank",
     bottleneck=Bottleneck.STRAGGLER,
-    supersedes=(_VICTIMS, _TURNS, *_BEFORE_TRANSFER),
+    supersedes=(_VICTIMS, _TURNS, _STAGES, *_BEFORE_TRANSFER),
     meaning="A synchronising collective begins when its last rank arrives. One rank is significantly late because of its own work since the last collective, and the others wait in the collective. The ranks with the most communication time are the ones that wait; the late rank has the least.",
     measured="The same collective is found on all ranks (sequence numbers, else order checked by ends), clocks are aligned by the ends of collectives, which all ranks leave nearly at the same time, and the arrival of each rank is compared with the median of the others. Recoverable is the time saved if this rank were no later than the next-slowest rank. The phase is what it spent longer on than the others since the previous collective.",
     thresholds={
@@ -89,9 +90,9 @@ LATE_RANK: Final = FindingKind(
             "chosen, as for its own work",
         ),
         "verdict": Threshold(
-            0.05,
+            0.03,
             "from {} of the step the late rank is the verdict, however long the work itself takes",
-            "chosen: it is tested, and mending it needs no faster work",
+            "as its effect: it is tested, and mending it needs no faster work",
         ),
         "slow_kernels": Threshold(
             1.05,
@@ -129,7 +130,7 @@ RANK0: Final = FindingKind(
             "docs/sources.md, rule 13",
         ),
         "only_here": Threshold(
-            0.1, "a range is its own where the others have less than {} of its time in the median", "chosen"
+            0.1, "a range is its own where the others run it less than {} as often in the median", "chosen"
         ),
     },
     lookalikes=("the profiler itself, if it runs on rank 0 only: capture all ranks or none",),
@@ -144,14 +145,15 @@ SLOW_LINK: Final = FindingKind(
     bottleneck=Bottleneck.COMM,
     supersedes=(
         Supersedes("comm.exposed", Way.SAID_ONCE, 0),
-        Supersedes("comm.bandwidth", Way.BEHIND, 0.5),
+        *_BEFORE_TRANSFER,
         Supersedes("comm.skew", Way.BEHIND, 0.5),  # who waits for the group's ranks in other groups
+        _STAGES,
     ),
     meaning="The same collective at the same size takes longer in one process group than in groups of as many other ranks that do the same. The ranks of that group then come late to everything they share with the others, though none of them worked longer.",
     measured="Bus bandwidth (nccl-tests' definition) of the transfer, from the last rank's arrival to the first end, by kind and size; a twin has as many ranks, none of this group's, and the same kinds and sizes. Recoverable is what the group's transfers take longer than the median of its twins', as far as no compute hides it.",
     thresholds={
         "ratio": Threshold(
-            1.5, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
+            1.2, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"
         ),
         "always": Threshold(
             0.75, "in {} of its collectives of that size or more", "chosen: a communicator's first step is slow once"
@@ -160,7 +162,7 @@ SLOW_LINK: Final = FindingKind(
         "small": SMALL_MESSAGE,
         "window": Threshold(0.02, "{} of the window", "chosen; below lies the noise between runs"),
         "verdict": Threshold(
-            0.05, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"
+            0.03, "from {} of the step it is the verdict", "as for a late rank: it is measured against peers"
         ),
     },
     lookalikes=(

@@ -68,7 +68,9 @@ def operator_collectives(rows: list[Event], strings: Codes) -> Columns:
 
 
 def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
-    target = integers(args, "target_rank")
+    source, target = integers(args, "source_rank"), integers(args, "target_rank")
+    # some captures tell both ends of each: of a receive the other one is its source
+    receives = np.array([one.collective == "recv" for one in args], np.bool_) & (source >= 0)
     return {
         "collective": _optional_strings(args, "collective", strings),
         "dtype": _optional_strings(args, "dtype", strings),
@@ -78,7 +80,7 @@ def _collective_arguments(args: list[Any], strings: Codes) -> Columns:
         "group_name": _optional_strings(args, "group_name", strings),
         "group_ranks": _optional_texts(args, "group_ranks", strings),
         "seq": integers(args, "seq"),
-        "peer": np.where(target >= 0, target, integers(args, "source_rank")),
+        "peer": np.where((target >= 0) & ~receives, target, source),
     }
 
 

@@ -84,8 +84,7 @@ class _Sequence(msgspec.Struct, frozen=True):
 
 
 def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list[GroupMatch], list[Refusal]]:
-    sequences = _sequences(group, members)
-    sequences = {rank: sequence for rank, sequence in sequences.items() if sequence.row.size}
+    sequences = _sequences(group, members, sized=_SIZED)
     ranks = tuple(sequences)
     if not ranks:
         return [], []
@@ -104,15 +103,23 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
     if len(good) > 1:
         kept = {ranks[place]: columns[place] for place in good}
         place = joined_in_turn([checked[i].row for i in good], list(kept.values()))
-        if (better := _fuller_steps(place, good, columns)) is not None:
+        uneven = list(_sequences(group, members, sized=()).values()) if group.ranks else columns
+        if (better := _fuller_steps(place, good, columns, uneven)) is not None:
             return [_match(group, sequences, Method.STEPS, better, note)], []
         left = [rank for rank in ranks if rank not in kept]
         refusals = [_unplaced(group, sequences, rank, checked[ranks.index(rank)]) for rank in left]
         return [_match(group, kept, Method.ENDS, place, note)], refusals
-    return _unchecked(group, sequences, note)
+    in_order = _unchecked(group, sequences, note)
+    if in_order[0] or not group.ranks:
+        return in_order
+    # Some ranks' parts are larger, as of uneven shards: the order within steps of a named group's ranks must tell then.
+    unsized = _unchecked(group, _sequences(group, members, sized=()), note)
+    return unsized if unsized[0] and unsized[0][0].method is Method.STEPS else in_order
 
 
-def _fuller_steps(place: I64, placed: Sequence[int], columns: Sequence[_Sequence]) -> I64 | None:
+def _fuller_steps(
+    place: I64, placed: Sequence[int], columns: Sequence[_Sequence], uneven: Sequence[_Sequence]
+) -> I64 | None:
     """The match by steps, if it joins more than the ends do and is the better told of the two; None otherwise.
 
     `place` [n, len(placed)] is what the ends join. On a busy CPU ranks leave gloo's collectives milliseconds apart,
@@ -120,8 +127,11 @@ def _fuller_steps(place: I64, placed: Sequence[int], columns: Sequence[_Sequence
     steady steps off. Steps are believed where all ranks are inside of their collectives at one time by clocks as they
     are, or where the ends agree with them; ranks the ends do not place must have been inside together in any case.
     Of hosts with clocks of their own the first does not hold: there they are believed where the ends tell nothing.
+    `uneven`: the same collectives, equal whatever their sizes.
     """
     steps = joined_in_steps([sequence.step_number for sequence in columns], [sequence.symbol for sequence in columns])
+    if steps is None:
+        steps = joined_in_steps([sequence.step_number for sequence in uneven], [sequence.symbol for sequence in uneven])
     if steps is None or len(steps) * len(columns) <= int((place >= 0).sum()):
         return None
     if _together_fraction(steps, columns, are_aligned=True) >= _MIN_AGREEING:
@@ -203,13 +213,16 @@ def _unplaced(group: Group, sequences: Mapping[int, Any], rank: int, pairing: Pa
     return Refusal(group=group, ranks=(rank,), reason=reason, n_rows=int(sequences[rank].row.size))
 
 
-def _sequences(group: Group, members: Mapping[int, RankSummary]) -> dict[int, _Sequence]:
+def _sequences(
+    group: Group, members: Mapping[int, RankSummary], *, sized: Sequence[CollectiveKind]
+) -> dict[int, _Sequence]:
+    """The collectives of each rank that has some; of the kinds `sized` sizes are equal on all."""
     chosen: dict[int, NDArray[Any]] = {}
     for rank, summary in members.items():
         rows = summary.collectives
         mine = rows.group == summary.groups.index(group)
         chosen[rank] = np.flatnonzero(mine & ~np.isin(rows.kind, tuple(POINT_TO_POINT)))
-    symbols = _symbols(members, chosen)
+    symbols = _symbols(members, chosen, sized)
     origin = min((summary.origin_unix_ns for summary in members.values()), default=0)
     out = {}
     for rank, summary in members.items():
@@ -224,7 +237,7 @@ def _sequences(group: Group, members: Mapping[int, RankSummary]) -> dict[int, _S
             step_number=number,
             is_synchronising=_may_check(rows.kind[mine]),
         )
-    return out
+    return {rank: sequence for rank, sequence in out.items() if sequence.row.size}
 
 
 def _may_check(kind: NDArray[np.integer]) -> Bool:
@@ -233,22 +246,24 @@ def _may_check(kind: NDArray[np.integer]) -> Bool:
     return checks
 
 
-def _symbols(members: Mapping[int, RankSummary], chosen: Mapping[int, NDArray[Any]]) -> dict[int, I64]:
-    """A number for each row, equal across ranks exactly where kind, type and (if they must be) sizes are."""
+def _symbols(
+    members: Mapping[int, RankSummary], chosen: Mapping[int, NDArray[Any]], sized: Sequence[CollectiveKind]
+) -> dict[int, I64]:
+    """A number for each row, equal across ranks exactly where kind, type and (of the kinds `sized`) sizes are."""
     words: dict[str, int] = {}
     parts = []
     for rank, summary in members.items():
         code = np.array([words.setdefault(text, len(words)) for text in summary.strings] + [-1], np.int64)
         rows, mine = summary.collectives, chosen[rank]
         kind = rows.kind[mine].astype(np.int64)
-        sized = np.isin(kind, _SIZED)
+        is_sized = np.isin(kind, sized)
         parts.append(
             np.stack(
                 [
                     kind,
                     code[rows.dtype[mine]],
-                    np.where(sized, rows.in_elements[mine], -1),
-                    np.where(sized, rows.out_elements[mine], -1),
+                    np.where(is_sized, rows.in_elements[mine], -1),
+                    np.where(is_sized, rows.out_elements[mine], -1),
                     np.where(kind == CollectiveKind.OTHER, code[rows.name[mine]], -1),
                 ],
                 axis=1,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profkit.findings.ranks.stragglers import LATE_WORDS
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.kernel_slowdown import Longer
 from profkit.ranks.measure.permutation_test import lateness_ns
 from profkit.ranks.measure.replay import Counterfactual
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
@@ -38,21 +39,37 @@ def excess_of_ns(waits: GroupWaits, ranks: Sequence[int]) -> int:
 
 
 def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
-    """What mending this rank gives at most over the window: by replay where it alone is late, else by its arrivals.
+    """What mending this rank alone gives at most over the window: by replay where it can say, else by its arrivals.
 
-    By arrivals it is the distance from the second last (docs/sources.md, rule 7). The replay knows what of the lateness
-    comes back elsewhere.
+    By arrivals it is the distance from the second last of its group (docs/sources.md, rule 7). The replay knows what of
+    the lateness comes back elsewhere, and that another group waits for another rank meanwhile.
     """
-    prediction = joint.prediction
+    prediction = joint.alone.get(straggler.rank, joint.prediction)
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
-        return prediction.gain_ns * joint.n_steps
+        return prediction.gain_ns * joint.n_steps + _sent_more_ns(straggler, joint)
     return straggler.excess_ns
+
+
+def _sent_more_ns(straggler: Straggler, joint: Joint) -> int:
+    """What a rank with more work may make transfers of its groups longer than their twins': it gets more to work on."""
+    if straggler.phase != "compute" or straggler.longer is not Longer.WORK:
+        return 0
+    longer = 0
+    for waits in joint.waits:
+        twins = [
+            int(other.transfer_ns.sum())
+            for other in joint.waits
+            if other.rows.shape == waits.rows.shape and not set(other.ranks) & set(waits.ranks)
+        ]
+        if straggler.rank in waits.ranks and twins:
+            longer += max(int(waits.transfer_ns.sum()) - round(float(np.median(twins))), 0)
+    return longer
 
 
 def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
     """What mending these ranks would give over the window, and whether the replay says so.
 
-    Else by arrivals, in the group where it is most.
+    Else by arrivals, in the group where it is most: no less than one of them alone has there.
     """
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == set(ranks):

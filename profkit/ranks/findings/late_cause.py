@@ -16,7 +16,7 @@ from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
 from profkit.ranks.findings.late_places import is_one_line, late_places, short_place
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.kernel_slowdown import Longer
+from profkit.ranks.measure.kernel_slowdown import Longer, tokens_factor
 from profkit.ranks.measure.peer_totals import busiest, excess_of, spent_ns
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.waits import GroupWaits
@@ -176,6 +176,15 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
             metric="straggler.is_other_model",
             value=1.0,
             unit="bool",
+        )
+    members = {rank: joint.outcome_of(rank).summary for rank in waits.ranks}
+    tokens = tokens_factor(members, straggler.rank) if straggler.longer is Longer.WORK else None
+    if straggler.phase == "compute" and tokens is not None and tokens > 1:
+        yield Evidence(
+            statement=f"it computes on {format_speedup(tokens)} as many tokens as the median rank",
+            metric="straggler.tokens_factor",
+            value=tokens,
+            unit="",
         )
     kernel, longer_ns = _longest(straggler, waits, joint, _work)
     if straggler.phase == "compute" and longer_ns >= 1:

@@ -37,6 +37,7 @@ from profkit.units import format_ns, format_speedup
 _SURE: Final = 0.9
 _GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
+_ONCE: Final = ": seen in one step alone, after copies that no other rank makes: a checkpoint looks so"
 _LINE_FIX: Final = (
     "make that line as cheap as on the other ranks: take it out of the step, or share its work among the ranks; where"
     " all ranks do the same work there, check what else runs on that rank's cores"
@@ -108,7 +109,7 @@ def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joi
     sure *= 1.0 if waits.is_whole else 0.8
     sure *= 0.85 if (answer.limits or answer.barrier_note) and waits.is_whole else 1.0
     sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
-    sure *= _GROSS if straggler.is_gross else 1.0
+    sure *= _GROSS if straggler.is_gross or straggler.is_once else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
@@ -150,7 +151,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint
     short = f": too short for this test, but the delay is several times that of {others}"
     yield Evidence(
         statement=f"such a delay by chance: p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
-        f"{short if straggler.is_gross else ''}{_few_steps(waits)}",
+        f"{short if straggler.is_gross else ''}{_ONCE if straggler.is_once else _few_steps(waits)}",
         metric="straggler.p_value",
         value=straggler.p_value,
         unit="",
@@ -184,6 +185,8 @@ def _fix(straggler: Straggler, waits: GroupWaits, joint: Joint, *, is_cpu: bool)
         return "give the late rank what its peers have: the same number of loader workers, shard size and storage"
     if straggler.phase == "compute":
         return _compute_fix(straggler, waits, joint, is_cpu=is_cpu)
+    if straggler.is_once:
+        return "save less often, asynchronously (torch.distributed.checkpoint.async_save), or a part on each rank"
     if straggler.phase == "copy":
         return "give the late rank what its peers have: pinned memory, and a CPU core near its device"
     if straggler.phase == "device":

@@ -20,7 +20,7 @@ from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
 from profkit.model.documents.report import Bottleneck, Verdict, speedup
 from profkit.model.finding import Evidence, Finding, severity_of
-from profkit.ranks.findings.communication import group_name
+from profkit.ranks.findings.communication import group_name, mostly
 from profkit.ranks.findings.lateness import stragglers_of
 from profkit.ranks.findings.unsplit import unsplit, unsplit_proof
 from profkit.ranks.measure.fleet_measures import Joint
@@ -134,8 +134,14 @@ def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Findin
 
 
 def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
-    """The rank that stands for all: not late, its capture no worse than most, its share of compute the middle."""
+    """The rank that stands for all: its capture no worse than most, its share of compute the middle.
+
+    None that others wait for, proven or not, and none behind a slow link.
+    """
     late = {finding.rank for finding in across if finding.rank is not None}
+    late |= {one.rank for answer in joint.stragglers for one in answer.hidden}
+    late |= {one for waits in joint.waits if (one := mostly(waits)) is not None}
+    late |= {rank for link in joint.slow_links for rank in link.ranks}
     candidates = [outcome for outcome in joint.outcomes if outcome.summary.rank not in late] or list(joint.outcomes)
     sound = [outcome for outcome in candidates if not outcome.case.refusals]
     if 2 * len(sound) >= len(candidates):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import system_timeline
+from profkit.findings.input import STARVED
 from profkit.findings.ranks.pipeline import BUBBLE
+from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS
 from profkit.model.finding import Evidence, Finding
 from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.kernel_slowdown import Longer
+from profkit.ranks.measure.late_stages import LateStage
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles
-from profkit.units import format_fraction, format_ns, format_speedup
+from profkit.units import format_fraction, format_ns, format_numbers, format_speedup
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
-    """The pipeline that waits most; of several alike one stands for all."""
+    """The pipeline that waits most, of several alike one for all; before it the stage that the others wait for."""
+    yield from late_stage(joint, scope)
     waiting = [found for found in joint.pipelines if found.waiting_fraction >= BUBBLE.limit("waiting")]
     if waiting:
         worst = max(waiting, key=lambda found: found.recoverable_ns)
@@ -71,3 +78,82 @@ def _theory(found: PipelineBubbles) -> Evidence:
             f" {format_fraction(value)} idle; with twice as many, {format_fraction(found.doubled_fraction)}"
         )
     return Evidence(statement=said, metric="pipeline.theoretical_fraction", value=value, unit="fraction")
+
+
+_STAGE_FIXES: Final = {
+    "data": "have the next micro-batches ready on the stage that loads: more loader workers, prefetch, cheaper samples",
+    "host": "check what else the CPU of that stage is doing: logging, checkpoints, garbage collection, other processes",
+    "copy": "use pinned memory and non_blocking copies on that stage, or load earlier",
+    "device": "find out what holds launched work up on the stage's idle device: another process on it looks so",
+    "compute": "compare the stage with its peers: clocks, power cap and temperature of its devices, its share of work",
+}
+
+
+def late_stage(joint: Joint, scope: Scope) -> Iterable[Finding]:
+    """The stage that costs most, where no rank of it is named as late by its collectives."""
+    named = {late.rank for answer in joint.stragglers for late in answer.named}
+    found = [stage for stage in joint.late_stages if not named & set(stage.ranks)]
+    if found:
+        yield _late_stage(found[0], joint, scope)
+
+
+def _late_stage(found: LateStage, joint: Joint, scope: Scope) -> Finding:
+    words = LATE_WORDS[found.phase]
+    ranks, is_one = format_numbers(found.ranks), len(found.ranks) == 1
+    who = f"rank {ranks}, {words.one}" if is_one else f"ranks {ranks}, {words.several}"
+    n_waiting = len({stage.rank for line in joint.pipelines for stage in line.stages} - set(found.ranks))
+    saved_ns = max(found.saved_ns, *(_awaited_ns(rank, found.phase, joint) for rank in found.ranks))
+    peers = "the same stage of other pipelines" if found.are_twins else "the median of the other stages"
+    evidence = [
+        Evidence(
+            statement=f"stage {found.stage} of {found.n_stages} (rank{'' if is_one else 's'} {ranks}) spends"
+            f" {format_ns(found.excess_ns)} {joint.per} longer {words.spent} than {peers}",
+            metric=f"pipeline.stage_excess_ns.{found.phase}",
+            value=float(found.excess_ns),
+            unit="ns",
+            expected=f"< {format_fraction(BUBBLE.limit('late_stage'))} of the step",
+        )
+    ]
+    if found.phase == "compute" and found.factor is not None:
+        evidence.append(
+            Evidence(
+                statement=f"the same kernels take {format_speedup(found.factor)} as long as there",
+                metric="straggler.compute_factor",
+                value=found.factor,
+                unit="",
+                expected=f"< {LATE_RANK.limit('slow_kernels')}",
+            )
+        )
+    few = FEW_STEPS if joint.n_steps < MIN_STEPS else 1.0
+    return LATE_RANK.found(
+        title=f"{n_waiting} ranks wait for {who}",
+        confidence=min(0.9 * few, *(joint.outcome_of(rank).confidence_cap for rank in found.ranks)),
+        recoverable_ns=saved_ns,
+        fraction=joint.fraction(saved_ns * joint.n_steps),
+        evidence=tuple(evidence),
+        fix=_STAGE_FIXES[found.phase],
+        next_tools=(
+            system_timeline(
+                scope, f"what takes stage {found.stage} longer?", "what its host and device do between two receives"
+            ),
+        ),
+        rank=found.ranks[0],
+    )
+
+
+def _awaited_ns(rank: int, phase: str, joint: Joint) -> int:
+    """What a rank's loader costs it by replay, per step: a part of it may lie under other work; 0 of other phases."""
+    found = joint.outcome_of(rank).report.findings if phase == "data" else ()
+    return max((one.recoverable_ns for one in found if one.id == STARVED.id), default=0)
+
+
+def stage_causes(joint: Joint) -> dict[int, str]:
+    """Why a late stage's ranks are late, in some words for a table."""
+    longer = {Longer.WORK: "more work", Longer.DEVICE: "same kernels {}", Longer.EITHER: "same kernels {}"}
+    return {
+        rank: f"{found.phase}: {longer[found.longer].format(format_speedup(found.factor or 1))}"
+        if found.phase == "compute"
+        else f"{found.phase}: {'loader' if found.phase == 'data' else f'stage {found.stage}'}"
+        for found in joint.late_stages[:1]
+        for rank in found.ranks
+    }

@@ -28,8 +28,7 @@ def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) ->
     is_small = link.n_bytes <= SLOW_LINK.limit("small")
     here, there = _paces(link, is_small=is_small)
     at = "" if is_small else " at"
-    name = f"group {link.group.name}" if link.group.name else "the group"
-    twins = f"its {link.n_twins} twin groups" if link.n_twins > 1 else "its twin group"
+    name, twins = _name(link), _twins(link)
     fraction = joint.fraction(link.exposed_ns)
     evidence = [
         Evidence(
@@ -85,6 +84,18 @@ def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) ->
     )
 
 
+def _name(link: SlowLink) -> str:
+    if link.is_pair:
+        return "the pair"
+    return f"group {link.group.name}" if link.group.name else "the group"
+
+
+def _twins(link: SlowLink) -> str:
+    if link.is_pair:
+        return f"{link.n_twins} other pair{'s' if link.n_twins > 1 else ''}"
+    return f"its {link.n_twins} twin groups" if link.n_twins > 1 else "its twin group"
+
+
 def _paces(link: SlowLink, *, is_small: bool) -> tuple[str, str]:
     """How fast the group and its twins are, in words: the time where the message is so small that latency decides."""
     if is_small:
@@ -94,7 +105,7 @@ def _paces(link: SlowLink, *, is_small: bool) -> tuple[str, str]:
 
 def _also(link: SlowLink) -> Evidence:
     slower = format_speedup(link.twin_bytes_per_s / link.bus_bytes_per_s)
-    name = f"group {link.group.name} (ranks {format_numbers(link.ranks)})"
+    name = f"{_name(link)} (ranks {format_numbers(link.ranks)})"
     return Evidence(
         statement=f"{name} also takes {slower} as long as its twins",
         metric="comm.bus_bytes_per_s",

@@ -14,6 +14,7 @@ from profkit.model.arrays import Bool
 from profkit.ranks.measure.permutation_test import lateness_ns, middle_of_others
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.activity import MAX_NAMES
 from profkit.ranks.reduce.collective_kinds import UNKNOWN, CollectiveKind
 from profkit.ranks.reduce.records import PHASES, Group, RankSummary
 
@@ -75,18 +76,25 @@ def _host_excess_fraction(waits: GroupWaits, column: int, chosen: Bool) -> float
 
 
 def _own_names(mine: RankSummary, others: Sequence[RankSummary]) -> tuple[str, ...]:
-    """The host ranges that the other ranks do not have, or hardly, the longest first."""
-    times = [
-        {
-            other.name(int(name)): int(total)
-            for name, total in zip(other.ranges.name, other.ranges.total_ns, strict=True)
-        }
+    """The host ranges that the other ranks do not have, or hardly ever, by how often they run; the longest first.
+
+    By counts, for a slow host takes longer for what all ranks do. Tables hold so many names alone: of a name that a
+    full one lacks it is known that its rank spends no more on it than on the last name there.
+    """
+    counts = [
+        {other.name(int(name)): int(count) for name, count in zip(other.ranges.name, other.ranges.count, strict=True)}
         for other in others
     ]
+    unseen = [int(other.ranges.total_ns.min()) if len(other.ranges) >= MAX_NAMES else 0 for other in others]
+    least = RANK0.limit("only_here")
     own = []
-    for code, total in zip(mine.ranges.name, mine.ranges.total_ns, strict=True):
+    for code, count, total in zip(mine.ranges.name, mine.ranges.count, mine.ranges.total_ns, strict=True):
         name = mine.name(int(code))
-        if times and float(np.median([there.get(name, 0) for there in times])) < RANK0.limit("only_here") * int(total):
+        there = [
+            many.get(name, int(count) if rest >= least * int(total) else 0)
+            for many, rest in zip(counts, unseen, strict=True)
+        ]
+        if there and float(np.median(there)) < least * int(count):
             own.append(name)
     return tuple(own)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.ranks.stragglers import LATE_RANK
+from profkit.model.names import MEMORY_FAMILIES, family_of
 from profkit.ranks.reduce.records import RankSummary
 
 _ALIKE: Final = 0.1
@@ -17,6 +18,9 @@ _ALIKE: Final = 0.1
 _MOST: Final = 0.8
 """Of a rank's compute, what must be in kernels that its peers run as often, and slower alike. Chosen."""
 _HALF: Final = 0.5
+_UNHURT: Final = 0.2
+"""Of the usual time of kernels alike, from which those that are no slower show that the device is not slow. Chosen: a
+hot expert's products take 1.78x, all others 0.99x."""
 
 _Kernel = tuple[str, int]
 """Name and shape."""
@@ -28,7 +32,7 @@ class Longer(StrEnum):
     DEVICE = "device"
     """The same kernels in the same shapes, nearly all of them slower alike: more work does not look so."""
     WORK = "work"
-    """Other kernels, other shapes or more launches."""
+    """Other kernels, other shapes or more launches; or some kernels longer and the rest as fast as on the peers."""
     EITHER = "either"
     """The same kernels take longer, but not all alike, or other work runs beside them: a kernel that fits its grid to
     the device, or an operator of a CPU, does not show how much it has to do."""
@@ -73,8 +77,30 @@ def longer_by(by_rank: Mapping[int, RankSummary], rank: int) -> Longer:
     factor = float(total.sum()) / max(float(expected.sum()), 1.0)
     is_slow = total - expected >= _HALF * (factor - 1) * expected
     is_all = float(total[is_as_often & is_slow].sum()) >= _MOST * _sum(mine)
-    is_told = (compute_factor(by_rank, rank) or 1.0) >= LATE_RANK.limit("slow_kernels") and not by_rank[rank].is_cpu
-    return Longer.DEVICE if is_all and is_told else Longer.EITHER
+    if (tokens_factor(by_rank, rank) or 1.0) - 1 >= _HALF * (factor - 1) > 0:
+        return Longer.WORK
+    if by_rank[rank].is_cpu or (compute_factor(by_rank, rank) or 1.0) < LATE_RANK.limit("slow_kernels"):
+        return Longer.EITHER
+    # Low clocks leave what memory limits as fast as it was, and slow memory the arithmetic.
+    is_memory = np.array([family_of(name) in (*MEMORY_FAMILIES, "optimizer") for name, _ in common], np.bool_)
+    alike = max(is_memory, ~is_memory, key=lambda chosen: float((total - expected)[chosen].sum()))
+    is_unhurt = alike & (total < LATE_RANK.limit("slow_kernels") * expected)
+    if float(expected[is_unhurt].sum()) >= _UNHURT * float(expected[alike].sum()):
+        return Longer.WORK
+    return Longer.DEVICE if is_all else Longer.EITHER
+
+
+def tokens_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:
+    """How many times the tokens of its peers' median a rank computes on, told or by its embeddings; None: unknown."""
+    counts = {other: _tokens(summary) for other, summary in by_rank.items()}
+    usual = float(np.median([count for other, count in counts.items() if other != rank])) if len(counts) > 1 else 0.0
+    return counts[rank] / usual if usual > 0 and counts[rank] > 0 else None
+
+
+def _tokens(summary: RankSummary) -> float:
+    steps = summary.steps
+    told = np.where(steps.padded_tokens > 0, steps.padded_tokens, steps.tokens)
+    return float(np.where(told > 0, told, steps.embedded).mean()) if len(steps) else 0.0
 
 
 def _runs(summary: RankSummary) -> dict[_Kernel, tuple[float, float]]:

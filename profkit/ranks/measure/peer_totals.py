@@ -54,12 +54,12 @@ def with_checked_phase(late: Straggler, ranks: Sequence[int], outcomes: Sequence
     computes no longer. Then the phase is the one of which the rank has most beyond its peers, or none.
     """
     members = set(ranks)
-    reports = {outcome.summary.rank: outcome.report for outcome in outcomes if outcome.summary.rank in members}
-    if not _are_alike([reports[rank] for rank in ranks]):
+    by_rank = {outcome.summary.rank: outcome for outcome in outcomes if outcome.summary.rank in members}
+    if not _are_alike([by_rank[rank].report for rank in ranks]):
         return late
     more = {
-        phase: excess_of(late.rank, ranks, {rank: spent_ns(report, *parts) for rank, report in reports.items()})
-        for phase, parts in _PARTS.items()
+        phase: excess_of(late.rank, ranks, {rank: _phase_ns(outcome, phase) for rank, outcome in by_rank.items()})
+        for phase in _PARTS
     }
     least = LATE_RANK.limit("beside_peers")
     if late.phase is not None:
@@ -72,6 +72,12 @@ def with_checked_phase(late: Straggler, ranks: Sequence[int], outcomes: Sequence
     is_enough = more[largest] >= least * late.lateness_ns / n_steps
     over_window = tuple(round(more[phase] * n_steps) for phase in PHASES)
     return replace(late, phase=largest if is_enough else None, phase_excess_ns=over_window)
+
+
+def _phase_ns(outcome: Outcome, phase: str) -> float:
+    """What a rank has of a phase, per step: of the host also what communication alone hides of it."""
+    hidden = outcome.summary.unasked_ns / max(outcome.report.steps.n, 1) if phase == "host" else 0.0
+    return spent_ns(outcome.report, *_PARTS[phase]) + hidden
 
 
 def _are_alike(reports: Sequence[RankReport]) -> bool:

@@ -31,6 +31,8 @@ from profkit.units import format_fraction
 MAX_ERROR: Final = 0.03
 """Error of the replay of the job as it was, above which it says nothing (docs/sources.md, rule 20)."""
 
+_ADDS: Final = 0.05
+"""Of a rank's lateness, from which a phase adds to it. Chosen: less is noise."""
 _CORES: Final = (
     "cores are shared: others may use the cores of a waiting rank, so the real gain is smaller (one study: 32 of 40 ms)"
 )
@@ -150,10 +152,15 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 def _phases_of(stragglers: Sequence[Straggler]) -> dict[int, tuple[str, ...]]:
-    """The phases to equalise by rank; all of them where the straggler's excess is mixed."""
+    """The phases to equalise by rank: the one that makes it late and any other that adds to it; all where it is mixed.
+
+    What mends a rank mends what comes with its cause, as the copies of a checkpoint do.
+    """
     out: dict[int, tuple[str, ...]] = {}
     for straggler in stragglers:
-        named = (straggler.phase,) if straggler.phase else PHASES
+        least = _ADDS * straggler.lateness_ns
+        adds = tuple(phase for phase, ns in zip(PHASES, straggler.phase_excess_ns, strict=True) if ns >= least)
+        named = (straggler.phase, *adds) if straggler.phase else PHASES
         wanted = (*out.get(straggler.rank, ()), *named)
         out[straggler.rank] = tuple(phase for phase in PHASES if phase in wanted)
     return out
@@ -170,8 +177,8 @@ def _cuts(graph: Graph, matching: Matching, phases: Mapping[int, tuple[str, ...]
         excess = np.zeros(len(line.start_ns), np.int64)
         for ranks, rows in parts:
             if rank in ranks:
-                others = [other for other in ranks if other not in phases] or [o for o in ranks if o != rank]
-                mine, more = _excess(graph, places, (rank, others), names, dict(zip(ranks, rows.T, strict=True)))
+                of_peers = _peers(rank, (ranks, rows), parts, phases)
+                mine, more = _excess(graph, places, (rank, [o for o in of_peers if o != rank]), names, of_peers)
                 excess[mine] = more
         order = np.argsort(line.ready.own_ns, kind="stable")
         at = line.ready.own_ns[order]
@@ -179,6 +186,30 @@ def _cuts(graph: Graph, matching: Matching, phases: Mapping[int, tuple[str, ...]
         cut = np.where(length > 0, np.minimum(excess[order], length), 0)
         out[places[rank]] = _Cut(np.append(0, at), np.append(0, np.cumsum(cut)))
     return out
+
+
+def _peers(
+    rank: int,
+    part: tuple[tuple[int, ...], I64],
+    parts: Sequence[tuple[tuple[int, ...], I64]],
+    late: Mapping[int, tuple[str, ...]],
+) -> dict[int, I64]:
+    """The rows of a rank and of its peers that are not late; of a group that is late as a whole those of its twins.
+
+    Twins are as many ranks that ran as many collectives: the same instance there is the one in the same place.
+    """
+    ranks, rows = part
+    columns = dict(zip(ranks, rows.T, strict=True))
+    if any(other not in late for other in ranks):
+        return {other: column for other, column in columns.items() if other == rank or other not in late}
+    twins = {
+        other: column
+        for others, theirs in parts
+        if theirs.shape == rows.shape and not set(others) & set(ranks)
+        for other, column in zip(others, theirs.T, strict=True)
+        if other not in late
+    }
+    return {rank: columns[rank], **twins} if twins else columns
 
 
 def _excess(

@@ -8,7 +8,8 @@ slow link has data under way all that time, which the kernel counts of each conn
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -22,7 +23,9 @@ from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import Group, RankSummary
 
 Moved = tuple[int, int]
-"""A kind of collective and the bytes of its message."""
+"""A kind of collective and the place of its messages' size among the group's, the smallest first."""
+_ALIKE: Final = 1.25
+"""Sizes that differ by less, from the next one, count as one: tokens make messages vary. Chosen."""
 
 
 class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +47,18 @@ class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
     """By how much its transfers are longer than the twins' at the same size."""
     exposed_ns: int
     """The part of that which no compute hides, on the median rank."""
+    is_pair: bool = False
+    """Whether it is two ranks that send to each other, and its twins other such pairs."""
 
 
 def slow_links(waits: Sequence[GroupWaits]) -> tuple[SlowLink, ...]:
     """The groups that lose time against their twins, the one that loses most first."""
     moved = [_moved(group) for group in waits]
     usual = [{key: _usual(group, rows) for key, rows in mine.items()} for group, mine in zip(waits, moved, strict=True)]
+    sizes = [
+        {key: median(group.n_bytes[rows]) for key, rows in mine.items()}
+        for group, mine in zip(waits, moved, strict=True)
+    ]
     ranks = [frozenset(group.ranks) for group in waits]
     alike: dict[tuple[int, frozenset[Moved]], list[int]] = defaultdict(list)
     for place, mine in enumerate(moved):
@@ -58,19 +67,35 @@ def slow_links(waits: Sequence[GroupWaits]) -> tuple[SlowLink, ...]:
     found = []
     for place, group in enumerate(waits):
         others = alike.get((len(ranks[place]), frozenset(moved[place])), [])
-        twins = [other for other in others if other != place and ranks[place].isdisjoint(ranks[other])]
+        twins = [
+            other
+            for other in others
+            if other != place and ranks[place].isdisjoint(ranks[other]) and _are_as_large(sizes[place], sizes[other])
+        ]
         if twins and group.is_whole:
             found.append(_against(group, moved[place], [usual[twin] for twin in twins]))
-    return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.exposed_ns))
+    return by_cost(one for one in found if one is not None)
+
+
+def by_cost(links: Iterable[SlowLink]) -> tuple[SlowLink, ...]:
+    """Slow links, the one that loses most first."""
+    return tuple(sorted(links, key=lambda one: -one.exposed_ns))
 
 
 def _moved(waits: GroupWaits) -> dict[Moved, I64]:
     """The instances of each kind and size whose bandwidth is known on all ranks, as rows."""
-    known = waits.present.all(axis=1) & ~np.isnan(waits.bus_bytes_per_s)
-    keys = np.stack([waits.kind, waits.n_bytes], axis=1)
-    distinct, inverse = np.unique(keys[known], axis=0, return_inverse=True)
-    rows, inverse = np.flatnonzero(known), inverse.reshape(-1)
-    return {(int(kind), int(size)): rows[inverse == code] for code, (kind, size) in enumerate(distinct)}
+    known = np.flatnonzero(waits.present.all(axis=1) & ~np.isnan(waits.bus_bytes_per_s))
+    out: dict[Moved, I64] = {}
+    for kind in np.unique(waits.kind[known]).tolist():
+        rows = known[waits.kind[known] == kind]
+        sizes, inverse = np.unique(waits.n_bytes[rows], return_inverse=True)
+        place = np.append(0, np.cumsum(sizes[1:] >= _ALIKE * sizes[:-1]))[inverse.reshape(-1)]
+        out |= {(kind, code): rows[place == code] for code in range(int(place.max()) + 1)}
+    return out
+
+
+def _are_as_large(sizes: Mapping[Moved, int], others: Mapping[Moved, int]) -> bool:
+    return all(max(size, others[key]) < _ALIKE * min(size, others[key]) for key, size in sizes.items())
 
 
 def _usual(waits: GroupWaits, rows: I64) -> tuple[float, float]:
@@ -91,7 +116,8 @@ def _against(
         slow = group.bus_bytes_per_s[rows] * SLOW_LINK.limit("ratio") <= speed
         if slow.mean() < SLOW_LINK.limit("always"):
             continue
-        longer[rows] = np.maximum(group.transfer_ns[rows] - round(usual), 0)
+        lost = group.transfer_ns[rows] * (1 - group.bus_bytes_per_s[rows] / speed)
+        longer[rows] = np.rint(np.maximum(lost, 0)).astype(np.int64)
         speeds[key] = here, speed
         lasts[key] = median(group.transfer_ns[rows]), round(usual)
     if not speeds or int((longer > 0).sum()) < SLOW_LINK.limit("instances"):
@@ -101,7 +127,7 @@ def _against(
     return SlowLink(
         group=group.group,
         ranks=group.ranks,
-        n_bytes=most[1],
+        n_bytes=median(group.n_bytes[moved[most]]),
         bus_bytes_per_s=speeds[most][0],
         twin_bytes_per_s=speeds[most][1],
         transfer_ns=lasts[most][0],

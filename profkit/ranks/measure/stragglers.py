@@ -40,6 +40,10 @@ MOST_OWN: Final = 0.1
 """Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
 lateness counts in each of some buckets that run beside each other, rarely in ten."""
 _OWN_PHASE: Final = 0.5
+_NEARLY_ALL: Final = 0.8
+_COPIED: Final = 0.1
+"""Of the delay of a rank that saves, copies that no other rank makes. Chosen: writing takes longer."""
+_FEW_STEPS: Final = 2
 _IN_OTHERS: Final = 0.5
 """Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
 
@@ -77,6 +81,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """What makes its compute longer, where that is its phase."""
     is_gross: bool = False
     """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
+    is_once: bool = False
+    """Whether it is rank 0, named for copies in one step that no other rank makes: a checkpoint looks so."""
     is_at_barriers: bool = False
     """Whether the group's barriers alone were looked at: the times and counts above are of these then."""
 
@@ -167,6 +173,8 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
         reason = _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
         reason = reason or _reason_of_one_step(found, late, present, waits)
         reason = reason or _reason_of_cores(found, is_cpu=by_rank[found.rank].is_cpu)
+        if reason and not named and _copies_once(found, late, waits):
+            found, reason = replace(found, is_once=True), ""
         if reason:
             break
         is_as_late = bool(named) and found.lateness_ns >= _AS_LATE * named[0].lateness_ns
@@ -194,7 +202,9 @@ def _largest(
     # The phase is that of its own work: where buckets run under compute, its collectives end while the others' wait, so
     # that more of its compute follows them.
     by_phase = _phase_excess(waits, waits.own_ns, late, column)
-    explained = _phase_excess(waits, waits.lead_ns, late, column).sum()
+    # Where other groups' collectives lie between, what it did since the last of these is but a part of it.
+    is_between = len(np.unique(by_rank[rank].collectives.group)) > 1
+    explained = _phase_excess(waits, waits.own_ns if is_between else waits.lead_ns, late, column).sum()
     lateness = int(late[:, column].sum())
     others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
     usual = float(np.median(late.sum(axis=0)[others]))
@@ -287,6 +297,20 @@ def _reason_of_one_step(found: Straggler, late: I64, present: Bool, waits: Group
     if not is_of_one_step(waits.step, late, present, column, least_ns=least):
         return ""
     return f"in the other steps it is hardly late ({waits.n_steps} recorded): a checkpoint or a first pass looks so"
+
+
+def _copies_once(found: Straggler, late: I64, waits: GroupWaits) -> bool:
+    """Whether rank 0 is late in one step, after copies that no other rank makes there: it saves what it copies."""
+    column = waits.ranks.index(found.rank)
+    if found.rank != 0 or waits.n_steps < _FEW_STEPS or found.effect_fraction < _least_effect(waits):
+        return False
+    if found.explained_fraction < LATE_RANK.limit("own_work"):
+        return False
+    row = int(late[:, column].argmax())
+    copied = waits.own_ns[row, :, PHASES.index("copy")]
+    alone = int(copied[column]) - int(np.delete(copied, column).max(initial=0))
+    most = int(late[row, column])
+    return most >= _NEARLY_ALL * found.lateness_ns and alone >= _COPIED * most
 
 
 def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:

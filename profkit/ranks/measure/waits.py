@@ -81,7 +81,9 @@ class GroupWaits(Aligned, frozen=True, kw_only=True):
     lead_ns: I64
     """[n, R, 5]: what each rank did since its last collective had ended, by `PHASES`."""
     own_ns: I64
-    """[n, R, 5]: what each rank did itself since its synchronising collective before was ready, whatever ran beside it.
+    """[n, R, 5]: what each rank did itself since the group's instance before was ready, whatever ran beside it.
+
+    Waits in other groups are left out, so that who is held up there has no more of it.
     """
     rows: I64
 
@@ -177,7 +179,7 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         transferred_once_ns=np.where(present, _once_ns(begun + wait, np.where(present, transfer[:, None], 0)), 0),
         wait_exposed_ns=np.clip(once - hidden, 0, duration - hidden),
         lead_ns=_by_phase(rows, [table.collectives.lead_ns for table in tables]),
-        own_ns=_by_phase(rows, [_own_ns(table) for table in tables]),
+        own_ns=_own_ns(rows, tables),
         rows=rows,
     )
 
@@ -211,16 +213,18 @@ def _by_phase(rows: I64, columns: Sequence[I64]) -> I64:
     return np.stack([_gathered(rows, [column[:, phase] for column in columns]) for phase in range(len(PHASES))], axis=2)
 
 
-def _own_ns(summary: RankSummary) -> I64:
-    """`own_ns` since the synchronising collective before: others, a broadcast say, hold no one up for all."""
-    rows = summary.collectives
-    order = np.argsort(rows.ready_ns, kind="stable")
-    sums = np.cumsum(np.concatenate((np.zeros((1, len(PHASES)), np.int64), rows.own_ns[order])), axis=0)
-    kind = rows.kind[order]
-    ties = is_synchronising(kind) | (kind == CollectiveKind.SEND_RECV)
-    last = np.maximum.accumulate(np.append(0, np.where(ties, np.arange(1, order.size + 1), 0)))[:-1]
-    out = np.empty_like(rows.own_ns)
-    out[order] = sums[1:] - sums[last]
+def _own_ns(rows: I64, tables: Sequence[RankSummary]) -> I64:
+    out = np.zeros((*rows.shape, len(PHASES)), np.int64)
+    for column, table in enumerate(tables):
+        ready, own = table.collectives.ready_ns, table.collectives.own_ns
+        order = np.argsort(ready, kind="stable")
+        sums = np.empty_like(own)
+        sums[order] = np.cumsum(own[order], axis=0)
+        there = np.flatnonzero(rows[:, column] >= 0)
+        mine = rows[there, column]
+        in_turn = np.argsort(ready[mine], kind="stable")
+        done = sums[mine[in_turn]]
+        out[there[in_turn], column] = np.diff(done, axis=0, prepend=np.zeros((1, len(PHASES)), np.int64))
     return out
 
 
@@ -234,17 +238,20 @@ def _steps(rows: I64, tables: Sequence[RankSummary]) -> I64:
 
 def _sizes(rows: I64, tables: Sequence[RankSummary]) -> I64:
     """The message size of each instance: equal on all ranks, and where splits differ the largest."""
-    sizes = []
-    for table in tables:
-        width = np.array([element_bytes(text) for text in table.strings] + [UNKNOWN], np.int64)
-        columns = table.collectives
-        told = message_bytes(
-            kind=columns.kind,
-            in_elements=columns.in_elements,
-            out_elements=columns.out_elements,
-            element_bytes=width[columns.dtype],
-        )
-        sizes.append(np.where(told == UNKNOWN, columns.bucket_bytes, told))
-    gathered = np.where(rows >= 0, _gathered(rows, sizes), UNKNOWN)
+    gathered = np.where(rows >= 0, _gathered(rows, [sizes_of(table) for table in tables]), UNKNOWN)
     largest: I64 = gathered.max(axis=1) if gathered.size else np.empty(0, np.int64)
     return largest
+
+
+def sizes_of(summary: RankSummary) -> I64:
+    """The message of each of a rank's collectives, bytes; `UNKNOWN` where nothing tells it."""
+    width = np.array([element_bytes(text) for text in summary.strings] + [UNKNOWN], np.int64)
+    columns = summary.collectives
+    told = message_bytes(
+        kind=columns.kind,
+        in_elements=columns.in_elements,
+        out_elements=columns.out_elements,
+        element_bytes=width[columns.dtype],
+    )
+    sizes: I64 = np.where(told == UNKNOWN, columns.bucket_bytes, told)
+    return sizes

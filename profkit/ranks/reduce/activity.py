@@ -18,7 +18,7 @@ from profkit.timeline.collectives import is_call
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import launching_threads, nesting, outermost
 
-_MAX_NAMES: Final = 64
+MAX_NAMES: Final = 64
 """Names kept of each kind, by time. Chosen: the 64 longest hold more than 95 % of the time in the captures here."""
 _MAX_LEADS: Final = 3
 _MIN_RANGE_NS: Final = 20_000
@@ -137,7 +137,7 @@ def _by_name(name: I32, shape: I64, length: I64) -> NameRows:
     first = np.flatnonzero(np.append(True, (name[1:] != name[:-1]) | (shape[1:] != shape[:-1])))
     count = np.diff(np.append(first, name.size))
     total = np.add.reduceat(length, first)
-    chosen = np.argsort(-total, kind="stable")[:_MAX_NAMES]
+    chosen = np.argsort(-total, kind="stable")[:MAX_NAMES]
     return NameRows(
         name=name[first][chosen].astype(np.int32),
         shape=shape[first][chosen],

@@ -58,7 +58,7 @@ class CollectiveRows(Asked, frozen=True, kw_only=True):
     issuer: I32
     """The outermost operator that asked for it (an autograd node, mostly); none where the script asked itself."""
     hidden_ns: I64
-    """How much of it this rank's compute covers, or lies outside of the window."""
+    """How much of it this rank's compute covers or its host needs anyway, or lies outside of the window."""
     exposed_once_ns: I64
     """How much of it is exposed and runs beside none of its group that began before: what adds up to their union."""
     lead_ns: I64
@@ -140,6 +140,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_cpu: bool = False
     """Whether the CPU is the device: then ranks of one host share its cores."""
     connections: tuple[Connection, ...] = ()
+    unasked_ns: int = 0
+    """Of the window, communication alone under which the host had not asked for the next compute."""
 
 
 class RankSummary(RankFacts, frozen=True, kw_only=True):

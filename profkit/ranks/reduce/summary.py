@@ -88,19 +88,27 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
         blocks=waited,
         is_cpu=facts.cpu is not None,
         connections=trace.meta.connections,
+        unasked_ns=_unasked(facts).total_ns,
     )
 
 
 def _phase_sets(facts: Facts) -> dict[str, Intervals]:
-    """The sets of the phases but "host", which is the rest, and of "comm", disjoint."""
+    """The sets of the phases but "host", which is the rest, and of "comm", disjoint.
+
+    Communication alone under which the host was behind is the host's: without it the device would have waited as long.
+    """
     parts = facts.parts
     return {
         "data": parts["idle_data"],
         "compute": parts["compute"],
         "copy": parts["copy_exposed"],
         "device": parts.get("idle_dependency", Intervals.empty()),
-        "comm": parts["comm_exposed"],
+        "comm": parts["comm_exposed"] - _unasked(facts),
     }
+
+
+def _unasked(facts: Facts) -> Intervals:
+    return facts.main_device.unasked if facts.main_device is not None else Intervals.empty()
 
 
 def _phases(sets: dict[str, Intervals], start: I64, end: I64, *, comm: I64) -> I64:
@@ -112,6 +120,7 @@ def _phases(sets: dict[str, Intervals], start: I64, end: I64, *, comm: I64) -> I
 
 def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[str, NDArray[Any]]:
     low, high = facts.trace.window_ns
+    covered = sets["compute"] | _unasked(facts)
     order = np.argsort(rows.start_ns, kind="stable")
     reach = np.maximum.accumulate(rows.end_ns[order]) if order.size else order
     since = np.empty(order.size, np.int64)
@@ -121,8 +130,8 @@ def _columns(facts: Facts, rows: Collected, sets: dict[str, Intervals]) -> dict[
     return {
         **{name: getattr(rows, name) for name in Asked.__struct_fields__},
         "step": step_of(rows.issued_ns, facts.trace.steps),
-        "hidden_ns": _hidden_ns(sets["compute"], rows, low, high),
-        "exposed_once_ns": _exposed_once_ns(sets["compute"], rows, low, high),
+        "hidden_ns": _hidden_ns(covered, rows, low, high),
+        "exposed_once_ns": _exposed_once_ns(covered, rows, low, high),
         "lead_ns": _phases(sets, begun, until, comm=np.zeros(until.size, np.int64)),
     }
 

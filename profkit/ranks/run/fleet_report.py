@@ -72,7 +72,7 @@ def _joined_report(taken: Census, failures: Iterable[Failure], options: Options)
         *collectives.findings(joint, scope),
         *slow_link.findings(joint, scope),
     ]
-    causes = {
+    causes = stages.stage_causes(joint) | {
         rank: late_cause.cause_of(straggler, waits, joint)
         for rank, (straggler, waits, _) in lateness.stragglers_of(joint).items()
     }

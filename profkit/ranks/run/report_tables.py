@@ -100,7 +100,8 @@ def _rank_row(outcome: Outcome, waiting: _Waiting | None, n_shared: int, causes:
     report, rank = outcome.report, outcome.summary.rank
     budget, n_steps = budget_of(report), max(report.steps.n, 1)
     step = budget.window_ns // n_steps
-    parts = (budget.idle_data, budget.compute, budget.copy_exposed, budget.comm_exposed, budget.idle_dependency)
+    comm_ns = budget.comm_exposed - outcome.summary.unasked_ns
+    parts = (budget.idle_data, budget.compute, budget.copy_exposed, comm_ns, budget.idle_dependency)
     data, compute, copy, comm, device = (part // n_steps for part in parts)
     wait = None if waiting is None else min(waiting.wait_ns // min(n_shared, n_steps), comm)
     return RankRow(

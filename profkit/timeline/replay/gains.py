@@ -65,8 +65,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int
     """The end of the window."""
     idle_ns: int
-    """All idle time of the device in the window: no more is credited. That streams would also work side by side for
-    longer is not: what waits for what is not known."""
+    """All idle time of the device in the window, and communication alone under which the host was behind: no more is
+    credited. That streams would also work side by side for longer is not: what waits for what is not known."""
     replayed_ns: int = 0
     """How long the replay takes with nothing taken out: the window, but where streams waited for what is not known, or
     calls of one thread overlap. What changes nothing against it gains nothing; what does is compared with the window,
@@ -121,7 +121,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.replay.gain_ns(removed | self.profiler) - self.beside_ns, 0) if removed else 0
 
 
-def what_if(trace: Trace, activity: Activity, queue: Queue, awaited: Intervals) -> WhatIf | None:
+def what_if(trace: Trace, activity: Activity, queue: Queue, awaited: Intervals, unasked_ns: int = 0) -> WhatIf | None:
     """What times of the host cost a device; None where launches and starts do not agree, or no launch is known.
 
     What is awaited comes when it comes, however soon the host is there: batches of workers that do not keep up.
@@ -131,13 +131,16 @@ def what_if(trace: Trace, activity: Activity, queue: Queue, awaited: Intervals) 
     found = replay(trace, activity, queue, awaited)
     if found is None:
         return None
+    found = replace(found, idle_ns=found.idle_ns + unasked_ns)
     profiler = profiler_work(trace)
     return WhatIf(replay=found, profiler=profiler, beside_ns=found.gain_ns(profiler))
 
 
-def gains(trace: Trace, activity: Activity, host: HostStates, idle: IdleCauses, queue: Queue) -> Gains:
+def gains(
+    trace: Trace, activity: Activity, host: HostStates, idle: IdleCauses, queue: Queue, unasked_ns: int = 0
+) -> Gains:
     """What each cause on the host costs the window of one device; without a replay the idle time it has at once."""
-    asked = what_if(trace, activity, queue, host.input.awaited)
+    asked = what_if(trace, activity, queue, host.input.awaited, unasked_ns)
     if asked is None:
         return _at_once(idle)
     found, gain_ns = asked.replay, asked.gain_ns
