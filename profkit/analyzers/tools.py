@@ -52,10 +52,10 @@ def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
 
 def metal_timeline(command: CommandLine) -> NextTool:
     """Apple's timeline of the whole run, which holds what torch.profiler does not record."""
-    own = "xcrun xctrace record --output profkit.trace --launch"
+    own = "xcrun xctrace record --output profkit.trace --template"
     return NextTool(
-        name="xctrace",
-        line=line_of(own, "--template", "Metal System Trace", "--", "/usr/bin/env", *command.words),
+        name="xctrace",  # which takes what follows --launch as the program
+        line=line_of(own, "Metal System Trace", "--launch", "--", "/usr/bin/env", *command.words),
         purpose="what does the GPU work on, and when is it idle?",
         look_for="gaps in the GPU's row, and what the main thread does above them",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from profkit.analyzers.base import Scope
@@ -26,7 +26,12 @@ Hosts = Mapping[str, int]
 def hosts_of(waits: GroupWaits, joint: Joint) -> Hosts:
     """The hosts of a group's ranks, as the traces have them; {} where one has none that could be."""
     names = [joint.outcome_of(rank).summary.host for rank in waits.ranks]
-    return dict(Counter(names)) if all(map(_HOST.fullmatch, names)) else {}
+    return dict(Counter(names)) if are_names(names) else {}
+
+
+def are_names(hosts: Iterable[str]) -> bool:
+    """Whether these can be the names of hosts, and so words of a command."""
+    return all(map(_HOST.fullmatch, hosts))
 
 
 def where(hosts: Hosts, waits: GroupWaits) -> str:
@@ -66,7 +71,7 @@ def between(hosts: Hosts, waits: GroupWaits, bus_bytes_per_s: float | None, *, i
 def link_test(waits: GroupWaits, hosts: Hosts, scope: Scope, *, is_small: bool) -> NextTool:
     """What shows whether the links of a group can do more."""
     if scope.is_cpu and len(hosts) > 1:
-        return _network_test(hosts)
+        return network_test(tuple(hosts))
     if scope.is_cpu:
         return system_timeline(
             scope, "are the links or the cores busy?", "cores at 100 % in gloo's threads: memory copies"
@@ -87,7 +92,8 @@ def link_test(waits: GroupWaits, hosts: Hosts, scope: Scope, *, is_small: bool) 
     )
 
 
-def _network_test(hosts: Hosts) -> NextTool:
+def network_test(hosts: Sequence[str]) -> NextTool:
+    """What shows how fast the network between two hosts or more is."""
     first, second, *more = hosts
     if not more:
         purpose = f"how fast is the network between {first} and {second}? run it on {second} while the job is stopped"
@@ -110,7 +116,7 @@ def bits(bytes_per_s: float) -> str:
     return f"{float(f'{number:.2g}'):g} {unit}"
 
 
-def _named(hosts: Hosts) -> str:
+def _named(hosts: Iterable[str]) -> str:
     names = list(hosts)
     more = [] if len(names) <= _MOST_NAMED else [f"{len(names) - _MOST_NAMED} more hosts"]
     *first, last = [*names[:_MOST_NAMED], *more]

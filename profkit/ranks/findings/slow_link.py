@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from profkit.analyzers.base import Scope
 from profkit.findings.ranks.stragglers import SLOW_LINK
 from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.ranks.findings.links import are_names, network_test
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
 from profkit.ranks.measure.slow_links import SlowLink
@@ -80,7 +81,7 @@ def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) ->
         evidence=tuple(evidence),
         fix="find out what lies between these ranks and not between the others: an NVLink that is down, PCIe lanes, a"
         " slower network card, a path through the CPU; or place the group as its twins are placed",
-        next_tools=(_tool(link, scope),),
+        next_tools=(_tool(link, scope, hosts),),
     )
 
 
@@ -114,13 +115,16 @@ def _also(link: SlowLink) -> Evidence:
     )
 
 
-def _tool(link: SlowLink, scope: Scope) -> NextTool:
+def _tool(link: SlowLink, scope: Scope, hosts: Sequence[str]) -> NextTool:
     ranks = format_numbers(link.ranks)
+    if scope.is_cpu and len(hosts) > 1 and are_names(hosts):
+        return network_test(hosts)
     if scope.is_cpu:
         return NextTool(
             name="iperf3",
-            line=line_of("iperf3 -c HOST"),
-            purpose=f"how fast is the network between the hosts of ranks {ranks}?",
+            line=line_of("iperf3 -s"),
+            purpose=f"how fast is the network between the hosts of ranks {ranks}? run it on one of them,"
+            " and iperf3 -c with its name on another",
             look_for="the rate between two other hosts: a slower one is the cause",
         )
     is_small = link.n_bytes <= SLOW_LINK.limit("small")
