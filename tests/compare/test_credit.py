@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.model.trace import Trace
-from tests.compare.drawn import K, explained, host, job, read
+from tests.compare.drawn import K, compared, explained, host, job, read
 from tests.compare.test_changes import FUSED, GEMM, NNC, batch, gemms, title
 
 
@@ -87,3 +87,11 @@ def test_a_part_that_is_more_than_the_whole_stands_beside_the_others():
     said = {name: item.seen("compare.explained_ns").statement for name, item in found.items()}
     assert said["input"] == "explains -495 us; others +105 us; step -390 us"
     assert said["copies"] == "explains +100 us; others -490 us; step -390 us"
+
+
+def test_recorded_stacks_are_said_where_times_are_those_under_the_profiler():
+    kernels = gemms()
+    stacks = job(kernels, ranges=[host("train.py(3): step", 1, 900, "python_function")])
+    plain, told = (" ".join(compared(one, one).caveats) for one in (job(kernels), stacks))
+    assert "with Python stacks, which lengthen the host's part most" in told
+    assert "stacks" not in plain
