@@ -92,7 +92,7 @@ def of_fault(report: Report, truth: Mapping[str, Any]) -> str:
     if top is None or said is Bottleneck.INCONCLUSIVE:
         return SILENT
     ranks = named_ranks(top)
-    is_of_all = len(truth["ranks"]) == truth["world"] or truth["fault"] in ("rotate", "none")
+    is_of_all = len(truth["ranks"]) in (0, truth["world"]) or truth["fault"] == "rotate"
     if is_of_all:
         return WRONG if ranks or not is_class else RIGHT
     if not ranks:

@@ -85,7 +85,7 @@ SKEW: Final = FindingKind(
     supersedes=(_SPLIT,),
     meaning="Collectives take long because ranks arrive at different times, but no single rank is late. A faster network does not help.",
     measured="Waiting is the time from a rank's own start to the last rank's, transfer the time from there to the"
-    " first end. The exposed part of waiting is what compute does not cover.",
+    " first end. The exposed part of waiting is what neither compute nor host work that comes anyway covers.",
     thresholds={
         "waiting": _WAITING,
         "window": Threshold(0.05, "exposed waiting from {} of the window", "docs/sources.md, rule 5"),

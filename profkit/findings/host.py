@@ -24,7 +24,7 @@ LAUNCH_BOUND: Final = FindingKind(
     meaning="The GPU finishes each operation before the next one is launched: Python, the dispatcher and the driver limit the speed. On a CPU-only trace: the fixed cost of operators and the Python between them take much of the step.",
     measured="Idle time before a launch while the host dispatches (operators that launch, runtime calls, the launch"
     " latency itself) plus idle time in other host work, without the gaps between operations that were issued in time"
-    " (a faster host would not shorten them); rho = share of operations launched after everything before them had ended, that is, while the GPU was idle; launch latency is measured on those launches (5 us on bare metal, 45 us on WSL2)."
+    " (a faster host would not shorten them), plus communication alone during which the host had not launched the next kernel, as far as a replay saves it; rho = share of operations launched after everything before them had ended, that is, while the GPU was idle; launch latency is measured on those launches (5 us on bare metal, 45 us on WSL2)."
     " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each; time of an operator outside the operators that it calls is dispatch too, in stretches up to 50 us.",
     thresholds={
         "window": _LATE,

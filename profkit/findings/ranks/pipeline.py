@@ -22,10 +22,10 @@ BUBBLE: Final = FindingKind(
     thresholds={
         "waiting": Threshold(0.05, "stages wait for each other {} of the step", "chosen, as for exposed communication"),
         "late_stage": Threshold(
-            0.05,
+            0.03,
             "a stage is late that has {} of the step more of its own time than the same stage of twin pipelines, or of data,"
             " host and copies than other stages",
-            "docs/sources.md, rule 7: as for a late one of two",
+            "docs/sources.md, rule 7: as for a late rank",
         ),
     },
     lookalikes=(

@@ -49,7 +49,7 @@ LATE_RANK: Final = FindingKind(
     bottleneck=Bottleneck.STRAGGLER,
     supersedes=(_VICTIMS, _TURNS, _STAGES, *_BEFORE_TRANSFER),
     meaning="A synchronising collective begins when its last rank arrives. One rank is significantly late because of its own work since the last collective, and the others wait in the collective. The ranks with the most communication time are the ones that wait; the late rank has the least.",
-    measured="The same collective is found on all ranks (sequence numbers, else order checked by ends), clocks are aligned by the ends of collectives, which all ranks leave nearly at the same time, and the arrival of each rank is compared with the median of the others. Recoverable is the time saved if this rank were no later than the next-slowest rank. The phase is what it spent longer on than the others since the previous collective.",
+    measured="The same collective is found on all ranks (sequence numbers, else order checked by ends), clocks are aligned by the ends of collectives, which all ranks leave nearly at the same time, and the arrival of each rank is compared with the median of the others. Recoverable is the time saved if this rank were no later than the next-slowest rank. The phase is what it spent longer on than the others since the previous collective. A stage of a pipeline is compared with the same stage of other pipelines, or with the other stages; rank 0 is also named for copies in one step that no other rank makes.",
     thresholds={
         "effect": Threshold(0.03, "a delay against the median rank from {} of the time", "docs/sources.md, rule 7"),
         "effect_of_two": Threshold(0.05, "with two ranks from {}", "docs/sources.md, rule 7"),
@@ -102,7 +102,7 @@ LATE_RANK: Final = FindingKind(
         ),
     },
     lookalikes=(
-        "pipeline stages differ by design: the last one holds the loss",
+        "stages of one pipeline differ by design (the last one holds the loss): their compute counts only where the device is slow",
         "more tokens on one rank in every step: its kernels are more or larger; where a kernel's grid does not grow with its work (persistent ones), it looks like a slow device",
         "a rank held up by another group's late rank is not blamed: its own work does not explain it",
         "wrong clocks: then waits from clocks and waits from durations disagree, and the report says so",
@@ -150,7 +150,7 @@ SLOW_LINK: Final = FindingKind(
         _STAGES,
     ),
     meaning="The same collective at the same size takes longer in one process group than in groups of as many other ranks that do the same. The ranks of that group then come late to everything they share with the others, though none of them worked longer.",
-    measured="Bus bandwidth (nccl-tests' definition) of the transfer, from the last rank's arrival to the first end, by kind and size; a twin has as many ranks, none of this group's, and the same kinds and sizes. Recoverable is what the group's transfers take longer than the median of its twins', as far as no compute hides it.",
+    measured="Bus bandwidth (nccl-tests' definition) of the transfer, from the last rank's arrival to the first end, by kind and size; a twin has as many ranks, none of this group's, and the same kinds and sizes; of a pair that sends, the same hop of other pipelines. Recoverable is what the group's transfers take longer than the median of its twins', as far as no compute hides it.",
     thresholds={
         "ratio": Threshold(
             1.2, "its twins are {} as fast", "chosen; twins within one machine differ by a few percent", "x"

@@ -18,6 +18,8 @@ _ALIKE: Final = 0.1
 _MOST: Final = 0.8
 """Of a rank's compute, what must be in kernels that its peers run as often, and slower alike. Chosen."""
 _HALF: Final = 0.5
+_TOLD: Final = 0.1
+"""Of a rank's compute, what kernels must have that tell of its device. Chosen."""
 _UNHURT: Final = 0.2
 """Of the usual time of kernels alike, from which those that are no slower show that the device is not slow. Chosen: a
 hot expert's products take 1.78x, all others 0.99x."""
@@ -88,6 +90,25 @@ def longer_by(by_rank: Mapping[int, RankSummary], rank: int) -> Longer:
     if float(expected[is_unhurt].sum()) >= _UNHURT * float(expected[alike].sum()):
         return Longer.WORK
     return Longer.DEVICE if is_all else Longer.EITHER
+
+
+def slow_device_ns(by_rank: Mapping[int, RankSummary], rank: int) -> int:
+    """How much longer a rank's compute takes on its device than on its peers', ns per step; 0 unless that is slow.
+
+    That is told by the kernels which it runs as often as they do: nearly all are slower. What it runs besides, as the
+    last stage of a pipeline does its loss, takes as much longer.
+    """
+    peers = [_runs(summary) for other, summary in by_rank.items() if other != rank]
+    total, expected, slow = 0.0, 0.0, 0.0
+    for kernel, (count, lasts) in _runs(by_rank[rank]).items():
+        theirs = [peer[kernel] for peer in peers if kernel in peer]
+        usual = _usual(theirs) if 2 * len(theirs) > len(peers) else np.zeros(2)
+        if usual[0] and abs(count - usual[0]) <= _ALIKE * usual[0]:
+            total, expected = total + lasts, expected + float(usual[1])
+            slow += lasts if lasts >= LATE_RANK.limit("slow_kernels") * usual[1] else 0.0
+    compute = _sum(_runs(by_rank[rank]))
+    is_slow = slow >= _MOST * total >= _MOST * _TOLD * compute > 0 and not by_rank[rank].is_cpu
+    return round(compute * (1 - expected / total)) if is_slow else 0
 
 
 def tokens_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:

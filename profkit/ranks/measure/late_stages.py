@@ -14,7 +14,7 @@ import numpy as np
 
 from profkit.findings.ranks.pipeline import BUBBLE
 from profkit.model.arrays import I64
-from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by
+from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by, slow_device_ns
 from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles
 from profkit.ranks.reduce.records import PHASES, RankSummary
 
@@ -42,11 +42,8 @@ class LateStage(msgspec.Struct, frozen=True, kw_only=True):
     longer: Longer
     factor: float | None
     """Of compute, how much longer the same kernels take than on the peers."""
-
-    @property
-    def are_twins(self) -> bool:
-        """Whether the peers are the same stage of other pipelines."""
-        return len(self.ranks) == 1 and not set(self.ranks) & set(self.peers) and self.n_stages > len(self.peers)
+    are_twins: bool
+    """Whether the peers are the same stage of other pipelines."""
 
 
 def late_stages(pipelines: Sequence[PipelineBubbles], by_rank: Mapping[int, RankSummary]) -> tuple[LateStage, ...]:
@@ -57,19 +54,24 @@ def late_stages(pipelines: Sequence[PipelineBubbles], by_rank: Mapping[int, Rank
         alike = [other for other in chains if len(other) == len(chain)]
         for stage, rank in enumerate(chain):
             twins = [other[stage] for other in alike if other is not chain]
-            found += _against([rank], twins, (stage, len(chain)), by_rank)
+            found += _against([rank], twins, (stage, len(chain)), by_rank, are_twins=True)
     known = {rank for one in found for rank in one.ranks}
     for size in {len(chain) for chain in chains}:
         columns = np.array([chain for chain in chains if len(chain) == size]).T
         for stage, column in enumerate(columns.tolist()):
             others = [int(rank) for place, ranks in enumerate(columns.tolist()) if place != stage for rank in ranks]
             if not known & set(column):
-                found += _against(column, others, (stage, size), by_rank)
+                found += _against(column, others, (stage, size), by_rank, are_twins=False)
     return tuple(sorted(found, key=lambda one: -one.saved_ns))
 
 
 def _against(
-    ranks: Sequence[int], peers: Sequence[int], place: tuple[int, int], by_rank: Mapping[int, RankSummary]
+    ranks: Sequence[int],
+    peers: Sequence[int],
+    place: tuple[int, int],
+    by_rank: Mapping[int, RankSummary],
+    *,
+    are_twins: bool,
 ) -> list[LateStage]:
     """The stage that these ranks are, where it has more than its peers; [] where it has not.
 
@@ -80,10 +82,11 @@ def _against(
     mine, theirs = (_own_ns([by_rank[rank] for rank in some]) for some in (ranks, peers))
     n_steps = min(len(mine), len(theirs))
     excess = mine[:n_steps] - theirs[:n_steps]
-    longer = longer_by({rank: by_rank[rank] for rank in (ranks[0], *peers)}, ranks[0])
-    are_twins = place[1] > len(peers) and len(ranks) == 1
-    if not are_twins and longer is not Longer.DEVICE:
-        excess[:, _COMPUTE] = 0
+    beside = {rank: by_rank[rank] for rank in (ranks[0], *peers)}
+    longer = longer_by(beside, ranks[0])
+    if not are_twins:
+        excess[:, _COMPUTE] = slow_device_ns(beside, ranks[0])
+        longer = Longer.DEVICE
     mean = excess.mean(axis=0) if n_steps else np.zeros(len(PHASES))
     main = int(mean.argmax())
     step_ns = np.mean([(one.steps.end_ns - one.steps.start_ns).mean() for one in (by_rank[rank] for rank in ranks)])
@@ -100,7 +103,8 @@ def _against(
             excess_ns=round(mean[main]),
             saved_ns=round(np.maximum(mean, 0).sum()),
             longer=longer,
-            factor=compute_factor({rank: by_rank[rank] for rank in (ranks[0], *peers)}, ranks[0]),
+            factor=compute_factor(beside, ranks[0]),
+            are_twins=are_twins,
         )
     ]
 

@@ -243,7 +243,7 @@ def _span_ns(waits: GroupWaits) -> int:
     if waits.uses_clocks:
         start = waits.arrival_ns[waits.present]
         return int((waits.arrival_ns + waits.duration_ns)[waits.present].max() - start.min())
-    spent = waits.duration_ns + waits.lead_ns.sum(axis=2)
+    spent = waits.duration_ns + waits.own_ns.sum(axis=2)
     return int(spent.sum(axis=0).max())
 
 

@@ -216,15 +216,17 @@ def _by_phase(rows: I64, columns: Sequence[I64]) -> I64:
 def _own_ns(rows: I64, tables: Sequence[RankSummary]) -> I64:
     out = np.zeros((*rows.shape, len(PHASES)), np.int64)
     for column, table in enumerate(tables):
-        ready, own = table.collectives.ready_ns, table.collectives.own_ns
-        order = np.argsort(ready, kind="stable")
-        sums = np.empty_like(own)
-        sums[order] = np.cumsum(own[order], axis=0)
-        there = np.flatnonzero(rows[:, column] >= 0)
+        known, there = table.collectives, np.flatnonzero(rows[:, column] >= 0)
         mine = rows[there, column]
-        in_turn = np.argsort(ready[mine], kind="stable")
-        done = sums[mine[in_turn]]
-        out[there[in_turn], column] = np.diff(done, axis=0, prepend=np.zeros((1, len(PHASES)), np.int64))
+        if mine.size == 0:
+            continue
+        order = np.argsort(known.ready_ns, kind="stable")
+        done = np.cumsum(known.own_ns[order], axis=0)
+        ties = is_synchronising(known.kind[order]) | (known.kind[order] == CollectiveKind.SEND_RECV)
+        at = np.flatnonzero((known.group[order] == known.group[mine[0]]) & ties)
+        since = np.zeros_like(known.own_ns)
+        since[order[at]] = np.diff(done[at], axis=0, prepend=np.zeros((1, len(PHASES)), np.int64))
+        out[there, column] = since[mine]
     return out
 
 
