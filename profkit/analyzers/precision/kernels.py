@@ -22,6 +22,7 @@ from profkit.timeline import Facts
 from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder, Typical
+from profkit.units import format_fraction
 
 HALF: Final = (Precision.BF16, Precision.FP16, Precision.HALF, Precision.FP8, Precision.FP4, Precision.INT8)
 FULL: Final = (Precision.FP32, Precision.TF32)
