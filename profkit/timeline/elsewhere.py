@@ -28,11 +28,9 @@ _UNRECORDED: Final = (
 others multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS)."""
 _NESTED: Final = re.compile(r"nested", re.IGNORECASE)
 """Nested tensors have that operator as well."""
-_COMPUTES: Final = re.compile(
-    r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|sub|div|clamp\w*|pow|exp|sqrt|sigmoid|tanh"
-    r"|uniform|normal|bernoulli|sum|mean|sort)_?)$"
-)
-"""What computes, and waits for nothing: no copies, nothing that gives a number to the host."""
+_COMPUTES: Final = re.compile(r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|clamp\w*)_?)$")
+_FILLS: Final = re.compile(r"^aten::(?:uniform_|normal_|bernoulli_|pow|exp|sub|div|sum|mean)$")
+"""What else computes where nothing says that there is another device: some of these wait for a queue that is full."""
 _LONG_NS: Final = 1_000_000
 """What an operator on a device never takes on the host, but for its first call. Chosen: launching takes 0.01 ms."""
 _MOSTLY: Final = 0.5
@@ -40,7 +38,7 @@ _MOSTLY: Final = 0.5
 
 def unrecorded(trace: Trace) -> str:
     """On which device the program ran, where the trace holds nothing of it; "" where that is not known."""
-    if trace.device_indices or len(trace.calls) or _works_on_cpu(trace):
+    if trace.device_indices or len(trace.calls) or _works_on_cpu(trace, _COMPUTES):
         return ""
     names = [trace.name(int(code)) for table in (trace.ops, trace.spans) for code in distinct_codes(table.name)]
     if any(_NESTED.search(name) for name in names):
@@ -51,15 +49,15 @@ def unrecorded(trace: Trace) -> str:
 def unused(trace: Trace) -> str:
     """The name of a GPU that the file lists, while all work is on the CPU; "" for none."""
     listed = next((device.name for device in trace.meta.devices if device.name), "")
-    if not listed or trace.device_indices or len(trace.calls) or not _works_on_cpu(trace):
+    if not listed or trace.device_indices or len(trace.calls) or not _works_on_cpu(trace, _COMPUTES, _FILLS):
         return ""
     return listed
 
 
-def _works_on_cpu(trace: Trace) -> bool:
+def _works_on_cpu(trace: Trace, *patterns: re.Pattern[str]) -> bool:
     """Whether the operators that compute take as long as only a CPU's do, for half of their time."""
     ops = trace.ops
-    rows = _named(trace, _COMPUTES)
+    rows = np.concatenate([_named(trace, pattern) for pattern in patterns])
     length = (ops.end_ns - ops.start_ns)[rows]
     return bool(length.size) and int(length[length >= _LONG_NS].sum()) >= _MOSTLY * int(length.sum())
 
