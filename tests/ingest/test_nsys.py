@@ -329,6 +329,17 @@ def test_ranges_that_are_no_steps(names: tuple[str, ...], outside: int, tmp_path
     assert trace.step_source != "ranges"
 
 
+def test_what_lies_inside_a_warm_up_is_no_step(tmp_path: Path) -> None:
+    """Three passes under a range that warms up, three under one of their own: `forward` is in all of them."""
+    export = passes("forward")
+    for turn in range(6):
+        at = 10_000_000 + turn * 2_000_000
+        export.range(at - 10_000, at + 1_900_000, f"warmup {turn}" if turn < 3 else f"pass {turn - 3}")
+    trace = only(export.write(tmp_path / "x.sqlite"))
+    assert (trace.step_source, len(trace.steps)) == ("ranges", 3)
+    assert trace.window_ns[0] == 10_000_000 + 3 * 2_000_000 - 10_000
+
+
 def test_open_ranges_end_with_their_thread(tmp_path: Path) -> None:
     export = training()
     export.range(10_500_000, None, "forward", tid=9)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct, median, place_among
+from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
 from profkit.model.trace import CallKind, RuntimeCalls, SpanKind, Spans
 
@@ -86,11 +87,14 @@ def _outermost(spans: Spans, strings: tuple[str, ...], thread: int) -> _Found | 
     n_of_name = np.bincount(place, minlength=codes.size)
     n_of_shape = np.bincount(shape, weights=n_of_name, minlength=len(shapes)).astype(np.int64)
     names_of_shape = np.bincount(shape, minlength=len(shapes))
-    is_step = np.array([not (is_starting(one) or _OF_THE_MODEL.search(one)) for one in shapes], np.bool_)
+    starts = np.array([is_starting(one) for one in shapes], np.bool_)
+    is_step = ~starts & np.array([not _OF_THE_MODEL.search(one) for one in shapes], np.bool_)
     # of a name with numbers each is one step's: layers come back under their number
     is_counted = (names_of_shape == 1) | (n_of_shape < 2 * names_of_shape)
-    wanted = is_step & is_counted & (n_of_shape >= _LEAST)
-    rows, phase = rows[wanted[shape[place]]], shape[place][wanted[shape[place]]]
+    wanted = (is_step & is_counted & (n_of_shape >= _LEAST))[shape[place]]
+    of_start = rows[starts[shape[place]]]  # what lies inside a warm-up is of it, whatever its name
+    wanted &= ~Intervals.of(spans.start_ns[of_start], spans.end_ns[of_start]).contains(spans.start_ns[rows])
+    rows, phase = rows[wanted], shape[place][wanted]
     if rows.size == 0 or distinct(phase).size > _MOST_NAMES:
         return None
     order = np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))
