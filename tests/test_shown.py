@@ -105,7 +105,13 @@ def test_each_document_is_one_line(report, comparison, study):
 
 def test_documents_say_in_a_notebook_what_the_terminal_says(report, comparison, study):
     said = Parsed(report._repr_html_()).text
-    for part in ("DATA-BOUND", "confidence high", "what must remain cannot be told", "data 94.0 %", report.verdict.next_tool.command):
+    for part in (
+        "DATA-BOUND",
+        "confidence high",
+        "what must remain cannot be told",
+        "data 94.0 %",
+        report.verdict.next_tool.command,
+    ):
         assert part in said
     assert "INCONCLUSIVE" in Parsed(comparison._repr_html_()).text
     assert "0.47" in Parsed(study._repr_html_()).text

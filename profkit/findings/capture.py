@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -184,6 +185,19 @@ STACKED: Final = CheckKind(
     ),
     cap=0.6,
 )
+UNREAD: Final = CheckKind(
+    id="device.read",
+    meaning="Confidence rests on captures of others that experts have read beside profkit (docs/field.md). Of devices of this maker, recorded by this tool, there are few or none.",
+    allows=Threshold(
+        10,
+        "public captures of the maker's devices by the same tool that were read >= {}",
+        "chosen: fewer show no rate",
+        "",
+    ),
+    cap=0.6,
+)
+READ: Final[Mapping[tuple[str, str], int]] = {("nvidia", "kineto"): 121, ("nvidia", "nsys"): 106, ("amd", "kineto"): 14}
+"""Captures of docs/field.md by (maker, tool); a test counts them again."""
 HIGH_COST_CAP: Final = 0.6
 """The cap of `profiler.cost` beyond its `high_cost`; and never more than the unprofiled part of a recorded step."""
 

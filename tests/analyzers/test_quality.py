@@ -42,6 +42,7 @@ def test_a_sound_capture_takes_nothing(sound: Quality) -> None:
         ({"startup_fraction": 1.0}, 0.4),
         ({"first_batch_ns": 10**12}, 0.4),
         ({"stacked_fraction": 0.3}, 0.6),
+        ({"n_read": 3}, 0.6),
         ({"stacked_fraction": 0.1}, 1.0),
         ({"perturbation": 0.4}, 0.7),
         ({"perturbation": 0.5}, 1 / 1.5),

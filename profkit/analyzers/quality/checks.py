@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from profkit.analyzers.base import Vendor
 from profkit.analyzers.quality.measured import Quality
 from profkit.findings import capture
 from profkit.findings.capture import CHECKS, COST, HIGH_COST_CAP, QUALITY, CheckKind
 from profkit.model.documents.rank_report import Check
 from profkit.units import format_fraction, format_ns
+
+_MAKERS: Final = {Vendor.NVIDIA: "NVIDIA's", Vendor.AMD: "AMD's", Vendor.INTEL: "Intel's"}
 
 
 def checks(result: Quality) -> tuple[Check, ...]:
@@ -194,6 +199,13 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
                 if (q.stacked_fraction or 0) > _limit(capture.STACKED)
                 else ""
             ),
+        ),
+        Check(
+            id=capture.UNREAD.id,
+            ok=(q.n_read or 0) >= _limit(capture.UNREAD),
+            value=None if q.n_read is None else float(q.n_read),
+            message=f"{q.n_read or 'no'} public captures of {_MAKERS[q.scope.vendor]} devices by this tool were read beside"
+            " profkit: confidence rests on them (docs/field.md)",
         ),
     )
 

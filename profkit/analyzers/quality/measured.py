@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.findings.capture import MOST_IS_INPUT
+from profkit.findings.capture import MOST_IS_INPUT, READ
 from profkit.model.arrays import is_one_of, next_equal, of_rows, rows_by_value
 from profkit.model.budget import HOST_PARTS
 from profkit.model.intervals import Intervals
@@ -88,6 +88,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """The device on which the program ran and of which the file holds nothing; "" where there is none."""
     busy: tuple[tuple[str, int], ...]
     """What the host's threads spend most time in, (operator or call, ns), the longest first, where a check refuses."""
+    n_read: int | None
+    """Captures that experts read of devices of this maker by this tool; None where the CPU is the device."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
 
@@ -153,6 +155,7 @@ def measure(facts: Facts) -> Quality:
         stacked_fraction=_stacked(facts),
         unrecorded=elsewhere,
         busy=_busy(facts) if elsewhere or (facts.cpu is not None and asked.n_counted) else (),
+        n_read=READ.get((scope_of(facts).vendor, trace.meta.traits.format), 0) if main is not None else None,
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
     )
 

@@ -18,7 +18,7 @@ _MOST_NEAR: Final = 3
 _HEALTHY: Final = "healthy"
 _CALIBRATED: Final = (
     f"On a CPU its confidence is the share of such verdicts that were right on programs of known truth: {SOURCE}."
-    " On a GPU, where none was measured, it is a rung of a ladder."
+    " On a GPU it orders verdicts: docs/field.md says how often those of each height were right on public captures."
 )
 
 
