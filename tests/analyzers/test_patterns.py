@@ -423,7 +423,7 @@ def test_training_mode_is_meant_or_is_not_there(rows: list[Row]) -> None:
     ("name", "fix"),
     [
         ("aten::_slow_conv2d_forward", "oneDNN"),
-        ("aten::_index_put_impl_", "index_add_"),
+        ("aten::_index_put_impl_", ""),  # an assignment, for all that is known
         ("aten::mkldnn_convolution", ""),
     ],
 )
@@ -434,6 +434,14 @@ def test_operators_that_exist_for_a_fall_back(name: str, fix: str) -> None:
         assert one.fix.startswith(name)
         assert fix in one.fix
         assert f"most of the time is in {name}" in one.evidence[1].statement
+
+
+@pytest.mark.parametrize(("accumulate", "said"), [("True", True), ("False", False)])
+def test_assignments_by_index_that_add_up_sort_first(accumulate: str, said: bool) -> None:
+    kept = nested("aten::index_put_", Concrete_Inputs=["", "", "", accumulate], Input_Dims=[[64], [], [64], []])
+    one = found(on_cpu(*kept), "kernel.slow_path")
+    assert (one is not None) == said
+    assert one is None or "index_add_" in one.fix
 
 
 def test_kernels_of_a_slow_way_are_those_of_the_operator_that_launches_them() -> None:

@@ -47,11 +47,15 @@ _NORM: Final = re.compile(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
 _TRAINED_KERNEL: Final = re.compile(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
 _TRAINING_ARGUMENT: Final = 5
 _NAIVE: Final = re.compile(r"^naive_conv")
+_INDEX_PUT: Final = r"^aten::_?index_put_(?:impl_)?$"
+_ACCUMULATING: Final = re.compile(r"indexing_backward")
+"""The kernels of torch that add up values of one index, after a sort."""
+_ACCUMULATE_ARGUMENT: Final = 3
 _SLOW_PATHS: Final = {
     r"^aten::(?:_slow_conv2d_forward|thnn_conv2d|slow_conv\w+|_slow_conv\w+)$": "{} copies into columns and multiplies: have"
     " oneDNN take it on a CPU (torch.backends.mkldnn.is_available(), float32 or bfloat16, no unusual layout), cuDNN on a"
     " GPU (a type and a dilation that it takes), or compile the model",
-    r"^aten::_?index_put_(?:impl_)?$": "{} sorts its indices and adds one by one: use index_select, F.embedding or gather"
+    _INDEX_PUT: "{} sorts its indices and adds one by one: use index_select, F.embedding or gather"
     " for what is learned, index_add_ or scatter_add_ where order does not matter",
     r"^aten::_conv_depthwise2d$": "{} runs without cuDNN: channels_last and half precision have depthwise kernels there",
 }
@@ -202,7 +206,9 @@ def training_mode(facts: Facts) -> Ranges | None:
     if facts.trains:
         return None
     norms = np.flatnonzero(named(trace, ops, _NORM))
-    trained = [code for code, one in enumerate(trace.signatures) if one is not None and _is_trained(one)]
+    trained = [
+        code for code, one in enumerate(trace.signatures) if one is not None and _is_set(one, _TRAINING_ARGUMENT)
+    ]
     by_argument = norms[is_one_of(ops.signature[norms], trained)] if trained else norms[:0]
     rows = np.concatenate((np.flatnonzero(named(trace, ops, _DROPOUT)), by_argument))
     if not trained and trace.device_indices:
@@ -210,10 +216,9 @@ def training_mode(facts: Facts) -> Ranges | None:
     return Ranges.of(ops, distinct(rows), trace.window_ns)
 
 
-def _is_trained(signature: Signature) -> bool:
-    """Whether the arguments of a batch normalisation say that it trains: its sixth."""
-    given = signature.concrete
-    return len(given) > _TRAINING_ARGUMENT and given[_TRAINING_ARGUMENT] == "True"
+def _is_set(signature: Signature, place: int) -> bool:
+    """Whether an argument was recorded as True: of a batch normalisation the sixth says that it trains."""
+    return len(signature.concrete) > place and signature.concrete[place] == "True"
 
 
 def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64]:
@@ -228,8 +233,21 @@ def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64
 def slow_paths(facts: Facts) -> Ranges:
     """Operators that exist for a fall-back alone, and those that launch MIOpen's naive kernels."""
     trace, ops = facts.trace, facts.trace.ops
-    rows = np.flatnonzero(named(trace, ops, re.compile("|".join(_SLOW_PATHS))))
-    return Ranges.of(ops, distinct(np.concatenate((rows, _around_launches(facts, _NAIVE)))), trace.window_ns)
+    rows = np.flatnonzero(named(trace, ops, re.compile("|".join(sign for sign in _SLOW_PATHS if sign != _INDEX_PUT))))
+    naive = _around_launches(facts, _NAIVE)
+    return Ranges.of(ops, distinct(np.concatenate((rows, naive, _accumulating(facts)))), trace.window_ns)
+
+
+def _accumulating(facts: Facts) -> NDArray[np.int64]:
+    """Assignments by index that add up what has one index: by their kernels, on a CPU by their fourth argument."""
+    if facts.trace.device_indices:
+        return _around_launches(facts, _ACCUMULATING)
+    trace, ops = facts.trace, facts.trace.ops
+    adding = [
+        code for code, one in enumerate(trace.signatures) if one is not None and _is_set(one, _ACCUMULATE_ARGUMENT)
+    ]
+    rows = np.flatnonzero(named(trace, ops, re.compile(_INDEX_PUT)))
+    return rows[is_one_of(ops.signature[rows], adding)] if adding else rows[:0]
 
 
 def fix_of_slow_paths(facts: Facts, found: Ranges) -> str:
