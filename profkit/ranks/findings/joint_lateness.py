@@ -46,7 +46,7 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     """
     prediction = joint.alone.get(straggler.rank, joint.prediction)
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
-        return prediction.gain_ns * joint.n_steps + _sent_more_ns(straggler, joint)
+        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns(straggler, joint)
     return straggler.excess_ns
 
 
@@ -73,7 +73,7 @@ def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
     """
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == set(ranks):
-        return prediction.gain_ns * joint.n_steps, True
+        return prediction.most_gain_ns * joint.n_steps, True
     return max((excess_of_ns(waits, ranks) for waits in joint.waits), default=0), False
 
 
