@@ -44,7 +44,9 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     By arrivals it is the distance from the second last of its group (docs/sources.md, rule 7). The replay knows what of
     the lateness comes back elsewhere, and that another group waits for another rank meanwhile.
     """
-    prediction = joint.alone.get(straggler.rank, joint.prediction)
+    if (alone := joint.alone.get(straggler.rank)) is not None:
+        return alone.gain_ns * joint.n_steps
+    prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
         return prediction.most_gain_ns * joint.n_steps + _sent_more_ns(straggler, joint)
     return straggler.excess_ns
