@@ -88,6 +88,11 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.replayed_ns - self.predicted_ns, 0)
 
     @property
+    def most_gain_ns(self) -> int:
+        """The same where the model's error may be part of it: what is promised at most is not below the truth then."""
+        return max(self.gain_ns, self.observed_ns - self.predicted_ns)
+
+    @property
     def speedup(self) -> float:
         """Replayed over predicted step."""
         return self.replayed_ns / self.predicted_ns if self.predicted_ns else 1.0

@@ -44,9 +44,11 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     By arrivals it is the distance from the second last of its group (docs/sources.md, rule 7). The replay knows what of
     the lateness comes back elsewhere, and that another group waits for another rank meanwhile.
     """
-    prediction = joint.alone.get(straggler.rank, joint.prediction)
+    if (alone := joint.alone.get(straggler.rank)) is not None:
+        return alone.gain_ns * joint.n_steps
+    prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
-        return prediction.gain_ns * joint.n_steps + _sent_more_ns(straggler, joint)
+        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns(straggler, joint)
     return straggler.excess_ns
 
 
@@ -73,7 +75,7 @@ def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
     """
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == set(ranks):
-        return prediction.gain_ns * joint.n_steps, True
+        return prediction.most_gain_ns * joint.n_steps, True
     return max((excess_of_ns(waits, ranks) for waits in joint.waits), default=0), False
 
 

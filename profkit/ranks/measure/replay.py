@@ -22,7 +22,7 @@ from profkit.model.table import NO_ROW
 from profkit.ranks.align.clocks import Clocks
 from profkit.ranks.align.match_types import Matching
 from profkit.ranks.measure.replay_delays import UNKNOWN_NS, Delays
-from profkit.ranks.measure.replay_graph import Graph, Places, graph_of
+from profkit.ranks.measure.replay_graph import Graph, Places, RankTimeline, graph_of
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.windows import steps_in_common
 from profkit.ranks.reduce.records import PHASES, RankSummary
@@ -184,8 +184,17 @@ def _cuts(graph: Graph, matching: Matching, phases: Mapping[int, tuple[str, ...]
         at = line.ready.own_ns[order]
         length = np.maximum(np.diff(at, prepend=0), 0)
         cut = np.where(length > 0, np.minimum(excess[order], length), 0)
-        out[places[rank]] = _Cut(np.append(0, at), np.append(0, np.cumsum(cut)))
+        tails = {other: _tail_ns(graph.ranks[places[other]]) for other in places}
+        usual = np.median([tail for other, tail in tails.items() if other not in phases] or [tails[rank]])
+        left = max(tails[rank] - round(float(usual)), 0)
+        at = np.concatenate(([0], at, [int(at[-1]) + tails[rank]]))
+        out[places[rank]] = _Cut(at, np.concatenate(([0], np.cumsum(np.append(cut, left)))))
     return out
+
+
+def _tail_ns(line: RankTimeline) -> int:
+    """A rank's own work behind its last collective, to the end of its last step."""
+    return max(int(line.steps.own_ns[1]) - int(line.ready.own_ns.max()), 0)
 
 
 def _peers(
