@@ -26,6 +26,7 @@ from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
+from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.launch_order import LaunchOrder
 from profkit.timeline.totals import Work, cpu_work, device_work
 from profkit.units import format_count, format_fraction, format_ns
@@ -108,7 +109,8 @@ def measure(facts: Facts) -> Kernels | Skipped:
     for code in present_codes:
         by_family[family[int(code)]] = by_family.get(family[int(code)], 0) + int(total[code])
     is_memory = np.zeros(len(names), np.bool_)
-    is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
+    if work.is_cpu or is_of_torch(facts.trace):  # kernels of other programs are what their authors wrote
+        is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
     layout = [int(code) for code in present_codes if family[int(code)] == LAYOUT_FAMILY]
     fusable, n_runs = _fusable_ns(work, is_memory[work.name])
     return Kernels(

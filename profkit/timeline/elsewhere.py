@@ -1,4 +1,4 @@
-"""Devices of which a recording holds nothing: those that torch.profiler does not record, and those that nobody uses."""
+"""What a recording is of: PyTorch or another program; a device of which it holds nothing, or one that nobody uses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import distinct_codes, is_one_of
+from profkit.model.names import is_inductors
 from profkit.model.trace import Trace
 
 METAL: Final = "Apple's GPU (MPS)"
@@ -34,6 +35,11 @@ _FILLS: Final = re.compile(r"^aten::(?:uniform_|normal_|bernoulli_|pow|exp|sub|d
 _LONG_NS: Final = 1_000_000
 """What an operator on a device never takes on the host, but for its first call. Chosen: launching takes 0.01 ms."""
 _MOSTLY: Final = 0.5
+
+
+def is_of_torch(trace: Trace) -> bool:
+    """Whether PyTorch ran: operators were recorded, or kernels are its own or its compiler's."""
+    return len(trace.ops) > 0 or any("at::" in name or is_inductors(name) for name in trace.strings)
 
 
 def unrecorded(trace: Trace) -> str:

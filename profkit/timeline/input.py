@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, distinct_codes, is_one_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind, SpanKind, Spans, Trace
+from profkit.timeline.elsewhere import is_of_torch
 
 LEAST_NS: Final = 1_000_000
 """A stretch without a call that is a wait for input. Chosen: Python between two steps takes less."""
@@ -48,7 +49,7 @@ def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> Inp
     spans, (low, high) = trace.spans, trace.window_ns
     mine, other = loader_ranges(spans, threads)
     waits, elsewhere = (_intervals(spans, rows).clip(low, high) for rows in (mine, other))
-    if waits or elsewhere or has_ops or not trace.meta.traits.has_host_calls:
+    if waits or elsewhere or has_ops or not (trace.meta.traits.has_host_calls and is_of_torch(trace)):
         by_workers = mine & is_one_of(spans.name, _of_workers(trace))
         late = by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)
         return InputTimes(

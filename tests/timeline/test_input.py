@@ -17,7 +17,13 @@ N_STEPS = 8
 
 
 def recorded(
-    *, wait_ms: int = 30, n_bytes: int = 600_000, waits: str = "", first: str = "HtoD", syncs: bool = False
+    *,
+    wait_ms: int = 30,
+    n_bytes: int = 600_000,
+    waits: str = "",
+    first: str = "HtoD",
+    syncs: bool = False,
+    kernel: str = "at::native::op_{}",
 ) -> Export:
     """Steps of `wait_ms` without a call, a copy, then kernels for 10 ms; `waits` says what shows the waiting."""
     export = Export()
@@ -42,7 +48,7 @@ def recorded(
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=ready + 10_000, end=ready + 100_000, bytes=n_bytes, **row, **kinds
         )
         for k in range(10):
-            export.kernel(ready + MS + k * MS, ready + 2 * MS + k * MS, f"gemm_{k}")
+            export.kernel(ready + MS + k * MS, ready + 2 * MS + k * MS, kernel.format(k))
         if first == "DtoH":  # the last call of a step copies results to the host
             correlation += 10_000
             export.call(ready + 11 * MS, ready + 11 * MS + 5_000, "cudaMemcpyAsync_v3020", correlation=correlation)
@@ -83,9 +89,10 @@ def test_a_host_that_calls_nothing_before_each_batch_waits_for_input(
     ("given", "why"),
     [
         ({"n_bytes": 8}, "a scalar is no batch"),
+        ({"kernel": "solve_{}"}, "a program without PyTorch has no DataLoader"),
         ({"first": "DtoH"}, "the host works on what it copied: an optimizer that was moved to the CPU"),
     ],
-    ids=["a scalar", "behind a copy to the host"],
+    ids=["a scalar", "another program", "behind a copy to the host"],
 )
 def test_other_stretches_without_a_call_are_the_hosts_own(given: dict[str, object], why: str, tmp_path: Path) -> None:
     report = triaged(recorded(**given), tmp_path)  # type: ignore[arg-type]
