@@ -38,8 +38,10 @@ _MOSTLY: Final = 0.5
 
 
 def is_of_torch(trace: Trace) -> bool:
-    """Whether PyTorch ran: operators were recorded, or kernels are its own or its compiler's."""
-    return len(trace.ops) > 0 or any("at::" in name or is_inductors(name) for name in trace.strings)
+    """Whether PyTorch ran: its own profiler recorded, or operators did, or kernels are its own or its compiler's."""
+    if not trace.meta.traits.has_host_calls or len(trace.ops):  # nsys records any program
+        return True
+    return any("at::" in name or is_inductors(name) for name in trace.strings)
 
 
 def unrecorded(trace: Trace) -> str:

@@ -15,7 +15,7 @@ from profkit.units import format_fraction, format_ns
 
 def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
     """`precision.fp64`; `precision.no_tf32`, or `precision.fallback`, full precision among half or throughout."""
-    return (*_in_double(result), *_in_full_precision(result))
+    return (*_in_double(result), *_in_full_precision(result)) if result.is_of_torch else ()
 
 
 def _in_double(result: MatmulPrecision) -> tuple[Finding, ...]:

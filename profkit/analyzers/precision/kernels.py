@@ -21,6 +21,7 @@ from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.code import Rows
+from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.launch_order import LaunchOrder, Typical
 from profkit.units import format_fraction
 
@@ -66,6 +67,8 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """The typical launch of each of the two."""
     rates: MatrixRates | None
     """None for a device that is not known."""
+    is_of_torch: bool = True
+    """Whether PyTorch ran: in other programs formats are what their authors wrote."""
     trains: bool = False
     """Whether the trace shows a backward pass or an optimizer."""
     is_for_ampere: bool
@@ -155,6 +158,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         hottest_allowable=trace.name(hottest[1]),
         launches={name: launch for name, launch in launches.items() if launch is not None},
         rates=_rates(facts, main.device),
+        is_of_torch=is_of_torch(trace),
         trains=facts.trains,
         is_for_ampere=any(_FOR_AMPERE.search(trace.name(code)) for code in told),
     )
