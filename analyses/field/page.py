@@ -23,6 +23,8 @@ DOCS: Final = HERE.parents[1] / "docs"
 NAME: Final = "field.md"
 WORDS: Final = HERE / "page.md"
 FIRST, SEEN = "first", "seen"
+BEFORE: Final = {"fa30c308": "0.2.0"}
+"""Commits of earlier releases: what they said of the same files stands beside, and is no look at today's program."""
 _BANDS: Final = ((0.0, 0.5, "below 0.5"), (0.5, 0.7, "0.5 to 0.7"), (0.7, 1.01, "0.7 and more"))
 
 
@@ -36,7 +38,12 @@ class Wave(msgspec.Struct, frozen=True, dict=True):
     def name(self) -> str:
         """The file, the day and the commit that was asked."""
         one = self.looks[0]
-        return f"{one.batch}, {one.date}, {one.commit}"
+        return f"{one.batch}, {one.date}, {BEFORE.get(one.commit, one.commit)}"
+
+    @property
+    def is_before(self) -> bool:
+        """Whether an earlier release was asked."""
+        return self.looks[0].commit in BEFORE
 
     @property
     def verdicts(self) -> list[tuple[Capture, str, float]]:
@@ -65,11 +72,15 @@ def page(waves: dict[str, list[Wave]], batches: Sequence[Batch]) -> str:
     """The page as Markdown."""
     words = dict(_section(text) for text in WORDS.read_text(encoding="utf-8").split("\n## ")[1:])
     first, seen = waves[FIRST], waves[SEEN]
-    newest = {wave.batch.name: wave for wave in (*seen, *first)}
+    today = [wave for wave in first if not wave.is_before]
+    newest = {wave.batch.name: wave for wave in (*first, *seen)}
     parts = [
         words["head"],
+        _headline(today),
         "## First looks\n\n" + words["first"],
-        _verdicts(first),
+        _verdicts(today),
+        words["before"],
+        _verdicts([wave for wave in first if wave.is_before]),
         "## Files that were seen before\n\n" + words["seen"],
         _verdicts(seen),
         "## Changes that helped\n\n" + words["pairs"],
@@ -98,6 +109,23 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _section(text: str) -> tuple[str, str]:
     name, _, rest = text.partition("\n")
     return name.strip(), rest.strip()
+
+
+def _headline(waves: Sequence[Wave]) -> str:
+    """What the README says as well: all first looks at today's program together."""
+    scores = [score for wave in waves for _, score, _ in wave.verdicts]
+    pairs = [look.pair for wave in waves for look in wave.looks if look.pair is not None]
+    shares = {
+        "verdicts right, or honestly open": [score in {RIGHT, OPEN} for score in scores],
+        "right, where it answers": [score == RIGHT for score in scores if score != OPEN],
+        "wrong": [score == WRONG for score in scores],
+        "first advice is the change that helped, or a larger one": [
+            one.advice in {"change", "alternative"} for one in pairs if one.counts
+        ],
+        "“at most” holds what the change saved": [bool(one.holds) for one in pairs if one.holds is not None],
+        "two captures compared rightly, or honestly open": [one.compare in {RIGHT, OPEN} for one in pairs],
+    }
+    return _table(("at first look", "found"), [(name, share_words(share_of(flags))) for name, flags in shares.items()])
 
 
 def _counted(scores: Iterable[str]) -> tuple[str, ...]:
