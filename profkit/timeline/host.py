@@ -239,9 +239,15 @@ def blocking_calls(trace: Trace) -> NDArray[np.bool_]:
 
 
 def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple[tuple[str, int], ...]:
-    """The calls of the operating system in which threads spent that time, as (name, ns), the longest first."""
+    """The calls of the operating system in which threads spent that time, as (name, ns), the longest first.
+
+    Not a call during which another of these threads asks the device for something: a backward pass has a thread of its
+    own, and the one that waits for it holds nobody up.
+    """
     waits = trace.waits
     mine = np.flatnonzero(is_one_of(waits.thread, threads))
+    if len(threads) > 1:
+        mine = np.concatenate([_waits_alone(trace, mine, thread, threads) for thread in threads])
     spent: list[tuple[str, int]] = []
     for code, places in rows_by_value(waits.name[mine]):
         rows = mine[places]
@@ -249,6 +255,15 @@ def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple
         if total:
             spent.append((trace.name(int(code)), total))
     return tuple(sorted(spent, key=lambda wait: -wait[1]))
+
+
+def _waits_alone(trace: Trace, rows: NDArray[np.intp], thread: int, threads: tuple[int, ...]) -> NDArray[np.intp]:
+    """Of these waits those of a thread during which no other one of the threads calls the device."""
+    waits, calls = trace.waits, trace.calls
+    mine = rows[waits.thread[rows] == thread]
+    at = np.sort(calls.start_ns[is_one_of(calls.thread, [other for other in threads if other != thread])])
+    alone: NDArray[np.intp] = mine[place_among(at, waits.end_ns[mine]) == place_among(at, waits.start_ns[mine])]
+    return alone
 
 
 def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:

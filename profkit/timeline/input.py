@@ -24,6 +24,8 @@ _BATCH_BYTES: Final = 4096
 _LEAST: Final = 3
 """Fewer do not recur. Chosen."""
 _MOSTLY: Final = 0.5
+_KEEPS_UP: Final = 0.01
+"""Of the window: who waits less for workers is given batches as early as they are asked for. Chosen."""
 _HANDOVER_NS: Final = 5_000_000
 """Of a loader with workers, a wait beyond which the batch was not ready. Chosen: taking over one that is ready takes
 0.1 to 3 ms."""
@@ -51,10 +53,8 @@ def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> Inp
     waits, elsewhere = (_intervals(spans, rows).clip(low, high) for rows in (mine, other))
     if waits or elsewhere or has_ops or not (trace.meta.traits.has_host_calls and is_of_torch(trace)):
         by_workers = mine & is_one_of(spans.name, _of_workers(trace))
-        late = by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)
-        return InputTimes(
-            waits=waits, elsewhere=elsewhere, awaited=_intervals(spans, late).clip(low, high), is_marked=True
-        )
+        late = _intervals(spans, by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)).clip(low, high)
+        return InputTimes(waits=waits, elsewhere=elsewhere, awaited=_held_up(late, low, high), is_marked=True)
     found = _before_batches(trace, threads)
     start, end, thread = found.start_ns, found.end_ns, found.thread
     is_asleep = np.zeros(start.size, np.bool_)
@@ -65,7 +65,7 @@ def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> Inp
     return InputTimes(
         waits=Intervals.of(start, end).clip(low, high),
         elsewhere=Intervals.empty(),
-        awaited=Intervals.of(start[is_asleep], end[is_asleep]).clip(low, high),
+        awaited=_held_up(Intervals.of(start[is_asleep], end[is_asleep]).clip(low, high), low, high),
         is_marked=False,
         threads=(int(np.bincount(thread).argmax()),) if thread.size else (),
     )
@@ -81,6 +81,10 @@ def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bo
     driving = {*threads, *distinct_codes(spans.thread[spans.kind == SpanKind.STEP]).tolist()}
     mine = is_loader & is_one_of(spans.thread, tuple(driving)) if driving else is_loader
     return mine, np.zeros(len(spans), np.bool_) if mine.any() else is_loader
+
+
+def _held_up(late: Intervals, low: int, high: int) -> Intervals:
+    return late if late.total_ns >= _KEEPS_UP * (high - low) else Intervals.empty()
 
 
 def _intervals(spans: Spans, rows: NDArray[np.bool_]) -> Intervals:

@@ -79,6 +79,26 @@ def test_waits_in_the_operating_system_are_summed_by_call_the_longest_first() ->
     assert os_waits(trace, (thread + 1,), during) == ()
 
 
+def test_a_thread_that_waits_while_another_one_launches_holds_nobody_up() -> None:
+    """The main thread waits for the backward pass, whose own thread launches at 5 us; later it waits alone."""
+    calls = [launch(each, each + US, correlation=n + 1) for n, each in enumerate([0, 5 * US])]
+    rows = [replace(call, tid=n + 1) for n, call in enumerate(calls)]
+    rows += [kernel("gemm", (2 + n) * US, (3 + n) * US, correlation=n + 1) for n in range(2)]
+    waits = Spans(
+        start_ns=US * np.array([1, 8]),
+        end_ns=US * np.array([7, 10]),
+        name=np.zeros(2, np.int32),
+        kind=np.zeros(2, np.int8),
+        thread=np.array([0, 0], np.int32),
+    )
+    trace = trace_of(rows)
+    first, second = launching_threads(trace)
+    trace = replace(trace, waits=replace(waits, thread=np.full(2, first, np.int32)), strings=("wait", *trace.strings))
+    during = Intervals.pairs([(0, 20 * US)])
+    assert os_waits(trace, (first, second), during) == (("wait", 2 * US),)
+    assert os_waits(trace, (first,), during) == (("wait", 8 * US),)
+
+
 def test_the_operator_around_each_is_the_latest_on_its_thread_that_holds_it() -> None:
     for n_threads in (1, 3, 50):  # from 33 on threads are laid out on one line
         rows = [

@@ -27,6 +27,8 @@ _STEADY: Final = 2 / 3
 """Chosen: what single ones of these stretches have beyond the median is a third of their time or less."""
 _WORTH_APART: Final = 0.02
 """Of the window: less changes no verdict. Chosen: as the least severity."""
+_LITTLE: Final = 0.25
+"""Of the window: what is judged apart changes nothing of the rest. Chosen: as the start-up that a window may hold."""
 _MOST_UNKNOWN: Final = 0.5
 """Of the window. Chosen."""
 _MOST_ONCE: Final = 1
@@ -52,11 +54,12 @@ class Apart(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.total_ns - sum(ns for _, ns in self.known), 0)
 
     def shows_the_job(self, window_ns: int) -> bool:
-        """Whether what lies beside it is enough, and repeats, so that it shows how the job goes on.
+        """Whether what lies beside it is enough, and repeats or is nearly all, so that it shows how the job goes on.
 
         Single stalls of which nobody knows what they are must leave half of the window.
         """
-        return self.repeats and self.unknown_ns <= _MOST_UNKNOWN * window_ns
+        is_little = self.total_ns <= _LITTLE * window_ns
+        return (self.repeats or is_little) and self.unknown_ns <= _MOST_UNKNOWN * window_ns
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
