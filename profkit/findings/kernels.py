@@ -194,6 +194,7 @@ class MatrixRates(msgspec.Struct, frozen=True):
     tf32: float
     half: float
     half_name: str = "bfloat16"
+    has_tensor_cores: bool = True
 
 
 # The makers' data sheets, dense, with fp32 accumulation (docs/sources.md, rule 8): of variants the larger ratio, since
@@ -207,7 +208,9 @@ MATRIX_RATES: Final = (
     (re.compile(r"GeForce RTX [345]0|\bL40\b"), MatrixRates(1, 2)),
     (re.compile(r"V100|\bT4\b|TITAN RTX|TITAN V|Quadro RTX"), MatrixRates(0, 8, "float16")),
     (re.compile(r"RTX 20"), MatrixRates(0, 4, "float16")),
-    (re.compile(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16")),
+    (re.compile(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16", False)),
+    # TU117, Turing without tensor cores
+    (re.compile(r"\bT(?:400|500|550|600|1000|1200|2000)\b|\bMX[45]50\b"), MatrixRates(0, 2, "float16", False)),
     (re.compile(r"MI300|MI308|MI325"), MatrixRates(0, 8)),
     (re.compile(r"MI350|MI355"), MatrixRates(0, 16)),
     (re.compile(r"MI2\d\d"), MatrixRates(0, 4)),
