@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from profkit.analyzers.base import Vendor
 from profkit.analyzers.precision.kernels import FULL, MatmulPrecision
-from profkit.timeline.rates import HALF
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import DOUBLE, FALLBACK, NO_TF32
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.model.kernel_names import Precision
 from profkit.model.names import short_name
+from profkit.timeline.rates import HALF
 from profkit.units import format_fraction, format_ns
 
 

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, Vendor, scope_of
-from profkit.timeline.rates import rates_of
 from profkit.findings.kernels import FALLBACK, NO_TF32, MatrixRates
 from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows
 from profkit.model.finding import Skipped
@@ -24,6 +23,7 @@ from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.code import Rows
 from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.launch_order import LaunchOrder, Typical
+from profkit.timeline.rates import rates_of
 from profkit.units import format_fraction
 
 FULL: Final = (Precision.FP32, Precision.TF32)
