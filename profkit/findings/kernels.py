@@ -46,7 +46,7 @@ UNUSED_DEVICE: Final = FindingKind(
     is_about_work=True,
     leads=True,
     meaning="The machine has a GPU, which the file lists, but model and batches are on the CPU: `.to(device)` is missing, or torch was installed without CUDA, or CUDA is not available in that environment.",
-    measured="The file lists a device, no runtime call and no kernel was recorded, and operators that compute (products, convolutions, norms) take 1 ms or more each for half of their time, as they never do where they only launch. How much faster the GPU is the trace does not tell.",
+    measured="The file lists a device, no runtime call and no kernel was recorded, operators do not copy to another device again and again (then its side was not recorded, which is said instead), and operators that compute (products, convolutions, norms) take 1 ms or more each for half of their time, as they never do where they only launch. How much faster the GPU is the trace does not tell.",
     thresholds={
         "compute": Threshold(
             0.1, "fires where operators take {} of the window", "chosen: below that another cause is larger"
