@@ -28,7 +28,6 @@ from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
-from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.launch_order import LaunchOrder
 from profkit.timeline.rates import HALF, rates_of
 from profkit.timeline.totals import Work, cpu_work, device_work
@@ -114,7 +113,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
     for code in present_codes:
         by_family[family[int(code)]] = by_family.get(family[int(code)], 0) + int(total[code])
     is_memory = np.zeros(len(names), np.bool_)
-    if work.is_cpu or is_of_torch(facts.trace):  # kernels of other programs are what their authors wrote
+    if work.is_cpu or facts.is_of_torch:  # kernels of other programs are what their authors wrote
         is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
     layout = [int(code) for code in present_codes if family[int(code)] == LAYOUT_FAMILY]
     fusable, n_runs = _fusable_ns(work, is_memory[work.name])
@@ -257,7 +256,10 @@ def _layout(result: Kernels) -> tuple[Finding, ...]:
                     expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
                 ),
             ),
-            fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm,
+            fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm
+            if scope.is_of_torch
+            else "keep arrays in NHWC from the input to the output, if the framework has that order",
+            proof="" if scope.is_of_torch else "Run it in NHWC: the conversion kernels disappear.",
             next_tools=(
                 operators(
                     scope,
@@ -265,7 +267,9 @@ def _layout(result: Kernels) -> tuple[Finding, ...]:
                     "the operators that launch nchwToNhwc and nhwcToNchw kernels, and their shapes",
                     flags="--shapes",
                 ),
-            ),
+            )
+            if scope.is_of_torch
+            else (),
         ),
     )
 

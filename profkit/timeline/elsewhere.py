@@ -27,6 +27,8 @@ _UNRECORDED: Final = (
 )
 """What a program runs on by operators and ranges that exist for it alone. MPS has a linear operator of its own, where
 others multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS)."""
+_OF_TORCH: Final = re.compile(r"(?<!\w)at::")
+"""The namespace of its kernels; `genericReformat::` of TensorRT ends like it."""
 _NESTED: Final = re.compile(r"nested", re.IGNORECASE)
 """Nested tensors have that operator as well."""
 _COMPUTES: Final = re.compile(r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|clamp\w*)_?)$")
@@ -49,7 +51,7 @@ def is_of_torch(trace: Trace) -> bool:
     """Whether PyTorch ran: its own profiler recorded, or operators did, or kernels are its own or its compiler's."""
     if not trace.meta.traits.has_host_calls or len(trace.ops):  # nsys records any program
         return True
-    return any("at::" in name or is_inductors(name) for name in trace.strings)
+    return any(("at::" in name and _OF_TORCH.search(name)) or is_inductors(name) for name in trace.strings)
 
 
 def unrecorded(trace: Trace) -> str:

@@ -46,6 +46,7 @@ def said(finding: Finding) -> str:
     return " | ".join((finding.title, finding.fix, finding.proof, *tools))
 
 
+@pytest.mark.parametrize("kernel", ["main_55_gpu", "void genericReformat::copyPackedKernel<float>"])
 @pytest.mark.parametrize(
     ("picture", "finding_id"),
     [
@@ -56,12 +57,14 @@ def said(finding: Finding) -> str:
         (ALLOCATIONS, "memory.pressure"),
     ],
 )
-def test_nothing_speaks_of_pytorch_to_a_program_without_it(picture: str, finding_id: str) -> None:
-    rank, verdict = triage_trace(recorded_by_nsys(picture, "main_55_gpu"))
+def test_nothing_speaks_of_pytorch_to_a_program_without_it(picture: str, finding_id: str, kernel: str) -> None:
+    rank, verdict = triage_trace(recorded_by_nsys(picture, kernel))
     one = next(one for one in rank.findings if one.id == finding_id)
     assert not OF_TORCH.search(said(one))
     assert one.proof or finding_id == "d2h.exposed"  # whose kind speaks of copies alone
     assert verdict.measure is None
+    assert "torch" not in rank.roof
+    assert "torch" not in " ".join(one.how_to_get for one in rank.skipped if one.analyzer == "roof")
     assert " --whole " in verdict.next_tool.command
     assert verdict.next_tool.command.endswith(" -- ./program")
     rank, verdict = triage_trace(recorded_by_nsys(picture, "void at::native::mul"))
@@ -82,3 +85,15 @@ def test_a_strangers_program_is_shown_and_stands_in_no_command(told: str, progra
 def test_a_short_recording_is_made_longer_without_steps() -> None:
     _, verdict = triage_trace(recorded_by_nsys("gpu s7 | KK", "main_55_gpu"))
     assert verdict.next_tool.command == "profkit nsys --also waits --whole -- ./program"
+
+
+def test_conversions_of_layouts_are_told_in_no_words_of_pytorch() -> None:
+    picture = repeated(gpu_s7="KKKKKkkkkk")
+    (one,) = [
+        one
+        for one in triage_trace(recorded_by_nsys(picture, "void cudnn::ops::nchwToNhwcKernel<float>"))[0].findings
+        if one.id == "kernel.layout"
+    ]
+    assert "NHWC" in one.fix
+    assert not OF_TORCH.search(one.fix + one.proof)
+    assert not one.next_tools

@@ -21,7 +21,6 @@ from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.code import Rows
-from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.launch_order import LaunchOrder, Typical
 from profkit.timeline.rates import rates_of
 from profkit.units import format_fraction
@@ -158,7 +157,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         hottest_allowable=trace.name(hottest[1]),
         launches={name: launch for name, launch in launches.items() if launch is not None},
         rates=rates_of(trace, main.device),
-        is_of_torch=is_of_torch(trace),
+        is_of_torch=facts.is_of_torch,
         trains=facts.trains,
         is_for_ampere=any(_FOR_AMPERE.search(trace.name(code)) for code in told),
     )

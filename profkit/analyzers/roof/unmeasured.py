@@ -6,6 +6,7 @@ from typing import Final
 
 from profkit.model.finding import Skipped
 from profkit.model.trace import ShapesDoubt, Trace
+from profkit.timeline.elsewhere import is_of_torch
 
 _DOUBTS: Final = {
     ShapesDoubt.COUNTS: "those of the later steps do not fit, since the script counted other tokens or samples there",
@@ -21,6 +22,8 @@ def without_work(trace: Trace) -> Skipped:
     has_ops = len(trace.ops) > 0
     reason = "operators were recorded without shapes" if has_ops else "no operators in this trace"
     how = "record them: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)"
+    if not is_of_torch(trace):
+        how = "profkit ncu measures them, a kernel at a time"
     if trace.shapes_carried == 0:
         doubt = "the later steps do not tell them for certain"
         if trace.shapes_doubt is not None:
