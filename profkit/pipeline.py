@@ -22,6 +22,7 @@ from profkit.findings.host import STALL, SYNC
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Skipped
+from profkit.model.names import short_name
 from profkit.model.trace import Trace
 from profkit.plain import clean
 from profkit.redact import redacted_line
@@ -33,6 +34,7 @@ from profkit.timeline.complete import complete
 from profkit.timeline.elsewhere import METAL
 from profkit.timeline.pace import Paced, paced
 from profkit.timeline.startup import settled
+from profkit.units import format_fraction
 from profkit.verdict import Case, bounded, capped, decide, in_unprofiled_time, said_once
 
 if TYPE_CHECKING:
@@ -283,6 +285,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         is_cpu=facts.cpu is not None,
         matrix_share=kernels.matrix_share if kernels is not None else None,
         hottest_kernel_tool=_hottest_tool(kernels),
+        hottest=_hottest(kernels),
         scope=scope,
         is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
@@ -343,6 +346,13 @@ def _turnaround_fraction(facts: Facts) -> float:
 def _notes(facts: Facts) -> tuple[str, ...]:
     """Say what of the window is no usual step, what other devices do, and which communication holds nothing up."""
     return (*steps.notes(facts), *streams.notes(facts))
+
+
+def _hottest(kernels: Kernels | None) -> str:
+    if kernels is None or not kernels.top or not kernels.work_ns:
+        return ""
+    first = kernels.top[0]
+    return f"{short_name(first.name)} has {format_fraction(first.total_ns / kernels.work_ns)} of their time"
 
 
 def _hottest_tool(kernels: Kernels | None) -> NextTool | None:

@@ -229,7 +229,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     elif work:
         headline = f"{said} of the window is compute; {work[0].title}{roof}. Is that intentional?"
     else:
-        headline = f"the {what} themselves take {said} of the window{roof}"
+        most = f"; {case.hottest}" if case.hottest else ""
+        headline = f"the {what} themselves take {said} of the window{most}{roof}"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
     if WHOLE_GRAPHS.id in _failed(case):
         tool = graph_timeline(case.scope)

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from profkit.model.documents.report import Bottleneck
+from profkit.testing import kernel, launch, trace_of
+from profkit.timeline import Facts
+from profkit.timeline.first_use import first_use
 from tests.metamorphic import Job, triaged
 
 MS = 1_000_000
@@ -90,3 +93,18 @@ def test_what_follows_the_job_is_no_step(tmp_path: Path) -> None:
     report = triaged(job.rows, tmp_path)
     assert report.verdict.step_ns == pytest.approx(2.1 * MS, rel=0.05)
     assert any("left out" in caveat for caveat in report.verdict.caveats)
+
+
+@pytest.mark.parametrize(("name", "is_first"), [("softmax", True), ("gemm", False)], ids=["a new kernel", "an old one"])
+def test_a_first_launch_that_takes_long_loads_its_kernel(name: str, is_first: bool) -> None:
+    """Forty launches of 5 us, one of 5 ms among them: of a kernel that ran before, it is something else."""
+    rows, at = [], 10**9
+    for n in range(40):
+        takes = 5_000_000 if n == 20 else 5_000
+        rows.append(launch(at, at + takes, correlation=n + 1))
+        rows.append(kernel(name if n == 20 else "gemm", at + takes, at + takes + 10_000, correlation=n + 1))
+        at += takes + 20_000
+    facts = Facts.of(trace_of(rows))
+    found = first_use(facts.trace, facts.op_of_call)
+    assert found is not None
+    assert found.loading.total_ns == (5_000_000 if is_first else 0)
