@@ -28,6 +28,7 @@ from profkit.plain import clean
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import Facts
+from profkit.timeline.beside_ranges import beside_ranges
 from profkit.timeline.clocks import on_one_clock
 from profkit.timeline.code import carried, matched, shares
 from profkit.timeline.complete import complete
@@ -118,7 +119,7 @@ def analyse(
 
 def _job_of(trace: Trace, *, is_alone: bool) -> Paced:
     """The trace with the window and the steps of the job: on one clock, wholly recorded, at the device's pace."""
-    cuts = (on_one_clock, complete, paced if trace.is_marked else settled) if is_alone else (on_one_clock,)
+    cuts = (on_one_clock, beside_ranges, *((complete, settled, paced) if is_alone else ()))
     notes = []
     for cut in cuts:
         chosen = cut(trace)
@@ -199,7 +200,7 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     every = [finding for answer in answers.values() for finding in answer.findings]
     findings = _ranked([one for one in every if one.id == QUALITY.id or not gate.is_blind], facts)
     faults = tuple(answer.result.reason for answer in answers.values() if answer.is_fault)
-    cap = min(quality.confidence_cap(gate), FAULT_CAP if faults else 1.0)
+    cap = min(quality.confidence_cap(gate), steps.confidence_cap(step_times), FAULT_CAP if faults else 1.0)
     sections = tuple(section for answer in answers.values() for section in answer.sections)
     rank = RankReport(
         source=trace.meta.source,
