@@ -220,13 +220,17 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
         unprofiled_step_ns=trace.meta.unprofiled_step_ns,
         recorded_command=str(trace.meta.metadata.get("profkit_command") or ""),
         is_command_used=bool(trace.meta.command),
+        stand_in=gate.scope.command.words[-1],
         roof=roof_summary(found.get(roof.ANALYZER.name)),
         again=_again(trace, facts),
     )
     case = _case(facts, rank, findings, cap, found)
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)
     case = replace(case, notes=notes, at_roof=at_roof(found.get(roof.ANALYZER.name)))
-    return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=decide(case), note=chosen.note)
+    verdict = decide(case)
+    if not facts.is_of_torch:  # what tries a change or a delay does so in PyTorch
+        verdict = replace(verdict, measure=None)
+    return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=verdict, note=chosen.note)
 
 
 def _again(trace: Trace, facts: Facts) -> Again | None:

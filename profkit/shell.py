@@ -90,15 +90,20 @@ def may_run_python(words: Sequence[str]) -> bool:
 
 DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))
 """What stands for the user's command where nothing usable is known of it."""
+_PROGRAM: Final = CommandLine(("./program",))
 _RANK_STARTER: Final = re.compile(r"(?:^|[/\s])torchrun\s|\storch\.distributed\.(?:run|launch)\s")
 _RANKS_PER_NODE: Final = re.compile(r"\s--nproc[-_]per[-_]node[=\s](\d{1,3})\s")
 
 
-def stand_in(text: object, world_size: int | None) -> CommandLine:
+def stand_in(text: object, world_size: int | None, *, is_of_torch: bool = True) -> CommandLine:
     """What stands for the user's command: `python train.py`, and with torchrun before it where that recorded the trace.
 
-    Without a launcher a job of many ranks would start as another job. Nothing but a number is taken from the text.
+    Without a launcher a job of many ranks would start as another job. A program without PyTorch is `./program`, unless
+    the text names Python. Nothing but a number is taken from the text.
     """
+    known = recorded(text)
+    if not is_of_torch and (known is None or not known.may_run_python):
+        return _PROGRAM
     if not isinstance(text, str) or not _RANK_STARTER.search(text):
         return DEFAULT_COMMAND
     told = _RANKS_PER_NODE.search(text)

@@ -92,6 +92,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = NO_TIME
     is_of_ranks: bool = False
     """Whether the job has several ranks."""
+    is_of_torch: bool = True
+    """Whether PyTorch ran: other programs are not told what only PyTorch has."""
     long_kernels: Mapping[str, str] = {}
     """As `Facts.long_kernels`."""
 
@@ -123,12 +125,14 @@ def scope_of(facts: Facts) -> Scope:
         n_steps=facts.n_steps,
         has_steps=bool(facts.trace.steps),
         is_cpu=facts.cpu is not None,
-        command=recorded(meta.command) or stand_in(meta.metadata.get("profkit_command"), meta.world_size),
+        command=recorded(meta.command)
+        or stand_in(meta.metadata.get("profkit_command"), meta.world_size, is_of_torch=facts.is_of_torch),
         vendor=_vendor(facts),
         traits=meta.traits,
         step_ns=facts.step_ns,
         budget=facts.budget,
         is_of_ranks=(facts.trace.meta.world_size or 1) > 1,
+        is_of_torch=facts.is_of_torch,
         long_kernels=facts.long_kernels,
     )
 

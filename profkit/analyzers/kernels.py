@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile, operators, py_spy_operators
+from profkit.findings.fusing import fix_of_unfused
 from profkit.findings.kernels import LAYOUT, UNFUSED
 from profkit.model.arrays import coded, distinct
 from profkit.model.documents.rank_report import Section, TableView
@@ -19,6 +20,7 @@ from profkit.model.names import (
     MEMORY_FAMILIES,
     family_of,
     is_inductors,
+    precision_of,
     says_nothing,
     short_name,
 )
@@ -28,6 +30,7 @@ from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.launch_order import LaunchOrder
+from profkit.timeline.rates import HALF, rates_of
 from profkit.timeline.totals import Work, cpu_work, device_work
 from profkit.units import format_count, format_fraction, format_ns
 
@@ -74,6 +77,8 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels that change the layout of tensors for convolutions."""
     is_compiled: bool = False
     """Whether torch.compile made part of the work."""
+    half_name: str = ""
+    """The format of half precision that the device has; "" where matrix kernels use it for most of their time."""
 
     @property
     def layout_ns(self) -> int:
@@ -125,7 +130,21 @@ def measure(facts: Facts) -> Kernels | Skipped:
         layout_count=int(np.bincount(work.name)[layout].sum()),
         is_compiled=any(is_inductors(names[code]) for code in present_codes)
         or bool((facts.trace.spans.kind == SpanKind.COMPILED).any()),
+        half_name=_half_name(facts, {names[code]: int(total[code]) for code in present_codes}),
     )
+
+
+def _half_name(facts: Facts, ns_by_name: Mapping[str, int]) -> str:
+    """The format of half precision that the device has; "" where most matrix-kernel time is in such a one."""
+    formats = {name: made for name in ns_by_name if (made := precision_of(name)) is not None}
+    half_ns, matrix_ns = (
+        sum(ns_by_name[name] for name in formats if formats[name] in HALF),
+        sum(map(ns_by_name.__getitem__, formats)),
+    )
+    if 2 * half_ns > matrix_ns:
+        return ""
+    rates = rates_of(facts.trace, facts.main_device.device) if facts.main_device is not None else None
+    return rates.half_name if rates is not None else "bfloat16"
 
 
 def _rows(facts: Facts, _: Kernels) -> Mapping[str, Rows]:
@@ -265,7 +284,10 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
     named = ", ".join(use.shown for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
-    fix, proof = _fix(memory, is_compiled=result.is_compiled, is_cpu=scope.is_cpu)
+    times = [(use.name, scope.per_step(use.total_ns)) for use in memory]
+    fix, proof = fix_of_unfused(
+        times, each=scope.each, half_name=result.half_name, is_compiled=result.is_compiled, is_cpu=scope.is_cpu
+    )
     tool = (
         py_spy_operators(scope.command)
         if scope.is_cpu or not memory
@@ -312,29 +334,6 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
             proof=proof,
             next_tools=(tool,),
         ),
-    )
-
-
-def _fix(memory: list[KernelUse], *, is_compiled: bool, is_cpu: bool) -> tuple[str, str]:
-    """What to do about memory-bound kernels, the longest first, and its proof; "" is the kind's own: compile it."""
-    if is_cpu:
-        return "fuse them with torch.compile; use in-place operations, and bfloat16 if this CPU computes in it", ""
-    if memory and all(is_inductors(use.name) for use in memory[:3]):
-        return (
-            "already compiled: remove graph breaks, use half-precision activations or hand-written kernels (Triton, Liger)",
-            "Run the module in bf16: with half the bytes, memory-bound time halves. Where it is in bf16 already, replace the"
-            " longest of these kernels by a hand-written one and compare the step.",
-        )
-    if is_compiled:
-        return (
-            "part of the job is compiled, these are not: find the graph breaks (TORCH_LOGS=graph_breaks) and compile the"
-            " modules that launch them, or use hand-written kernels (Triton, Liger)",
-            "Compile the module that launches the longest of them: the time of its group falls towards its longest member.",
-        )
-    return (
-        "fuse them with torch.compile or hand-written kernels (Triton, Liger); use half-precision activations, and"
-        " in-place operations where allowed",
-        "",
     )
 
 

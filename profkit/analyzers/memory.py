@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, idle_before, scope_of
-from profkit.analyzers.tools import operators
+from profkit.analyzers.tools import operators, system_timeline
 from profkit.findings.memory import PRESSURE, WARMUP
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
@@ -25,6 +25,12 @@ from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 _EVENT_WAIT: Final = re.compile(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
+
+_PROOF_OF_OTHERS: Final = (
+    "Allocate all buffers before the loop and run it again: it becomes shorter by about the cost shown.",
+    "Lower memory (a smaller batch): the time per sample falls.",
+)
+"""Where nothing trains: for a program without PyTorch, and for one with it."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `gain_ns` is by a replay of the launches."""
     places: IdlePlaces = IdlePlaces()
     """Where the device is idle."""
+    trains: bool = True
+    """Whether the trace shows a backward pass or an optimizer."""
 
 
 def measure(facts: Facts) -> Memory | Skipped:
@@ -93,6 +101,7 @@ def measure(facts: Facts) -> Memory | Skipped:
         gain_ns=main.gains.allocator_ns,
         is_replayed=main.gains.is_replayed,
         places=main.places,
+        trains=facts.trains,
     )
 
 
@@ -218,10 +227,16 @@ def _pressure(result: Memory) -> tuple[Finding, ...]:
             ),
             fraction=fraction,
             evidence=tuple(evidence),
-            fix="set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; use a smaller micro-batch with more accumulation, activation"
-            " checkpointing or fixed shapes",
+            fix=_fix(result),
+            proof="" if scope.is_of_torch and result.trains else _PROOF_OF_OTHERS[scope.is_of_torch],
             next_tools=(
-                operators(
+                system_timeline(
+                    scope,
+                    "which code allocates, and when?",
+                    "cudaMalloc and cudaFree in the CUDA API row, and what calls them",
+                )
+                if not scope.is_of_torch
+                else operators(
                     scope,
                     "record every allocation: which operator allocates, and does reserved memory shrink?",
                     "[memory] events whose Total Reserved falls: the cache was flushed",
@@ -230,6 +245,18 @@ def _pressure(result: Memory) -> tuple[Finding, ...]:
             ),
         ),
     )
+
+
+def _fix(result: Memory) -> str:
+    if not result.scope.is_of_torch:
+        return (
+            "allocate once, before the loop, and reuse the buffers; or take them from a pool (cudaMallocAsync, or the"
+            " allocator of a library), which does not go to the driver each time"
+        )
+    segments = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    if result.trains:
+        return f"{segments}; use a smaller micro-batch with more accumulation, activation checkpointing or fixed shapes"
+    return f"{segments}; use smaller batches, fixed shapes, and torch.inference_mode() around the loop"
 
 
 def present(result: Memory) -> Section:

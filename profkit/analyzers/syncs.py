@@ -38,6 +38,11 @@ _ADVICE = (
     (re.compile(r"aten::(?:copy_|_to_copy|to)$"), _COPY),
 )
 """What to do about a call, by its name and the operator around it."""
+_WAIT_ONCE = "wait once for several launches, by an event or at the end, not after each"
+_COPY_ASYNC = "copy from and into pinned memory with the asynchronous calls, on a stream of its own"
+_ADVICE_OF_OTHERS = ((re.compile(r"Synchronize"), _WAIT_ONCE), (re.compile(r"Mem(?:cpy|set)"), _COPY_ASYNC))
+"""The same for programs without PyTorch."""
+_LEFT_OUT = "Leave the call out for one run: the run becomes shorter by about the cost shown."
 
 
 class Syncs(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +151,7 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=_evidence(result, fraction),
             fix=_fix(result),
+            proof="" if scope.is_of_torch else _LEFT_OUT,
             next_tools=(
                 system_timeline(
                     scope,
@@ -162,8 +168,11 @@ def _fix(result: Syncs) -> str:
     worst = (
         f"{call} {op}" for call, op, _, blocked_ns in result.callers if blocked_ns >= _WORTH_ADVICE * result.blocked_ns
     )
-    known = (said for name in worst for pattern, said in _ADVICE if pattern.search(name))
-    return "; ".join(dict.fromkeys(known)) or f"{_READ}; {_COPY}; {_INDEX}"
+    is_of_torch = result.scope.is_of_torch
+    advice = _ADVICE if is_of_torch else _ADVICE_OF_OTHERS
+    known = (said for name in worst for pattern, said in advice if pattern.search(name))
+    usual = (_READ, _COPY, _INDEX) if is_of_torch else (_WAIT_ONCE, _COPY_ASYNC)
+    return "; ".join(dict.fromkeys(known)) or "; ".join(usual)
 
 
 def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:

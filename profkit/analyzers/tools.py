@@ -5,6 +5,9 @@ Order of cost of evidence: torch.profiler knows operators and Python, nsys the O
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope, Vendor
@@ -14,12 +17,16 @@ from profkit.shell import CommandLine, line_of, path_word
 from profkit.timeline.launch_order import MOST_TYPED
 from profkit.units import format_ns
 
+_STEPS: Final = re.compile(r" --(?:warmup-)?steps \d+")
+"""What counts steps that only a program with PyTorch has."""
+
 
 def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """A better capture of the same job with the same tool; `flags` are further options of `profkit capture`."""
     traits = scope.traits
     more = _whole(scope, traits.recapture) if traits.is_system_wide else (*_n_steps(scope), *flags.split())
-    line = scope.command.under(traits.recapture, *more)
+    own = traits.recapture if scope.is_of_torch else _STEPS.sub("", traits.recapture)
+    line = scope.command.under(own, *more)
     return NextTool(name=traits.tool, line=line, purpose=purpose, look_for=look_for)
 
 
@@ -104,18 +111,25 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
         return NextTool(name="rocprofv3", line=line, purpose=purpose, look_for=look_for)
     whole = ("--whole",) if scope.is_cpu else _whole(scope)  # without CUDA nothing opens nsys' capture range
     # what a CPU computes on, samples alone show; where nsys has been, Python's own stacks are worth more
-    also = "waits,python" if scope.traits.is_system_wide else "waits,samples" if scope.is_cpu else "waits"
+    is_compiled = not scope.is_of_torch and not scope.command.may_run_python
+    also = (
+        "waits,samples"
+        if is_compiled or (scope.is_cpu and not scope.traits.is_system_wide)
+        else "waits,python"
+        if scope.traits.is_system_wide
+        else "waits"
+    )
     line = scope.command.under("profkit nsys", *whole, "--also", also)
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 
 
 def _whole(scope: Scope, said: str = "") -> tuple[str, ...]:
-    """The option for a program that is not Python: nothing in it opens the range that the tools wait for.
+    """The option for a program that is not Python, or has no PyTorch: nothing opens the range that the tools wait for.
 
     What torch.profiler traced is Python, whatever the command is called.
     """
-    is_python = not scope.traits.is_system_wide or scope.command.may_run_python
-    return () if is_python or "--whole" in said.split() else ("--whole",)
+    has_steps = not scope.traits.is_system_wide or (scope.is_of_torch and scope.command.may_run_python)
+    return () if has_steps or "--whole" in said.split() else ("--whole",)
 
 
 def graph_timeline(scope: Scope) -> NextTool:

@@ -132,6 +132,7 @@ def judge(result: Transfers) -> tuple[Finding, ...]:
                     fraction=fraction,
                     evidence=tuple(_evidence(result, way, direction, kind)),
                     fix=_fix_to(result.scope, way) if kind is TO_DEVICE else _fix_from(result.scope, way),
+                    proof="" if result.scope.is_of_torch or kind is not TO_DEVICE else _KEPT,
                     next_tools=(
                         system_timeline(
                             result.scope,
@@ -185,9 +186,15 @@ def _small(scope: Scope, way: Way, kind: FindingKind) -> str:
     return f"{format_count(way.n_copies / scope.n_steps)} small copies {scope.each}"
 
 
+_PINNED = "take pinned memory (cudaHostAlloc) and the asynchronous calls; "
+_KEPT = "Leave the copies out for one run, with the data kept on the device: it becomes shorter by the exposed time."
+
+
 def _fix_to(scope: Scope, way: Way) -> str:
     if small := _small(scope, way, TO_DEVICE):
-        return f"{small}: collate into one tensor and copy once"
+        return f"{small}: collate into one {'tensor' if scope.is_of_torch else 'buffer'} and copy once"
+    if not scope.is_of_torch:
+        return f"{_PINNED if way.pageable_fraction > 0.5 else ''}copy ahead, on a stream of its own, while kernels run; send fewer bytes"
     if way.pageable_fraction > 0.5:
         return "use pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
     return "copy one batch ahead on a side stream; send uint8 or ids and expand on the device"
@@ -195,7 +202,10 @@ def _fix_to(scope: Scope, way: Way) -> str:
 
 def _fix_from(scope: Scope, way: Way) -> str:
     if small := _small(scope, way, FROM_DEVICE):
-        return f"{small}: keep results on the device, stack them and copy once"
+        return f"{small}: keep results on the device, {'stack them and ' if scope.is_of_torch else ''}copy once"
+    if not scope.is_of_torch:
+        pinned = _PINNED if way.pageable_fraction > 0.5 else ""
+        return f"{pinned}copy on a stream of its own while the next kernels run; reduce on the device first"
     if way.pageable_fraction > 0.5:
         return "copy into pinned memory with non_blocking=True on a side stream; reduce on the device first"
     return "copy on a side stream while the next kernels run; reduce on the device first; do not copy what nobody reads"

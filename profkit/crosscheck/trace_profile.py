@@ -18,6 +18,7 @@ from profkit.model.trace import CallKind, SpanKind, Step, Trace
 from profkit.pipeline import Analysed
 from profkit.timeline.facts import DeviceFacts, Facts
 from profkit.timeline.host import os_waits
+from profkit.timeline.rates import capability_of
 from profkit.timeline.steps import edges, whole_steps
 
 _MAX_RANGES: Final = 2000
@@ -119,13 +120,9 @@ def portrait_of(analysed: Analysed) -> Portrait:
 
 
 def _capability(trace: Trace, device: int) -> str:
-    """What the file says of a device: Kineto as two numbers, nsys' reader as ncu writes it."""
-    given = trace.meta.metadata.get("deviceProperties")
-    found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    one = next((one for one in found if one.get("id") == device), {})
-    major, minor = one.get("computeMajor"), one.get("computeMinor")
-    said = f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else one.get("computeCapability")
-    return said if isinstance(said, str) and not said.startswith("0") else ""
+    """What the file says of a device, as ncu writes it; "" where it does not."""
+    found = capability_of(trace, device)
+    return "" if found is None else f"{found[0]}.{found[1]}"
 
 
 def _host(facts: Facts, main: DeviceFacts | None, steps: Sequence[Step]) -> HostSide:

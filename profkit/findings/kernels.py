@@ -46,7 +46,7 @@ UNUSED_DEVICE: Final = FindingKind(
     is_about_work=True,
     leads=True,
     meaning="The machine has a GPU, which the file lists, but model and batches are on the CPU: `.to(device)` is missing, or torch was installed without CUDA, or CUDA is not available in that environment.",
-    measured="The file lists a device, no runtime call and no kernel was recorded, and operators that compute (products, convolutions, norms) take 1 ms or more each for half of their time, as they never do where they only launch. How much faster the GPU is the trace does not tell.",
+    measured="The file lists a device, no runtime call and no kernel was recorded, operators do not copy to another device again and again (then its side was not recorded, which is said instead), and operators that compute (products, convolutions, norms) take 1 ms or more each for half of their time, as they never do where they only launch. How much faster the GPU is the trace does not tell.",
     thresholds={
         "compute": Threshold(
             0.1, "fires where operators take {} of the window", "chosen: below that another cause is larger"
@@ -194,6 +194,7 @@ class MatrixRates(msgspec.Struct, frozen=True):
     tf32: float
     half: float
     half_name: str = "bfloat16"
+    has_tensor_cores: bool = True
 
 
 # The makers' data sheets, dense, with fp32 accumulation (docs/sources.md, rule 8): of variants the larger ratio, since
@@ -207,7 +208,9 @@ MATRIX_RATES: Final = (
     (re.compile(r"GeForce RTX [345]0|\bL40\b"), MatrixRates(1, 2)),
     (re.compile(r"V100|\bT4\b|TITAN RTX|TITAN V|Quadro RTX"), MatrixRates(0, 8, "float16")),
     (re.compile(r"RTX 20"), MatrixRates(0, 4, "float16")),
-    (re.compile(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16")),
+    (re.compile(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16", False)),
+    # TU117, Turing without tensor cores
+    (re.compile(r"\bT(?:400|500|550|600|1000|1200|2000)\b|\bMX[45]50\b"), MatrixRates(0, 2, "float16", False)),
     (re.compile(r"MI300|MI308|MI325"), MatrixRates(0, 8)),
     (re.compile(r"MI350|MI355"), MatrixRates(0, 16)),
     (re.compile(r"MI2\d\d"), MatrixRates(0, 4)),

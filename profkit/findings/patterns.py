@@ -244,7 +244,7 @@ TRAINING_MODE: Final = FindingKind(
     title="layers run in training mode, without a backward pass",
     is_about_work=True,
     meaning="A module is in training mode until model.eval() is called: dropout draws random numbers and multiplies, batch normalisation computes statistics of each batch. An inference pays for that, and its results are others.",
-    measured="Operators of dropout, and batch normalisation that computes statistics (by its recorded argument, or by the names of the kernels that it launches), where no backward pass and no optimizer was recorded. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
+    measured="Operators of dropout, and batch normalisation that computes statistics (by its recorded argument, or by the names of the kernels that it launches), where no backward pass and no optimizer was recorded; without operators, the launches of such kernels. Of batch normalisation half at most can be saved: it normalises in any mode. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
     thresholds={"window": _WORTH_WORK},
     lookalikes=(
         "a recording of the forward pass of a training step alone: there it is meant",

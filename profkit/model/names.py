@@ -108,8 +108,10 @@ def is_starting(name: str) -> bool:
     return _STARTING.search(name) is not None
 
 
+# autograd:: alone is no sign: forward operators go through `autograd::THPVariable_add`, as samples of the CPU find, nor
+# is dgrad: a transposed convolution runs it forward.
 _TRAINING: Final = re.compile(
-    r"^autograd::|Backward\d*(?:>|$)|_backward(?:_|$|\b)|^Optimizer\.step|multi_tensor_apply|fused_adam|[wd]grad|_bwd_?|bn_bw_|bprop",
+    r"^autograd::\w{0,20}engine::|Backward\d*(?:>|$)|_backward(?:_|$|\b)|^Optimizer\.step|multi_tensor_apply|fused_adam|wgrad|_bwd_?|bn_bw_|bprop",
     re.IGNORECASE,
 )
 

@@ -35,6 +35,14 @@ _FILLS: Final = re.compile(r"^aten::(?:uniform_|normal_|bernoulli_|pow|exp|sub|d
 _LONG_NS: Final = 1_000_000
 """What an operator on a device never takes on the host, but for its first call. Chosen: launching takes 0.01 ms."""
 _MOSTLY: Final = 0.5
+_TO_COPY: Final = re.compile(r"^aten::_to_copy$")
+_NEW: Final = re.compile(r"^aten::empty_strided$")
+_COPY: Final = re.compile(r"^aten::copy_$")
+_FORMAT: Final = 1
+"""The place of a new number format among the arguments of aten::_to_copy."""
+_AGAIN: Final = 3
+_MUCH: Final = 0.1
+"""Of the window: conversions take less. Chosen, both."""
 
 
 def is_of_torch(trace: Trace) -> bool:
@@ -46,7 +54,11 @@ def is_of_torch(trace: Trace) -> bool:
 
 def unrecorded(trace: Trace) -> str:
     """On which device the program ran, where the trace holds nothing of it; "" where that is not known."""
-    if trace.device_indices or len(trace.calls) or _works_on_cpu(trace, _COMPUTES):
+    if trace.device_indices or len(trace.calls):
+        return ""
+    if (listed := _listed(trace)) and _copies_elsewhere(trace):
+        return f"the CPU and, by its copies to another device, on {listed}"
+    if _works_on_cpu(trace, _COMPUTES):
         return ""
     names = [trace.name(int(code)) for table in (trace.ops, trace.spans) for code in distinct_codes(table.name)]
     if any(_NESTED.search(name) for name in names):
@@ -56,10 +68,47 @@ def unrecorded(trace: Trace) -> str:
 
 def unused(trace: Trace) -> str:
     """The name of a GPU that the file lists, while all work is on the CPU; "" for none."""
-    listed = next((device.name for device in trace.meta.devices if device.name), "")
-    if not listed or trace.device_indices or len(trace.calls) or not _works_on_cpu(trace, _COMPUTES, _FILLS):
-        return ""
-    return listed
+    is_used = bool(trace.device_indices or len(trace.calls)) or _copies_elsewhere(trace)
+    return "" if is_used or not _works_on_cpu(trace, _COMPUTES, _FILLS) else _listed(trace)
+
+
+def _listed(trace: Trace) -> str:
+    """The name of the first device that the file lists, "" for none."""
+    return next((device.name for device in trace.meta.devices if device.name), "")
+
+
+def _copies_elsewhere(trace: Trace) -> bool:
+    """Whether tensors are copied into new ones again and again, in no other number format: to another device.
+
+    Where the activity is that of the CPU alone, no call of the device is recorded: the operators alone show it.
+    """
+    ops = trace.ops
+    rows = _named(trace, _TO_COPY)
+    casts = [
+        code
+        for code, one in enumerate(trace.signatures)
+        if one is not None and any(one.concrete[_FORMAT : _FORMAT + 1])
+    ]
+    rows = rows[~is_one_of(ops.signature[rows], casts)] if casts else rows
+    if rows.size < _AGAIN:
+        return False
+    both = np.isin(rows, _around(trace, rows, _NEW)) & np.isin(rows, _around(trace, rows, _COPY))
+    rows = rows[both]
+    low, high = trace.window_ns
+    return rows.size >= _AGAIN and int((ops.end_ns - ops.start_ns)[rows].sum()) >= _MUCH * (high - low)
+
+
+def _around(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.intp]:
+    """Of these operators, none inside another, those in which one of such a name begins."""
+    ops, inside = trace.ops, _named(trace, pattern)
+    found = [rows[:0]]
+    for thread in distinct_codes(ops.thread[rows]).tolist():
+        own = rows[ops.thread[rows] == thread]
+        own = own[np.argsort(ops.start_ns[own], kind="stable")]
+        at = ops.start_ns[inside[ops.thread[inside] == thread]]
+        place = np.searchsorted(ops.start_ns[own], at, "right") - 1
+        found.append(own[place[(place >= 0) & (at < ops.end_ns[own[np.maximum(place, 0)]])]])
+    return np.concatenate(found)
 
 
 def _works_on_cpu(trace: Trace, *patterns: re.Pattern[str]) -> bool:

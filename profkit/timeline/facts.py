@@ -19,6 +19,7 @@ from profkit.model.trace import CallKind, GpuWork, Kind, SpanKind, Spans, Trace
 from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.code import code_of
 from profkit.timeline.cpu import CpuBudget, cpu_budget
+from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
 from profkit.timeline.idle import IdleCauses, IdlePlaces, Queue, idle_causes, idle_places, launch_queue
@@ -111,6 +112,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             trains=is_training(trace),
             code=code,
         )
+
+    @cached_property
+    def is_of_torch(self) -> bool:
+        """Whether PyTorch ran."""
+        return is_of_torch(self.trace)
 
     @cached_property
     def long_kernels(self) -> Mapping[str, str]:

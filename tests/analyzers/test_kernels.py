@@ -136,7 +136,7 @@ def test_on_amd_channels_last_needs_a_switch() -> None:
     ("name", "spans", "fix", "proof"),
     [
         (MUL, (), "fuse them with torch.compile", "torch.compile the module"),
-        ("triton_poi_fused_mul_3", (), "already compiled", "Run the module in bf16"),
+        ("triton_poi_fused_mul_3", (), "already compiled", "Replace the longest"),
         (
             MUL,
             ("## Call CompiledFxGraph abc ##",),
@@ -150,3 +150,34 @@ def test_what_is_compiled_is_not_told_to_be_compiled(name: str, spans: tuple[str
     assert verdict.findings[0].id == "kernel.unfused"
     assert verdict.fixes[0].startswith(fix)
     assert verdict.proof.startswith(proof)
+
+
+FP16, FP32 = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "volta_sgemm_128x64_nn"
+COPY = "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda(float)]"
+CAST = f"void at::native::unrolled_elementwise_kernel<{COPY}, at::native::memory::LoadWithCast<1>>(int)"
+MOVE = f"void at::native::elementwise_kernel<128, 2, void at::native::gpu_kernel_impl_nocast<{COPY}>(int)>(int, T3)"
+
+
+@pytest.mark.parametrize(
+    ("product", "device", "said"),
+    [
+        (FP32, "TITAN RTX", "fp16"),
+        (FP32, "NVIDIA A100-SXM4-80GB", "bf16"),
+        (FP16, "TITAN RTX", ""),
+        ("ampere_bf16_s16816gemm_bf16_128x128", "NVIDIA A100-SXM4-80GB", ""),
+    ],
+)
+def test_half_precision_is_advised_where_it_is_not_used_in_the_format_of_the_device(product, device, said):
+    _, verdict = triage_trace(stepped(*[(MUL, 100)] * 8, (product, 150), deviceProperties=[{"id": 0, "name": device}]))
+    assert verdict.findings[0].id == "kernel.unfused"
+    assert ("half-precision" in verdict.fixes[0]) == bool(said)
+    assert ("Or use" in verdict.proof) == bool(said)
+    assert said in verdict.proof
+    assert "cast" not in verdict.fixes[0]
+
+
+def test_copies_that_lead_are_told_by_what_they_change():
+    _, verdict = triage_trace(stepped(*[(CAST, 60), (MOVE, 40)] * 8, ("ampere_bf16_s16816gemm_bf16_128x128", 150)))
+    fix = verdict.fixes[0]
+    assert fix.startswith("cast less often: copies to another number format take at least 480 us per step; ")
+    assert "in one layout: copies in the same format take at least 320 us per step; " in fix

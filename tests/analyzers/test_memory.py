@@ -76,9 +76,9 @@ def test_a_first_step_among_steady_ones_is_named_and_decides_nothing():
     assert not verdict.headline.startswith("convolutions")
 
 
-def allocating(*, steps: int, of: tuple[int, ...], marked: bool = True, call: str = "cudaMalloc"):
+def allocating(*, steps: int, of: tuple[int, ...], marked: bool = True, call: str = "cudaMalloc", beside: str = ""):
     """Steps of 10 ms with 40 kernels; in these steps such a call before every second one idles the device."""
-    rows, number = [], 0
+    rows, number = [span(beside, BASE, BASE + US)] if beside else [], 0
     for step in range(steps):
         begin = BASE + step * 10_000 * US
         if marked:
@@ -132,3 +132,12 @@ def test_reserved_memory_is_said_where_the_trace_has_it(peak, capacity, said):
     (finding,) = judge(replace(measured, peak_reserved_bytes=peak, capacity_bytes=capacity, n_reserved_drops=2))
     assert said in [*(one.statement for one in finding.evidence), ""]
     assert ("memory.peak_reserved_bytes" in {one.metric for one in finding.evidence}) == bool(said)
+
+
+@pytest.mark.parametrize(("beside", "trains"), [("AddmmBackward0", True), ("forward", False)])
+def test_only_training_is_told_of_micro_batches_and_checkpoints(beside, trains):
+    trace = allocating(steps=8, of=tuple(range(8)), beside=beside)
+    found = next(one for one in triage_trace(trace)[0].findings if one.id == "memory.pressure")
+    assert ("micro-batch" in found.fix) == trains
+    assert ("inference_mode" in found.fix) == (not trains)
+    assert bool(found.proof) == (not trains)

@@ -402,7 +402,31 @@ def batch_norm(trains: str) -> list[Row]:
 def test_layers_in_training_mode_where_nothing_trains() -> None:
     one = found(on_cpu(*nested("aten::dropout")), "mode.training")
     assert one.evidence[0].value == N_STEPS * 200 * US
-    assert found(on_cpu(*batch_norm("True")), "mode.training") is not None
+    norm = found(on_cpu(*batch_norm("True")), "mode.training")
+    assert norm.evidence[0].value == N_STEPS * 200 * US
+    assert norm.recoverable_ns == 100 * US
+    assert norm.evidence[1].statement.endswith("of batch normalisation at least half stays: it normalises in any mode")
+    assert one.recoverable_ns == 200 * US
+    assert "half" not in one.evidence[1].statement
+
+
+BN_FORWARD = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(cudnnTensorStruct)"
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [("gemm", True), ("cudnn::bn_bw_1C11_kernel_new", False), ("multi_tensor_apply_kernel", False)],
+)
+def test_kernels_of_training_without_a_backward_pass_or_an_optimizer(beside: str, said: bool) -> None:
+    rows = [
+        replace(row, name=BN_FORWARD if row.start_ns % STEP == 10 * US else beside) if row.cat == "kernel" else row
+        for row in on_gpu()
+    ]
+    one = found(rows, "mode.training")
+    assert (one is not None) == said
+    if one is not None:
+        assert one.fix.startswith("if this is inference: model.eval()")
+        assert one.recoverable_ns == pytest.approx(145 * US, rel=0.05)  # half of 290
 
 
 @pytest.mark.parametrize(

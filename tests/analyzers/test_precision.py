@@ -65,6 +65,32 @@ def test_what_fp32_products_could_save_depends_on_the_device(device, told):
     assert found((SGEMM, 800), (MUL, 100), device=device) == told
 
 
+SCUDNN = "volta_scudnn_128x128_relu_small_nn_v1"
+
+
+@pytest.mark.parametrize(
+    ("device", "told", "saved"),
+    [
+        ({"name": "NVIDIA T1000"}, "float16", 400),  # TU117: no tensor cores, twice the rate
+        ({"name": "NVIDIA T600 Laptop GPU", "computeMajor": 7, "computeMinor": 5}, "float16", 400),
+        ({"name": "Quadro P620", "computeCapability": "6.1"}, "float16", 400),
+        ({"name": "Xavier", "computeMajor": 7, "computeMinor": 2}, "float16", 700),
+        ({"name": "NVIDIA RTX of tomorrow", "computeMajor": 12, "computeMinor": 0}, "bfloat16", 750),
+        ({"name": "AMD Radeon of tomorrow", "computeMajor": 7, "computeMinor": 1}, "bfloat16", 750),
+    ],
+    ids=lambda value: value["name"] if isinstance(value, dict) else str(value),
+)
+def test_a_device_that_no_table_knows_has_the_formats_of_its_compute_capability(device, told, saved):
+    result = measure(Facts.of(trace_of(_rows((SCUDNN, 800)), deviceProperties=[{"id": 0, **device}])))
+    assert isinstance(result, MatmulPrecision)
+    (one,) = judge(result)
+    assert (one.id, one.recoverable_ns // US) == ("precision.fallback", saved)
+    assert f"dtype=torch.{told}" in one.fix
+    assert f"dtype=torch.{told}" in one.proof
+    said = " ".join((one.fix, *(tool.purpose for tool in one.next_tools)))
+    assert ("tensor cores" in said) == (saved > 400)  # 2x is what half the bytes give
+
+
 def test_kernels_that_any_device_runs_do_not_say_that_it_has_tf32():
     assert found(("sgemm_128x128_nn", 800)) == [("precision.fallback", 750)]
 

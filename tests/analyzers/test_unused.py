@@ -67,3 +67,38 @@ def test_no_verdict_where_the_work_is_on_a_device_without_a_record(name: str, de
 def test_operators_of_a_cpu_need_no_other_device() -> None:
     rank, _ = triage_trace(trace_of(steps("aten::mkldnn_convolution", "aten::addmm", takes_ns=2 * MS)))
     assert all(check.ok for check in rank.checks if check.id == "device.unrecorded")
+
+
+def copied(takes_ns: int = 3 * MS, child: str = "aten::copy_", **arguments: Any) -> list[Row]:
+    """In each step random numbers on the CPU, 6 ms, and a copy of them into a new tensor."""
+    rows = steps("aten::uniform_", takes_ns=6 * MS)
+    for step in range(N_STEPS):
+        at = BASE + step * 10 * MS + 6 * MS
+        rows.append(operator("aten::_to_copy", at, at + takes_ns, **arguments))
+        rows.append(operator("aten::empty_strided", at + 1000, at + 2000))
+        rows.append(operator(child, at + 3000, at + takes_ns - 1000))
+    return rows
+
+
+def test_copies_to_another_device_say_that_it_was_not_recorded() -> None:
+    rank, verdict = triage_trace(trace_of(copied(), **A_GPU))
+    assert "device.unused" not in {finding.id for finding in rank.findings}
+    (check,) = [check for check in rank.checks if check.id == "device.unrecorded"]
+    assert check.message.startswith("the program ran on the CPU and, by its copies to another device, on NVIDIA H100")
+    assert verdict.bottleneck.value == "inconclusive"
+    said = [e.statement for finding in rank.findings for e in finding.evidence]
+    assert "of the window, the host spends 60.0 % in aten::uniform_, 30.0 % in aten::_to_copy" in said
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        copied(takes_ns=MS // 2),
+        copied(child="aten::fill_"),
+        copied(Concrete_Inputs=["", "6", "", "", "", "False", ""], Input_Dims=[[9], [], [], [], [], [], []]),
+    ],
+    ids=["short", "no copy", "another number format"],
+)
+def test_conversions_are_no_copies_to_another_device(rows: list[Row]) -> None:
+    rank, _ = triage_trace(trace_of(rows, **A_GPU))
+    assert "device.unused" in {finding.id for finding in rank.findings}

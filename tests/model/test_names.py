@@ -7,6 +7,7 @@ import pytest
 from profkit.model.names import (
     family_of,
     function_name,
+    is_of_training,
     kind_of,
     says_nothing,
     short_name,
@@ -151,3 +152,21 @@ def test_the_function_is_what_all_tools_agree_on(name: str, function: str) -> No
 def test_a_name_that_says_nothing_comes_with_its_template(name: str, short: str, is_silent: bool) -> None:
     assert short_name(name) == short
     assert says_nothing(name) == is_silent
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("autograd::engine::evaluate_function: MmBackward0", True),
+        ("autograd::Engine::thread_main", True),
+        ("AddmmBackward0", True),
+        ("Optimizer.step#SGD.step", True),
+        ("cudnn_ampere_scudnn_128x64_stridedB_splitK_wgrad_nn", True),
+        ("autograd::THPVariable_add_", False),  # a binding, which a forward pass calls as well
+        ("autograd::VariableHooks::requires_grad_", False),
+        ("void dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)", False),  # a transposed convolution, forward
+        ("sm80_xmma_fprop_implicit_gemm_f32", False),
+    ],
+)
+def test_signs_of_training(name: str, said: bool) -> None:
+    assert is_of_training(name) == said

@@ -23,6 +23,7 @@ from profkit.roof.peaks import _TABLE, peak_of
         ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090", 71, 936),
         ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090", 165.2, 1008),
         ("NVIDIA GH200 480GB", "GH200 96 GB", 989.4, 4000),
+        ("NVIDIA L40", "L40", 181, 864),
         ("NVIDIA L40S", "L40S", 362, 864),
         ("A100-SXM4-40GB", "A100 40 GB", 312, 1555),
         ("NVIDIA A100-PCIE-40GB", "A100 40 GB", 312, 1555),

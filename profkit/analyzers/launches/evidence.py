@@ -25,11 +25,12 @@ def _queued_gaps(result: Launches) -> str:
 def _parts(result: Launches) -> str:
     """What the host does before late launches, as shares of the window."""
     scope = result.scope
+    is_unknown = scope.is_of_torch and not result.has_ops
+    host = "Python or dispatch (no operators recorded)" if is_unknown else label("idle_host", is_cpu=False)
     return (
         f"{scope.share(result.launch_idle_ns, 'idle_launch')} of the window in"
         f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {scope.share(result.host_idle_ns, 'idle_host')} in"
-        f" {label('idle_host', is_cpu=False) if result.has_ops else 'Python or dispatch (no operators recorded)'}"
-        + _queued_gaps(result)
+        f" {host}" + _queued_gaps(result)
     )
 
 

@@ -20,6 +20,9 @@ _START_UP = "start-up: the host does what it does once"
 _WORTH_SAYING = 0.01  # chosen: of the window, less explains nothing
 # Chosen: of the public captures with a stall all but one, of 20 kernels in 0.8 ms, have a longer one.
 _EVENT_NS = 1_000_000
+_MORE_WORK = (
+    "Give each launch twice the work (a larger problem). If the run grows by less than 10 %, the GPU was not the limit."
+)
 _MOST_SAMPLED = 8  # chosen: rows of a table that is read
 
 
@@ -84,6 +87,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         else _wait_fix(result)
         if in_system
         else _fix(result, mostly_host=mostly_host),
+        proof="" if scope.is_of_torch else _MORE_WORK,
         next_tools=(_next_tool(result, mostly_host=mostly_host or place is not None, in_system=in_system),),
         one_stretch=scope.fraction(result.one_stretch_ns),
     )
@@ -94,8 +98,16 @@ def _next_tool(result: Launches, *, mostly_host: bool, in_system: bool) -> NextT
     if in_system:
         return system_timeline(
             scope,
-            "what does the training thread wait for in the operating system?",
-            "the Python stack above each long poll, futex or read of the training thread",
+            f"what does the {'training' if scope.is_of_torch else 'launching'} thread wait for in the operating system?",
+            "the Python stack above each long poll, futex or read of the training thread"
+            if scope.is_of_torch
+            else "each long poll, futex or read of the launching thread, and what calls it",
+        )
+    if not scope.is_of_torch:
+        return system_timeline(
+            scope,
+            "what takes the host's time: the program's own code, waits or the driver?",
+            "the CPU row between API calls: functions of your own, waits, or back-to-back calls",
         )
     if scope.is_cpu or mostly_host:
         return py_spy_main(scope.command)
@@ -107,12 +119,22 @@ def _next_tool(result: Launches, *, mostly_host: bool, in_system: bool) -> NextT
 
 
 def _wait_fix(result: Launches) -> str:
-    find = "find what the training thread waits for, a file, a lock or another process, and fetch or start that earlier"
+    thread = "training" if result.scope.is_of_torch else "launching"
+    find = (
+        f"find what the {thread} thread waits for, a file, a lock or another process, and fetch or start that earlier"
+    )
+    if not result.scope.is_of_torch:
+        return find
     marked = "torch.cuda.nvtx.range('data_loader')"
     return find if result.has_ops or result.scope.is_cpu else f"{find}; if it is the next batch, {marked} shows it"
 
 
 def _fix(result: Launches, *, mostly_host: bool) -> str:
+    if not result.scope.is_of_torch:
+        return (
+            "launch fewer and larger kernels (fuse loops), launch them asynchronously and wait once for several (OpenACC:"
+            " async), or capture what repeats in a CUDA graph"
+        )
     if mostly_host:
         return "move Python work out of the loop (hooks, logging, metrics, per-item loops), or into another process"
     graphs = "" if result.scope.is_cpu else " (mode='reduce-overhead') or CUDA graphs"
@@ -147,7 +169,8 @@ def _fix_of(place: Place) -> str:
 def _title(result: Launches, *, mostly_host: bool, in_system: bool) -> str:
     if in_system:
         beside = "between operators, the" if result.scope.is_cpu else "the GPU waits while the"
-        return f"{beside} training thread waits in the operating system"
+        thread = "training" if result.scope.is_of_torch else "launching"
+        return f"{beside} {thread} thread waits in the operating system"
     if result.scope.is_cpu:
         if mostly_host:
             return "Python between operators slows the step"
@@ -207,7 +230,9 @@ def _stall(result: Launches, apart: Apart) -> Finding:
             *idle_before(result.places, scope, *HOST_PARTS, "idle_sync"),
             *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
         ),
-        fix="record steady steps (wait 10, warm up 5, record 12): a stall that recurs is real",
+        fix="record steady steps (wait 10, warm up 5, record 12): a stall that recurs is real"
+        if scope.is_of_torch
+        else "record a longer run: a stall that recurs is real",
     )
 
 

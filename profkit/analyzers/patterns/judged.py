@@ -44,7 +44,7 @@ def _found(scope: Scope, taken: Taken) -> Finding:
     return kind.found(
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),
-        recoverable_ns=scope.per_step(taken.cost_ns),
+        recoverable_ns=scope.per_step(taken.cost_ns - taken.stays_ns),
         evidence=(
             Evidence(
                 statement=f"{statement} ({format_fraction(fraction)} of the window)",
@@ -55,7 +55,7 @@ def _found(scope: Scope, taken: Taken) -> Finding:
                 span_ns=taken.longest_span_ns,
             ),
             Evidence(
-                statement=_counted(scope, taken),
+                statement=_counted(scope, taken) + (f"; {taken.pattern.remains}" if taken.stays_ns else ""),
                 metric=f"patterns.{kind.id}.n",
                 value=float(taken.n),
                 unit="count",

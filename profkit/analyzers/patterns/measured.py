@@ -49,6 +49,11 @@ class Pattern(msgspec.Struct, frozen=True):
     fix: Callable[[Facts, Ranges], str] | None = None
     """What to do where that depends on what was found; None: the kind's first fix."""
 
+    halved: Callable[[Facts], Ranges] | None = None
+    """The part of its ranges of which a change spares half at most; None: none."""
+    remains: str = ""
+    """What the other half is, in a sentence."""
+
     @property
     def spares_work(self) -> bool:
         """Whether a change spares what the host launches in it, not only the host's time."""
@@ -78,7 +83,14 @@ PATTERNS: Final = (
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
     Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
     Pattern(MATH_ATTENTION, ranges.math_attention, False, ("attention call", "attention calls")),
-    Pattern(TRAINING_MODE, ranges.training_mode, False, ("layer in training mode", "layers in training mode")),
+    Pattern(
+        TRAINING_MODE,
+        ranges.training_mode,
+        False,
+        ("layer in training mode", "layers in training mode"),
+        halved=ranges.trained_norms,
+        remains="of batch normalisation at least half stays: it normalises in any mode",
+    ),
     Pattern(SLOW_PATH, ranges.slow_paths, False, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
     Pattern(LAYOUT_COPIES, ranges.copies, False, ("copy", "copies")),
     Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions")),
@@ -101,6 +113,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """What has most of their time; "" where all have one name, or none."""
     fix: str
+    stays_ns: int = 0
+    """What of the cost stays at least, whatever is changed."""
 
 
 class Patterns(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,15 +132,24 @@ def measure(facts: Facts) -> Patterns:
     """Look for each pattern."""
     seen = [(pattern, at) for pattern in PATTERNS if (at := pattern.ranges(facts)) is not None and at.start_ns.size]
     costs = costs_ns(facts, [at for _, at in seen], spare_work=[pattern.spares_work for pattern, _ in seen])
+    stays = [_stays_ns(facts, pattern) for pattern, _ in seen]
     found = tuple(
-        _taken(facts, pattern, at, cost_ns) for (pattern, at), cost_ns in zip(seen, costs, strict=True) if cost_ns
+        _taken(facts, pattern, at, cost_ns, stays_ns)
+        for (pattern, at), cost_ns, stays_ns in zip(seen, costs, stays, strict=True)
+        if cost_ns
     )
     device = unused(facts.trace) if facts.cpu is not None else ""
     computing = facts.budget.fraction("compute") if device else 0.0
     return Patterns(scope=scope_of(facts), found=found, idle_device=device, computing=computing)
 
 
-def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int) -> Taken:
+def _stays_ns(facts: Facts, pattern: Pattern) -> int:
+    """What stays of a pattern's cost at least, ns."""
+    at = pattern.halved(facts) if pattern.halved is not None else None
+    return costs_ns(facts, [at], spare_work=[pattern.spares_work])[0] // 2 if at is not None and at.start_ns.size else 0
+
+
+def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: int) -> Taken:
     outer = [Intervals.of(at.start_ns[mine], at.end_ns[mine]) for _, mine in rows_by_value(at.thread)]
     lengths = np.concatenate([each.lengths_ns for each in outer])
     starts = np.concatenate([each.start_ns for each in outer])
@@ -142,6 +165,7 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int) -> Taken:
         longest_ns=int(lengths[longest]),
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
         name=at.longest_name(facts.trace) if pattern.kind in (CPU_OPERATORS, SLOW_PATH) else "",
+        stays_ns=stays_ns,
         fix=pattern.fix(facts, at) if pattern.fix is not None else pattern.kind.fixes[0],
     )
 

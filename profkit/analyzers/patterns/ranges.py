@@ -202,18 +202,41 @@ def fix_of_cpu_operators(facts: Facts, found: Ranges) -> str:
 
 def training_mode(facts: Facts) -> Ranges | None:
     """Dropout, and batch normalisation with the statistics of each batch; None where the trace holds a backward pass."""
-    trace, ops = facts.trace, facts.trace.ops
     if facts.trains:
         return None
+    trace, ops = facts.trace, facts.trace.ops
+    if len(ops) == 0:
+        return trained_norms(facts)
+    rows = np.concatenate((np.flatnonzero(named(trace, ops, _DROPOUT)), _trained_norms(facts)))
+    return Ranges.of(ops, distinct(rows), trace.window_ns)
+
+
+def trained_norms(facts: Facts) -> Ranges:
+    """The batch normalisations of it, without operators the launches of their kernels: they normalise in any mode."""
+    trace = facts.trace
+    if len(trace.ops):
+        return Ranges.of(trace.ops, distinct(_trained_norms(facts)), trace.window_ns)
+    calls = _launches(trace, _TRAINED_KERNEL) if facts.is_of_torch else np.empty(0, np.int64)
+    launches = Spans(
+        start_ns=trace.calls.start_ns[calls],
+        end_ns=trace.calls.end_ns[calls],
+        name=trace.calls.name[calls],
+        kind=np.full(calls.size, SpanKind.OTHER, np.int8),
+        thread=trace.calls.thread[calls],
+    )
+    return Ranges.of(launches, np.ones(calls.size, np.bool_), trace.window_ns)
+
+
+def _trained_norms(facts: Facts) -> NDArray[np.int64]:
+    """Operators of batch normalisation in training mode: by their recorded argument, else by the kernels they launch."""
+    trace, ops = facts.trace, facts.trace.ops
     norms = np.flatnonzero(named(trace, ops, _NORM))
     trained = [
         code for code, one in enumerate(trace.signatures) if one is not None and _is_set(one, _TRAINING_ARGUMENT)
     ]
-    by_argument = norms[is_one_of(ops.signature[norms], trained)] if trained else norms[:0]
-    rows = np.concatenate((np.flatnonzero(named(trace, ops, _DROPOUT)), by_argument))
-    if not trained and trace.device_indices:
-        rows = np.concatenate((rows, _around_launches(facts, _TRAINED_KERNEL)))
-    return Ranges.of(ops, distinct(rows), trace.window_ns)
+    if not trained:
+        return _around_launches(facts, _TRAINED_KERNEL) if trace.device_indices else norms[:0]
+    return norms[is_one_of(ops.signature[norms], trained)]
 
 
 def _is_set(signature: Signature, place: int) -> bool:
@@ -223,11 +246,15 @@ def _is_set(signature: Signature, place: int) -> bool:
 
 def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64]:
     """The innermost operators that launch kernels of such a name."""
-    trace, gpu = facts.trace, facts.trace.gpu
-    codes = [code for code in distinct_codes(gpu.name).tolist() if pattern.search(trace.name(code))]
-    launch = gpu.launch_row[is_one_of(gpu.name, codes) & (gpu.launch_row >= 0)]
-    found = facts.op_of_call[launch] if facts.op_of_call.size else np.empty(0, np.int64)
+    found = facts.op_of_call[_launches(facts.trace, pattern)] if facts.op_of_call.size else np.empty(0, np.int64)
     return distinct(found[found >= 0]).astype(np.int64)
+
+
+def _launches(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+    """The rows of calls that launch kernels of such a name."""
+    gpu = trace.gpu
+    codes = [code for code in distinct_codes(gpu.name).tolist() if pattern.search(trace.name(code))]
+    return distinct(gpu.launch_row[is_one_of(gpu.name, codes) & (gpu.launch_row >= 0)]).astype(np.int64)
 
 
 def slow_paths(facts: Facts) -> Ranges:

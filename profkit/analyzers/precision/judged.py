@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from profkit.analyzers.base import Vendor
-from profkit.analyzers.precision.kernels import FULL, HALF, MatmulPrecision
+from profkit.analyzers.precision.kernels import FULL, MatmulPrecision
 from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import DOUBLE, FALLBACK, NO_TF32
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.model.kernel_names import Precision
 from profkit.model.names import short_name
+from profkit.timeline.rates import HALF
 from profkit.units import format_fraction, format_ns
 
 
@@ -91,6 +92,13 @@ def _in_full_precision(result: MatmulPrecision) -> tuple[Finding, ...]:
                     result.hottest_full,
                     "does the kernel use tensor cores at all?",
                     "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
+                )
+                if _has_tensor_cores(result)
+                else _profile(
+                    result,
+                    result.hottest_full,
+                    "does the kernel wait for memory, or for the fp32 units?",
+                    "memory throughput above 80 % of peak: half the bytes help; FMA pipe above 80 %: they do not",
                 ),
             ),
         ),
@@ -184,6 +192,10 @@ def _half_name(result: MatmulPrecision) -> str:
     return result.rates.half_name if result.rates is not None else "bfloat16"
 
 
+def _has_tensor_cores(result: MatmulPrecision) -> bool:
+    return result.rates is None or result.rates.has_tensor_cores
+
+
 def _cast(result: MatmulPrecision, unless_meant: str) -> str:
     """The fix of a fallback; `unless_meant` names the formats that may be intended, "" where half precision is."""
     name, autocast = _half_name(result), f"torch.autocast('cuda', dtype=torch.{_half_name(result)})"
@@ -193,7 +205,8 @@ def _cast(result: MatmulPrecision, unless_meant: str) -> str:
         cast = f"run forward and loss in {autocast}" + (", with torch.amp.GradScaler" if name == "float16" else "")
     else:
         cast = f"cast the module at load (torch_dtype=torch.{name}), or run it in {autocast}"
-    if result.scope.vendor is Vendor.NVIDIA and result.fp32_convolution_ns >= FALLBACK.limit("full") * result.total_ns:
+    uses_cores = result.scope.vendor is Vendor.NVIDIA and _has_tensor_cores(result)
+    if uses_cores and result.fp32_convolution_ns >= FALLBACK.limit("full") * result.total_ns:
         cast += "; keep model and batches in channels_last: more convolutions find kernels with tensor cores"
     if result.scope.fraction(result.tf32_saves_ns) >= NO_TF32.limit("window"):
         cast += "; where fp32 is intentional: torch.set_float32_matmul_precision('high'), on Ampere or later"

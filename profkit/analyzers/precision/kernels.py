@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, Vendor, scope_of
-from profkit.findings.kernels import FALLBACK, MATRIX_RATES, NO_TF32, MatrixRates
+from profkit.findings.kernels import FALLBACK, NO_TF32, MatrixRates
 from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
@@ -23,9 +23,9 @@ from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.code import Rows
 from profkit.timeline.elsewhere import is_of_torch
 from profkit.timeline.launch_order import LaunchOrder, Typical
+from profkit.timeline.rates import rates_of
 from profkit.units import format_fraction
 
-HALF: Final = (Precision.BF16, Precision.FP16, Precision.HALF, Precision.FP8, Precision.FP4, Precision.INT8)
 FULL: Final = (Precision.FP32, Precision.TF32)
 _WITH_VECTOR: Final = re.compile(r"gemv|dot_kernel", re.IGNORECASE)
 """Products with a vector: memory limits them, so that half the bytes are what half precision can give."""
@@ -157,7 +157,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         hottest_full=trace.name(hottest[0]),
         hottest_allowable=trace.name(hottest[1]),
         launches={name: launch for name, launch in launches.items() if launch is not None},
-        rates=_rates(facts, main.device),
+        rates=rates_of(trace, main.device),
         is_of_torch=is_of_torch(trace),
         trains=facts.trains,
         is_for_ampere=any(_FOR_AMPERE.search(trace.name(code)) for code in told),
@@ -227,8 +227,3 @@ def rows(facts: Facts, result: MatmulPrecision) -> Mapping[str, Rows]:
         mine = rows[is_one_of(gpu.name[rows], codes)]
         found[kind.id] = Rows.of_device(trace, mine, gpu.end_ns[mine] - gpu.start_ns[mine])
     return found
-
-
-def _rates(facts: Facts, device: int) -> MatrixRates | None:
-    name = next((item.name for item in facts.trace.meta.devices if item.index == device), "")
-    return next((rates for pattern, rates in MATRIX_RATES if pattern.search(name)), None)

@@ -143,6 +143,8 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the source says it was recorded with; anybody may have written it there."""
     is_command_used: bool = False
     """Whether the next commands name the user's command: it was typed, or this user's own capture recorded it."""
+    stand_in: str = ""
+    """What stands in them for the user's command where it is not known, its last word."""
     roof: str = ""
     """How far the work is from what the device can do, in a line; "" where that was not measured."""
     again: Again | None = None

@@ -376,7 +376,7 @@ def recorded_sentence(rank: RankReport, *, is_full: bool = True) -> str:
         return ""
     most = _COMMAND_SHOWN if is_full else _COMMAND_IN_SHORT
     shown = command if len(command) <= most else f"{command[:most].rpartition(' ')[0] or command[:most]} ..."
-    script = stand_in(rank.recorded_command, rank.world_size).words[-1]
+    script = rank.stand_in or stand_in(rank.recorded_command, rank.world_size).words[-1]
     return f"with {shown} (says the file); --command puts yours in place of {script}"
 
 

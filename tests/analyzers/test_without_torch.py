@@ -1,0 +1,84 @@
+"""Programs without PyTorch, as nsys records them: nothing that is said speaks of what only PyTorch has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from profkit.ingest.nsys.traits import traits
+from profkit.model.finding import Finding
+from profkit.model.trace import Trace
+from profkit.pipeline import triage_trace
+from profkit.render.words.triage import recorded_sentence
+from profkit.testing import draw
+
+
+def repeated(**cells: str) -> str:
+    """Sixteen steps of the same cells; lanes with _ for the space of their names."""
+    steps = ("1" + "." * (len(next(iter(cells.values()))) - 1)) * 16
+    lanes = {"steps": steps, **{lane.replace("_", " "): cell * 16 for lane, cell in cells.items()}}
+    return "\n".join(f"{lane} | {row}" for lane, row in lanes.items())
+
+
+LAUNCHES = repeated(gpu_s7=".K....K....K...", main="L....L....L....")
+WAITS = repeated(gpu_s7="...KKKkkkKKK......", main="LlL.SSSSSSSS......")
+COPIES = repeated(gpu_s7="KKKCCCKKKDDK")
+ALLOCATIONS = repeated(gpu_s7="KKK......KKK.", main="L.AAAAAAL....")
+OF_TORCH = re.compile(
+    r"torch|python|micro-batch|\.item|\.to\(|non_blocking|pin_memory|profkit (?:try|probe|capture)|operators|tensor"
+    r"|--steps",
+    re.IGNORECASE,
+)
+
+
+def recorded_by_nsys(picture: str, kernel: str, **metadata: object) -> Trace:
+    """The picture as an export of nsys, its kernels with that name."""
+    trace = draw(picture, unit_ns=10_000, **metadata)
+    strings = tuple(kernel if name == "compute_kernel" else name for name in trace.strings)
+    return replace(trace, strings=strings, meta=replace(trace.meta, traits=traits()))
+
+
+def said(finding: Finding) -> str:
+    """What it says is to be done, with its proof and its next commands."""
+    tools = (text for tool in finding.next_tools for text in (tool.purpose, tool.command, tool.look_for))
+    return " | ".join((finding.title, finding.fix, finding.proof, *tools))
+
+
+@pytest.mark.parametrize(
+    ("picture", "finding_id"),
+    [
+        (LAUNCHES, "host.launch_bound"),
+        (WAITS, "host.sync"),
+        (COPIES, "h2d.exposed"),
+        (COPIES, "d2h.exposed"),
+        (ALLOCATIONS, "memory.pressure"),
+    ],
+)
+def test_nothing_speaks_of_pytorch_to_a_program_without_it(picture: str, finding_id: str) -> None:
+    rank, verdict = triage_trace(recorded_by_nsys(picture, "main_55_gpu"))
+    one = next(one for one in rank.findings if one.id == finding_id)
+    assert not OF_TORCH.search(said(one))
+    assert one.proof or finding_id == "d2h.exposed"  # whose kind speaks of copies alone
+    assert verdict.measure is None
+    assert " --whole " in verdict.next_tool.command
+    assert verdict.next_tool.command.endswith(" -- ./program")
+    rank, verdict = triage_trace(recorded_by_nsys(picture, "void at::native::mul"))
+    assert OF_TORCH.search(said(next(one for one in rank.findings if one.id == finding_id)))
+    assert verdict.measure is not None
+
+
+@pytest.mark.parametrize(
+    ("told", "program"), [("./build/proof_test 5", "./program"), ("python solve.py", "train.py")], ids=["own", "Python"]
+)
+def test_a_strangers_program_is_shown_and_stands_in_no_command(told: str, program: str) -> None:
+    rank, verdict = triage_trace(recorded_by_nsys(LAUNCHES, "main_55_gpu", profkit_command=told))
+    assert recorded_sentence(rank) == f"with {told} (says the file); --command puts yours in place of {program}"
+    assert verdict.next_tool.command.endswith(program)
+    assert " --whole " in verdict.next_tool.command
+
+
+def test_a_short_recording_is_made_longer_without_steps() -> None:
+    _, verdict = triage_trace(recorded_by_nsys("gpu s7 | KK", "main_55_gpu"))
+    assert verdict.next_tool.command == "profkit nsys --also waits --whole -- ./program"
