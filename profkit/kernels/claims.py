@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.kernels.formulas import issue_slots, of_time, of_warps
-from profkit.kernels.speed import DRAM_THROUGHPUT, L2_THROUGHPUT, LOW_PERCENT
+from profkit.kernels.speed import DRAM_THROUGHPUT, L2_THROUGHPUT, LOW_PERCENT, memory_unit
 from profkit.kernels.stalls import OF_ARITHMETIC, OF_MEMORY, READY
 from profkit.kernels.topics import GLOBAL, Told, told, topic_of
 from profkit.model.kernel import (
@@ -68,8 +68,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memory(self) -> float:
-        """Memory throughput, likewise."""
-        return min((self.speed.memory_percent or 0.0) / 100, 1.0)
+        """Memory throughput, likewise; that of the level which decided."""
+        level = memory_unit(self.profile.metrics) if self.speed.is_by_level else None
+        return min((level[2] if level else self.speed.memory_percent or 0.0) / 100, 1.0)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
