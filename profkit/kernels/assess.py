@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from profkit.kernels.advice import advice, why_not_ncus
-from profkit.kernels.claims import Launch
+from profkit.kernels.claims import DURATION, Launch
 from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES, occupancy, waves
 from profkit.kernels.pipes import PIPES, busiest_pipe
 from profkit.kernels.roofline import RULE, roofline, said_percents, tensor_percent
@@ -24,7 +24,6 @@ from profkit.model.kernel import (
 )
 from profkit.units import format_count, format_fraction
 
-DURATION = "gpu__time_duration.sum"
 _MAX_STALLS = 3
 
 

@@ -29,6 +29,10 @@ from profkit.model.kernel import (
 )
 from profkit.units import format_fraction
 
+DURATION: Final = "gpu__time_duration.sum"
+SHORTEST_NS: Final = 5_000.0
+"""Chosen: an empty launch takes 1.5 to 3 us on the device (real reports), which no change of the kernel takes away; of
+launches below this, a formula's share of the time says nothing."""
 BIG_TAIL: Final = 0.15  # chosen: as "high" in severity_of
 _SAME_WORK: Final = frozenset({Topic.GRID, Topic.TAIL, Topic.OCCUPANCY, Topic.ACHIEVED, Topic.IMBALANCE, Topic.STALL})
 _SAME_ARITHMETIC: Final = frozenset({Topic.ACCESS, Topic.SPILLS, Topic.BANKS, Topic.SLICES, Topic.PLACE})
@@ -60,6 +64,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     def waits(self) -> tuple[Stall, ...]:
         """The reasons but for warps that are ready: what one can do something about."""
         return tuple(stall for stall in self.stalls if stall.reason != READY)
+
+    @property
+    def is_too_short(self) -> bool:
+        """Whether the launch is hardly longer than an empty one."""
+        return 0 < self.profile.metrics.get(DURATION, 0.0) < SHORTEST_NS
 
     @property
     def compute(self) -> float:
@@ -210,6 +219,10 @@ def _limits(launch: Launch, topic: Topic) -> Iterable[tuple[float, str]]:
         if launch.speed.is_near_roof:
             yield 0.0, f"{roof} {format_fraction(top)} of its peak, so that only less work helps"
         yield 1 - top, f"{roof} {format_fraction(top)} {stays}"
+    if launch.speed.is_near_roof and topic in {Topic.ROOF, Topic.PIPE}:
+        top = launch.memory if topic is Topic.ROOF else launch.compute
+        name = "memory" if topic is Topic.ROOF else "compute"
+        yield 1 - top, f"{name} is at {format_fraction(top)} of its peak, which fewer stalls leave as it is"
     if topic in _SAME_ARITHMETIC:
         yield 1 - launch.compute, f"compute is at {format_fraction(launch.compute)} {stays}"
     if topic in _SAME_BYTES:
