@@ -317,8 +317,8 @@ def _time_of(trace: Measured, names: set[str]) -> int:
 
 def launches(pair: Pair) -> str:
     """That one side launches far more in a step than the other, "" where it does not."""
-    if pair.is_cpu or pair.hidden:
-        return ""
+    if pair.is_cpu or pair.hidden or not pair.baseline.traces[0].has_steps:
+        return ""  # of windows their kernels are compared already
     before, after = (round(rate, 1) for rate in pair.rates(lambda trace: trace.counts.launches))
     if max(before, after) < max(comparison.LAUNCHES.limit("unlike") * min(before, after), min(before, after) + _MORE):
         return ""
