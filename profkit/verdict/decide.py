@@ -26,6 +26,7 @@ from profkit.verdict import compete, shown
 from profkit.verdict.calibrated import stated
 from profkit.verdict.case import (
     DOMINANT,
+    DOMINANT_ON_CPU,
     HEALTHY_MATRIX,
     HEALTHY_WORK,
     MOSTLY_WORK,
@@ -42,9 +43,11 @@ _LEAST_BESIDE_PEERS: Final = {
 """From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
-NEARLY_ALL_WORK_OF_HOSTS: Final = 0.85
+NEARLY_ALL_WORK_OF_HOSTS: Final = 0.9
 """The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike.
-Chosen: as on a CPU; no peer shows it, and all of it can be had."""
+Chosen: no peer shows it, and all of it can be had."""
+DOMINANT_OF_HOSTS: Final = DOMINANT_ON_CPU
+"""The share of the step from which that is the bottleneck. Chosen: as on a CPU; most ranks have it alike."""
 _TRIALS: Final = "a steady step is another"
 _UNSTEADY: Final = "too little, or nothing that repeats, to show a steady step"
 _AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
@@ -94,7 +97,8 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
     is_of_hosts = not case.is_alone and top is not None and kind_of(top.id).bottleneck in _OF_HOSTS
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
-    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < most):
+    least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
+    if top is not None and _weight(case, top) >= least and (is_late or compute < most):
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
         if beside is not None:

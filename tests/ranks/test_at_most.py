@@ -1,10 +1,16 @@
-"""What is saved at most is no less than what mending gives: all loaders, tokens of a group, a stage."""
+"""What is saved at most is no less than what mending gives: all loaders, all hosts, tokens of a group, a stage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from profkit.findings.host import LAUNCH_BOUND, SYNC
+from profkit.model.documents.report import Bottleneck
+from profkit.model.finding import Evidence
+from profkit.verdict.compete import put_first, ranked_causes
 from tests.ranks.scripted import MS, US, Group, Op, run
 from tests.ranks.test_pipelines import job as pipelines
 from tests.ranks.test_pipelines import step_ns as pipeline_step_ns
@@ -34,6 +40,36 @@ def test_where_all_loaders_are_late_the_step_waits_for_the_slowest(tmp_path: Pat
     report = triaged(ranks, tmp_path)
     assert report.verdict.findings[0].id == "input.starved"
     assert is_right(report.verdict.recoverable_ns, step_ns(ranks) - step_ns(spared))
+
+
+def hosts(rank: int, nap_ns: int) -> Iterator[Op]:
+    """The host reads the loss at the end of each step, and is held up for a while before the next one."""
+    for _ in range(N_STEPS):
+        yield Op(what="step")
+        yield Op(what="host", ns=nap_ns)
+        for ops in layers(rank, 12, 1_700 * US, "ampere_sgemm_128x64_tn"):
+            yield from [*ops, Op(what="collective", name="allreduce", group=WORLD, stream=24)]
+        yield Op(what="join")
+        yield Op(what="sync")
+
+
+@pytest.mark.parametrize(("nap_ns", "is_said"), [(10 * MS, True), (4 * MS, False)])
+def test_a_tenth_of_the_step_that_all_hosts_take_is_the_bottleneck(tmp_path: Path, nap_ns: int, is_said: bool) -> None:
+    ranks, spared = (run({rank: hosts(rank, ns) for rank in range(8)}) for ns in (nap_ns, 0))
+    verdict = triaged(ranks, tmp_path).verdict
+    assert (verdict.bottleneck in {Bottleneck.SYNC, Bottleneck.OVERHEAD}) == is_said
+    assert (verdict.bottleneck is Bottleneck.KERNEL) != is_said
+    assert not is_said or is_right(verdict.recoverable_ns, step_ns(ranks) - step_ns(spared))
+
+
+@pytest.mark.parametrize(("sync", "is_first"), [(0.27, False), (0.31, True)])
+def test_calls_that_explain_less_than_most_of_late_launches_come_second(sync: float, is_first: bool) -> None:
+    """Both are on the same time; what the calls do not explain is the host's own."""
+    seen = (Evidence(statement="seen", metric="x", value=1.0, unit=""),)
+    late = LAUNCH_BOUND.found(confidence=0.6, recoverable_ns=58, fraction=0.36, evidence=seen, fix="")
+    calls = SYNC.found(confidence=0.8, recoverable_ns=round(160 * sync), fraction=sync, evidence=seen, fix="")
+    causes = put_first(ranked_causes([late, calls], is_alone=False))
+    assert (causes[0].id == SYNC.id) == is_first
 
 
 def tokens(rank: int, more: float) -> Iterator[Op]:
