@@ -27,6 +27,7 @@ from profkit.verdict import compete, shown
 from profkit.verdict.calibrated import stated
 from profkit.verdict.case import (
     DOMINANT,
+    DOMINANT_ON_CPU,
     HEALTHY_MATRIX,
     HEALTHY_WORK,
     MOSTLY_WORK,
@@ -47,9 +48,11 @@ NEAR_LARGEST: Final = 0.8
 _OF_FORMATS: Final = (FALLBACK.id, NO_TF32.id)
 """Findings on the work whose gain follows from the device's rates, not from a hope: they compete with causes."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
-NEARLY_ALL_WORK_OF_HOSTS: Final = 0.85
+NEARLY_ALL_WORK_OF_HOSTS: Final = 0.9
 """The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike.
-Chosen: as on a CPU; no peer shows it, and all of it can be had."""
+Chosen: no peer shows it, and all of it can be had."""
+DOMINANT_OF_HOSTS: Final = DOMINANT_ON_CPU
+"""The share of the step from which that is the bottleneck. Chosen: as on a CPU; most ranks have it alike."""
 _TRIALS: Final = "a steady step is another"
 _UNSTEADY: Final = "too little, or nothing that repeats, to show a steady step"
 _AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
@@ -99,8 +102,9 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
     is_of_hosts = not case.is_alone and top is not None and kind_of(top.id).bottleneck in _OF_HOSTS
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
+    least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
     is_less = compute >= MOSTLY_WORK and top is not None and not is_late and _is_less_than_formats(case, top)
-    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < most) and not is_less:
+    if top is not None and _weight(case, top) >= least and (is_late or compute < most) and not is_less:
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
         if beside is not None:
