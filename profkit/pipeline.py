@@ -22,17 +22,20 @@ from profkit.findings.host import STALL, SYNC
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Skipped
+from profkit.model.names import short_name
 from profkit.model.trace import Trace
 from profkit.plain import clean
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import Facts
+from profkit.timeline.beside_ranges import beside_ranges
 from profkit.timeline.clocks import on_one_clock
 from profkit.timeline.code import carried, matched, shares
 from profkit.timeline.complete import complete
 from profkit.timeline.elsewhere import METAL
 from profkit.timeline.pace import Paced, paced
 from profkit.timeline.startup import settled
+from profkit.units import format_fraction
 from profkit.verdict import Case, bounded, capped, decide, in_unprofiled_time, said_once
 
 if TYPE_CHECKING:
@@ -116,7 +119,7 @@ def analyse(
 
 def _job_of(trace: Trace, *, is_alone: bool) -> Paced:
     """The trace with the window and the steps of the job: on one clock, wholly recorded, at the device's pace."""
-    cuts = (on_one_clock, complete, paced if trace.is_marked else settled) if is_alone else (on_one_clock,)
+    cuts = (on_one_clock, beside_ranges, *((complete, settled, paced) if is_alone else ()))
     notes = []
     for cut in cuts:
         chosen = cut(trace)
@@ -197,7 +200,7 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     every = [finding for answer in answers.values() for finding in answer.findings]
     findings = _ranked([one for one in every if one.id == QUALITY.id or not gate.is_blind], facts)
     faults = tuple(answer.result.reason for answer in answers.values() if answer.is_fault)
-    cap = min(quality.confidence_cap(gate), FAULT_CAP if faults else 1.0)
+    cap = min(quality.confidence_cap(gate), steps.confidence_cap(step_times), FAULT_CAP if faults else 1.0)
     sections = tuple(section for answer in answers.values() for section in answer.sections)
     rank = RankReport(
         source=trace.meta.source,
@@ -287,6 +290,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         is_cpu=facts.cpu is not None,
         matrix_share=kernels.matrix_share if kernels is not None else None,
         hottest_kernel_tool=_hottest_tool(kernels),
+        hottest=_hottest(kernels),
         scope=scope,
         is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
@@ -347,6 +351,13 @@ def _turnaround_fraction(facts: Facts) -> float:
 def _notes(facts: Facts) -> tuple[str, ...]:
     """Say what of the window is no usual step, what other devices do, and which communication holds nothing up."""
     return (*steps.notes(facts), *streams.notes(facts))
+
+
+def _hottest(kernels: Kernels | None) -> str:
+    if kernels is None or not kernels.top or not kernels.work_ns:
+        return ""
+    first = kernels.top[0]
+    return f"{short_name(first.name)} has {format_fraction(first.total_ns / kernels.work_ns)} of their time"
 
 
 def _hottest_tool(kernels: Kernels | None) -> NextTool | None:

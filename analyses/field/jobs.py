@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -142,17 +144,51 @@ def tally(found: list[Scored], *, is_full: bool) -> str:
     return "\n".join(lines)
 
 
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a set of jobs: (right, all) of each kind."""
+
+    name: str
+    date: str
+    commit: str
+    healthy: tuple[int, int]
+    one: tuple[int, int]
+    many: tuple[int, int]
+    holds: tuple[int, int]
+
+
+def counted(name: str, found: list[Scored]) -> Counted:
+    """The counts of a set, with today's date and commit."""
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, check=False)  # noqa: S607
+    kinds = {
+        kind: (sum(one.score == RIGHT for one in mine), len(mine))
+        for kind in ("healthy", "one", "many")
+        for mine in [[one for one in found if one.kind == kind]]
+    }
+    promised = [one.holds for one in found if one.holds is not None]
+    return Counted(
+        name=name,
+        date=datetime.now(UTC).date().isoformat(),
+        commit=done.stdout.decode().strip(),
+        holds=(sum(promised), len(promised)),
+        **kinds,
+    )
+
+
 def main() -> None:
     """Print the tally of a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("-j", type=int, default=2, dest="n_workers")
     parser.add_argument("-v", action="store_true", dest="is_full", help="jobs that are right as well")
+    parser.add_argument("--keep", type=Path, help="append the counts, a line of JSON, to this file")
     asked = parser.parse_args()
     truths = json.loads((asked.folder / "truth.json").read_text())
     with ProcessPoolExecutor(asked.n_workers) as pool:
         found = list(pool.map(partial(scored, asked.folder), truths))
     print(tally(found, is_full=asked.is_full))
+    if asked.keep is not None:
+        with asked.keep.open("ab") as out:
+            out.write(msgspec.json.encode(counted(asked.folder.name, found)) + b"\n")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,14 @@ import msgspec
 
 from analyses.accuracy.shares import Share, quantile, share_of
 from analyses.accuracy.shown.tables import Table, markdown, share_words
+from analyses.field.jobs import Counted
 from analyses.field.judge import RESULTS, Look
 from analyses.field.registry import HERE, Batch, Capture, read_registry
 from analyses.field.score import OPEN, PARTLY, RIGHT, WRONG
 
 DOCS: Final = HERE.parents[1] / "docs"
 NAME: Final = "field.md"
+JOBS: Final = HERE / "jobs.jsonl"
 WORDS: Final = HERE / "page.md"
 FIRST, SEEN = "first", "seen"
 BEFORE: Final = {"fa30c308": "0.2.0"}
@@ -87,6 +89,8 @@ def page(waves: dict[str, list[Wave]], batches: Sequence[Batch]) -> str:
         _pairs([*first, *seen]),
         "## Kernels under Nsight Compute\n\n" + words["kernels"],
         _launches([*first, *seen]),
+        "## Simulated jobs of eight and sixteen ranks\n\n" + words["jobs"],
+        _jobs(),
         "## By device and by tool\n\n" + words["kinds"],
         _kinds([*newest.values()], "device", _device),
         _kinds([*newest.values()], "tool", lambda one: one.kind),
@@ -183,6 +187,24 @@ def _launches(waves: Sequence[Wave]) -> str:
         ),
         rows,
     )
+
+
+def _jobs() -> str:
+    sets = [msgspec.json.decode(line, type=Counted) for line in JOBS.read_bytes().splitlines()]
+    head = (
+        "set, day, commit",
+        "healthy: nobody is named",
+        "one fault: rank and cause",
+        "many: all hosts, two faults, pipelines",
+    )
+    rows = [
+        (
+            f"{one.name}, {one.date}, {one.commit}",
+            *(share_words(Share(*each)) for each in (one.healthy, one.one, one.many, one.holds)),
+        )
+        for one in sets
+    ]
+    return _table((*head, "“at most” holds"), rows)
 
 
 def _device(capture: Capture) -> str:

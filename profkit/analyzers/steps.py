@@ -12,7 +12,7 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import equal_batches
 from profkit.findings.ranks.tokens import PADDING
 from profkit.model.arrays import I64, median, quantile
-from profkit.model.documents.rank_report import Section, Steps, TableView
+from profkit.model.documents.rank_report import UNEVEN, Section, Steps, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
@@ -28,6 +28,12 @@ _COUNTED: Final = 0.85
 _FASTER: Final = 1.25
 """Unprofiled over recorded step, from which the recording is of a faster stretch of the run. Chosen: a profiler makes no
 step shorter, and captures of a steady job differ by a tenth."""
+
+
+_FEW: Final = 5
+UNEVEN_CAP: Final = 0.6
+"""The most that a verdict may claim on fewer steps than that, if they differ so much that none of them is the usual one.
+Chosen: as where there are one or two."""
 
 
 class Padding(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +156,12 @@ def summary(result: StepTimes | None) -> Steps:
         cv=float(durations.std(ddof=1) / mean) if durations.size > 1 and mean else 0.0,
         durations_ns=result.durations_ns,
     )
+
+
+def confidence_cap(steps: Steps) -> float:
+    """The most a verdict may claim, given how many steps there are and how much they differ."""
+    is_sure = steps.n >= _FEW or (steps.cv or 0.0) <= UNEVEN
+    return 1.0 if is_sure else UNEVEN_CAP
 
 
 def present(result: StepTimes) -> Section:

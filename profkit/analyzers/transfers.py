@@ -10,7 +10,7 @@ import numpy as np
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
-from profkit.findings.copies import FROM_DEVICE, TO_DEVICE
+from profkit.findings.copies import FROM_DEVICE, LINKS, SLOW_BYTES, TO_DEVICE, Link
 from profkit.findings.kind import FindingKind
 from profkit.model.arrays import distinct, median, rows_by_value
 from profkit.model.documents.rank_report import Section, TableView
@@ -23,6 +23,8 @@ from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 _TO_DEVICE: Final = ("HtoD", "HostToDevice")
 _FROM_DEVICE: Final = ("DtoH", "DeviceToHost")
+_WORTH_SAYING: Final = 0.1
+"""Part of a time from which it is worth a sentence that a change leaves it. Chosen."""
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,9 +34,13 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: int
     exposed_ns: int
     """Under neither compute nor communication."""
+    beside_ns: int = 0
+    """Of that, beside copies in the other direction."""
     n_bytes: int
     median_bytes: int
     pageable_fraction: float
+    is_pinned: bool = False
+    """Whether all are said to be of pinned memory."""
 
 
 class Transfers(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +52,8 @@ class Transfers(msgspec.Struct, frozen=True, kw_only=True):
     from_device: Way
     exposed_ns: int
     by_name: tuple[tuple[str, int, int, int], ...]
+    link: Link | None = None
+    """What joins the device to its host at best; None where that is not known."""
 
 
 def measure(facts: Facts) -> Transfers | Skipped:
@@ -61,14 +69,21 @@ def measure(facts: Facts) -> Transfers | Skipped:
             how_to_get="nothing to do: data that stays on the device needs no copies",
         )
     work = main.activity.compute | main.activity.comm
+    to, back = (_rows_of(facts, rows, spellings) for spellings in (_TO_DEVICE, _FROM_DEVICE))
     return Transfers(
         scope=scope_of(facts),
         n_copies=int(rows.size),
-        to_device=_way(facts, rows, work, _TO_DEVICE),
-        from_device=_way(facts, rows, work, _FROM_DEVICE),
+        to_device=_way(facts, to, back, work),
+        from_device=_way(facts, back, to, work),
         exposed_ns=main.budget.copy_exposed,
         by_name=_by_name(facts, rows),
+        link=_link(facts, main.device),
     )
+
+
+def _link(facts: Facts, device: int) -> Link | None:
+    name = next((one.name for one in facts.trace.meta.devices if one.index == device), "")
+    return next((link for pattern, link in LINKS if pattern.search(name)), None)
 
 
 def _rows(facts: Facts, _: Transfers) -> Mapping[str, Rows]:
@@ -79,7 +94,7 @@ def _rows(facts: Facts, _: Transfers) -> Mapping[str, Rows]:
     copies = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COPY]
     found = {}
     for kind, spellings in ((TO_DEVICE, _TO_DEVICE), (FROM_DEVICE, _FROM_DEVICE)):
-        rows = copies[np.isin(gpu.name[copies], _spelled(facts, copies, spellings))]
+        rows = _rows_of(facts, copies, spellings)
         exposed = main.activity.copy_exposed.covered_ns(gpu.start_ns[rows], gpu.end_ns[rows])
         found[kind.id] = Rows.of_device(facts.trace, rows, exposed)
     return found
@@ -91,21 +106,28 @@ def _spelled(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> list
     return [code for code, name in names.items() if any(spelling in name for spelling in spellings)]
 
 
-def _way(facts: Facts, rows: np.ndarray, work: Intervals, spellings: tuple[str, ...]) -> Way:
+def _rows_of(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> np.ndarray:
     """The copies whose names hold one of the spellings."""
+    return rows[np.isin(facts.trace.gpu.name[rows], _spelled(facts, rows, spellings))]
+
+
+def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) -> Way:
+    """The copies of one direction, beside those of the other."""
     gpu = facts.trace.gpu
-    chosen = _spelled(facts, rows, spellings)
-    pageable = [code for code in chosen if "Pageable" in facts.trace.name(code)]
-    mine = rows[np.isin(gpu.name[rows], chosen)]
-    copied = Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*facts.trace.window_ns)
+    copied, back = (
+        Intervals.of(gpu.start_ns[rows], gpu.end_ns[rows]).clip(*facts.trace.window_ns) for rows in (mine, others)
+    )
+    pageable, pinned = _spelled(facts, mine, ("Pageable",)), _spelled(facts, mine, ("Pinned",))
     n_bytes = np.maximum(gpu.n_bytes[mine], 0)
     return Way(
         n_copies=int(mine.size),
         total_ns=copied.total_ns,
         exposed_ns=(copied - work).total_ns,
+        beside_ns=((copied - work) & back).total_ns,
         n_bytes=int(n_bytes.sum()),
         median_bytes=median(n_bytes) if n_bytes.size else 0,
         pageable_fraction=float(np.isin(gpu.name[mine], pageable).mean()) if mine.size else 0.0,
+        is_pinned=bool(mine.size and np.isin(gpu.name[mine], pinned).all()),
     )
 
 
@@ -119,6 +141,48 @@ def _by_name(facts: Facts, rows: np.ndarray) -> tuple[tuple[str, int, int, int],
     return tuple(sorted(out, key=lambda row: -row[3]))
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes of the copies of a direction save of the window at most, ns."""
+
+    overlap_ns: int
+    """Hiding them: no more than the time that is not theirs already, and not what copies of the other direction take."""
+    rate_ns: int
+    """The same bytes at the rate of the link, and hidden as well; 0 where they are not slower than the link lets them."""
+    most_ns: int
+    """What is not bounded is all that is exposed: fewer bytes, or one copy in place of many."""
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """Whether hiding helps with the smaller part alone, and so does a better rate."""
+        return 2 * max(self.overlap_ns, self.rate_ns) < self.most_ns
+
+
+def bounds(result: Transfers, way: Way) -> Bounds:
+    """The bounds of one direction."""
+    window_ns = result.scope.window_ns
+    overlap_ns = max(min(way.exposed_ns - way.beside_ns, window_ns - way.total_ns), 0)
+    rate_ns = 0
+    if way.pageable_fraction > 0.5 or is_slow(result, way):
+        need_ns = 0 if result.link is None else round(way.n_bytes / result.link.bytes_per_ns)
+        rate_ns = max(min(way.exposed_ns, window_ns - need_ns), 0)
+    return Bounds(overlap_ns=overlap_ns, rate_ns=rate_ns, most_ns=way.exposed_ns)
+
+
+def is_slow(result: Transfers, way: Way) -> bool:
+    """Whether pinned memory moves far below what the link carries."""
+    if result.link is None or not way.is_pinned or way.median_bytes < SLOW_BYTES:
+        return False
+    return way.n_bytes < TO_DEVICE.limit("slow_link") * result.link.bytes_per_ns * way.total_ns
+
+
+def _saves_ns(result: Transfers, way: Way, kind: FindingKind) -> int:
+    """What the fix that leads saves at most, in the window."""
+    found = bounds(result, way)
+    if _small(result.scope, way, kind) or found.is_short_of_room:
+        return found.most_ns
+    return max(found.overlap_ns, found.rate_ns)
+
+
 def judge(result: Transfers) -> tuple[Finding, ...]:
     """`h2d.exposed` and `d2h.exposed` where copies of that direction stand alone."""
     found = []
@@ -128,10 +192,10 @@ def judge(result: Transfers) -> tuple[Finding, ...]:
             found.append(
                 kind.found(
                     confidence=0.8,
-                    recoverable_ns=result.scope.per_step(way.exposed_ns),
+                    recoverable_ns=result.scope.per_step(_saves_ns(result, way, kind)),
                     fraction=fraction,
                     evidence=tuple(_evidence(result, way, direction, kind)),
-                    fix=_fix_to(result.scope, way) if kind is TO_DEVICE else _fix_from(result.scope, way),
+                    fix=_fix_to(result, way) if kind is TO_DEVICE else _fix_from(result, way),
                     proof="" if result.scope.is_of_torch or kind is not TO_DEVICE else _KEPT,
                     next_tools=(
                         system_timeline(
@@ -148,11 +212,14 @@ def judge(result: Transfers) -> tuple[Finding, ...]:
 
 def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) -> Iterator[Evidence]:
     scope = result.scope
-    fraction = scope.fraction(way.exposed_ns)
+    fraction, beside = scope.fraction(way.exposed_ns), scope.fraction(way.beside_ns)
     others = scope.fraction(result.exposed_ns) - fraction
+    is_beside = beside >= kind.limit("window")
+    back = "from" if direction == "to" else "to"
     yield Evidence(
-        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while nothing"
-        f" else runs ({scope.share(way.exposed_ns, 'copy_exposed')} of the window)"
+        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while"
+        f" {'no kernel' if is_beside else 'nothing else'} runs ({scope.share(way.exposed_ns, 'copy_exposed')} of the window)"
+        + (f", {format_fraction(beside)} beside copies {back} the device" if is_beside else "")
         + (f"; other copies take a further {format_fraction(others)}" if others >= 0.02 else ""),
         metric=f"transfers.exposed_{direction}_device_ns",
         value=float(way.exposed_ns),
@@ -160,8 +227,7 @@ def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) ->
         expected=f"< {format_fraction(kind.limit('window'))} of the window",
     )
     yield Evidence(
-        statement=f"{format_fraction(way.pageable_fraction)} of {way.n_copies:,} copies"
-        f" {'come from' if direction == 'to' else 'go into'} pageable memory",
+        statement=_memory(way, "come from" if direction == "to" else "go into"),
         metric="transfers.pageable_fraction",
         value=way.pageable_fraction,
         unit="fraction",
@@ -171,11 +237,50 @@ def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) ->
         rate = way.n_bytes / way.total_ns if way.total_ns else 0.0  # bytes per ns = GB/s
         yield Evidence(
             statement=f"{format_bytes(way.n_bytes / scope.n_steps)} {scope.each} at {rate:.1f} GB/s,"
-            f" median copy {format_bytes(way.median_bytes)}",
+            f" median copy {format_bytes(way.median_bytes)}{_far_below(result, way)}",
             metric="transfers.rate_bytes_per_s",
             value=rate * 1e9,
             unit="bytes/s",
         )
+    yield from _bounded(result, way, kind)
+
+
+def _memory(way: Way, verb: str) -> str:
+    if way.n_copies == 1 and (way.is_pinned or way.pageable_fraction):
+        memory = "pinned" if way.is_pinned else "pageable"
+        return f"the only copy {'comes from' if verb == 'come from' else 'goes into'} {memory} memory"
+    if way.is_pinned:
+        return f"all {way.n_copies:,} copies {verb} pinned memory"
+    return f"{format_fraction(way.pageable_fraction)} of {way.n_copies:,} copies {verb} pageable memory"
+
+
+def _far_below(result: Transfers, way: Way) -> str:
+    link = result.link
+    if link is None or not is_slow(result, way):
+        return ""
+    return f": far below what pinned memory gets on this device's link ({link.name} carries {link.bytes_per_ns:g} GB/s)"
+
+
+def _bounded(result: Transfers, way: Way, kind: FindingKind) -> Iterator[Evidence]:
+    """What hiding the copies saves, and what their rate, where that is not all of their time."""
+    scope, found = result.scope, bounds(result, way)
+    if _small(scope, way, kind) or found.overlap_ns >= (1 - _WORTH_SAYING) * way.exposed_ns:
+        return
+    said = f"overlap alone saves at most {format_ns(scope.per_step(found.overlap_ns))} {scope.each}"
+    if found.rate_ns and result.link is not None:
+        faster_ns = min(way.exposed_ns, max(way.total_ns - round(way.n_bytes / result.link.bytes_per_ns), 0))
+        what = "pinned memory" if not way.is_pinned else "the full rate of the link"
+        said += f", {what} alone at most {format_ns(scope.per_step(faster_ns))} ({result.link.name})"
+    elif found.rate_ns:
+        said += ", at the rate of pageable memory; pinned memory may be several times as fast"
+    else:
+        said += ": there is no more compute and idle time to hide copies under. More takes fewer bytes or a faster link"
+    yield Evidence(
+        statement=said,
+        metric="transfers.hideable_ns",
+        value=float(scope.per_step(found.overlap_ns)),
+        unit="ns",
+    )
 
 
 def _small(scope: Scope, way: Way, kind: FindingKind) -> str:
@@ -186,28 +291,45 @@ def _small(scope: Scope, way: Way, kind: FindingKind) -> str:
     return f"{format_count(way.n_copies / scope.n_steps)} small copies {scope.each}"
 
 
-_PINNED = "take pinned memory (cudaHostAlloc) and the asynchronous calls; "
-_KEPT = "Leave the copies out for one run, with the data kept on the device: it becomes shorter by the exposed time."
+_PINNED: Final = "take pinned memory (cudaHostAlloc) and the asynchronous calls; "
+_KEPT: Final = (
+    "Leave the copies out for one run, with the data kept on the device: it becomes shorter by the exposed time."
+)
+_SLOW_FIX: Final = (
+    "find out why pinned memory is slow: lanes and generation of the link (nvidia-smi -q), the way to the GPU (nvidia-smi"
+    " topo -m), a CPU core and memory near it (numactl); then"
+)
 
 
-def _fix_to(scope: Scope, way: Way) -> str:
-    if small := _small(scope, way, TO_DEVICE):
-        return f"{small}: collate into one {'tensor' if scope.is_of_torch else 'buffer'} and copy once"
-    if not scope.is_of_torch:
-        return f"{_PINNED if way.pageable_fraction > 0.5 else ''}copy ahead, on a stream of its own, while kernels run; send fewer bytes"
+def _fix_to(result: Transfers, way: Way) -> str:
+    is_of_torch = result.scope.is_of_torch
+    if small := _small(result.scope, way, TO_DEVICE):
+        return f"{small}: collate into one {'tensor' if is_of_torch else 'buffer'} and copy once"
+    if not is_of_torch and not is_slow(result, way):
+        pinned = _PINNED if way.pageable_fraction > 0.5 else ""
+        return f"{pinned}copy ahead, on a stream of its own, while kernels run; send fewer bytes"
     if way.pageable_fraction > 0.5:
         return "use pin_memory=True and .to(device, non_blocking=True), on a side stream one batch ahead"
+    if is_slow(result, way):
+        return f"{_SLOW_FIX} send fewer bytes (uint8 or ids, expanded on the device)"
+    if bounds(result, way).is_short_of_room:
+        return "send fewer bytes: uint8 or ids, expanded on the device; nothing twice, nothing that is there already"
     return "copy one batch ahead on a side stream; send uint8 or ids and expand on the device"
 
 
-def _fix_from(scope: Scope, way: Way) -> str:
-    if small := _small(scope, way, FROM_DEVICE):
-        return f"{small}: keep results on the device, {'stack them and ' if scope.is_of_torch else ''}copy once"
-    if not scope.is_of_torch:
+def _fix_from(result: Transfers, way: Way) -> str:
+    is_of_torch = result.scope.is_of_torch
+    if small := _small(result.scope, way, FROM_DEVICE):
+        return f"{small}: keep results on the device, {'stack them and ' if is_of_torch else ''}copy once"
+    if not is_of_torch and not is_slow(result, way):
         pinned = _PINNED if way.pageable_fraction > 0.5 else ""
         return f"{pinned}copy on a stream of its own while the next kernels run; reduce on the device first"
     if way.pageable_fraction > 0.5:
         return "copy into pinned memory with non_blocking=True on a side stream; reduce on the device first"
+    if is_slow(result, way):
+        return f"{_SLOW_FIX} copy fewer bytes (reduce on the device first)"
+    if bounds(result, way).is_short_of_room:
+        return "copy fewer bytes: reduce on the device first; do not copy what nobody reads"
     return "copy on a side stream while the next kernels run; reduce on the device first; do not copy what nobody reads"
 
 

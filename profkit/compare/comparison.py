@@ -13,15 +13,16 @@ from profkit.compare.captures.pair import Pair
 from profkit.compare.captures.readings import readings
 from profkit.compare.captures.sides import Run, Side, alike, shared_work
 from profkit.compare.captures.uneven import medians, without_slow_step
+from profkit.compare.captures.waits import launches
 from profkit.compare.captures.waterfall import per_step
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
 from profkit.compare.windows import Held, held
 from profkit.errors import UnsupportedTraceError
-from profkit.findings import kind_of
+from profkit.findings import changes, kind_of
 from profkit.findings.capture import QUALITY, TINY
-from profkit.findings.comparison import PER_WORK, WORK_CHANGED
+from profkit.findings.comparison import CASTS, COMPILED, PER_WORK, PRECISION, PRODUCTS, RECOMPUTE, WORK_CHANGED
 from profkit.model.documents.comparison import (
     Answer,
     Comparison,
@@ -36,6 +37,13 @@ from profkit.model.finding import Finding
 from profkit.units import format_count
 
 _NOT_OF_THE_PROGRAM: Final = frozenset({QUALITY.id})
+_OTHER_LAUNCHES: Final = frozenset(
+    {
+        *(WORK_CHANGED.id, COMPILED.id, RECOMPUTE.id, PRODUCTS.id, PRECISION.id, CASTS.id),
+        *(changes.ACCUMULATION.id, changes.ATTENTION.id, changes.UPDATES.id, changes.CHANNELS.id, changes.DEVICE.id),
+    }
+)
+"""Readings that say why a side launches more kernels than the other."""
 _FEW_STEPS: Final = 2
 """Ratio of recorded steps from which the sides are called unlike (chosen)."""
 
@@ -84,7 +92,10 @@ def compare(
         unlike=tuple(_unlike(*sides)),
         caveats=tuple(
             dict.fromkeys(
-                (*_unsaid(pair, unseen), *_caveats(sides, None if pair.lost else windows, is_unprofiled=is_unprofiled))
+                (
+                    *_unsaid(pair, unseen, why),
+                    *_caveats(sides, None if pair.lost else windows, is_unprofiled=is_unprofiled),
+                )
             )
         ),
         failures=baseline.failures + candidate.failures,
@@ -260,12 +271,14 @@ def _said(values: Iterable[object]) -> str:
     return ", ".join(sorted(known))
 
 
-def _unsaid(pair: Pair, unseen: Iterable[FindingChange]) -> Iterable[str]:
-    """What is not said because a trace does not hold it."""
+def _unsaid(pair: Pair, unseen: Iterable[FindingChange], why: Iterable[Finding]) -> Iterable[str]:
+    """What is not said because a trace does not hold it, and what no reading says."""
     if pair.lost:
         yield "records are lost: only the whole time is compared, not what it was spent on"
     elif pair.hidden:
         yield "CUDA graphs hide kernels: which of them changed is not told"
+    if (told := launches(pair)) and not {item.id for item in why} & _OTHER_LAUNCHES:
+        yield told
     if names := [item.id for item in unseen]:
         yield f"whether these came or went is not known, since records are missing: {', '.join(names)}"
 

@@ -173,3 +173,14 @@ COLLECTIVES: Final = FindingKind(
     proof=PROOF,
     fixes=(),
 )
+
+ALLOCATOR: Final = FindingKind(
+    id="compare.allocator",
+    title="the device idles more or less in calls of the allocator",
+    meaning="cudaMalloc and cudaFree inside the steps wait for the device, as .item() does, but what ends them is less memory or a cache that fits, not fewer reads.",
+    measured="Calls of cudaMalloc, cudaFree and their kin, and the idle time in and right behind them, on both sides; where one slow step is apart from the others, nothing.",
+    thresholds={"effect": Threshold(0.02, "silent below {} of the baseline's step", "as compare.syncs")},
+    lookalikes=("a recording that begins in warm-up: first steps fill the cache",),
+    proof=PROOF,
+    fixes=(),
+)

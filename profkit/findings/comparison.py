@@ -264,6 +264,7 @@ LAUNCHES: Final = FindingKind(
         "effect": _EFFECT,
         "fewer": Threshold(0.1, "other kernels are named where {} fewer or more run", "as in compare.compiled"),
         "other": Threshold(0.2, "and {} of kernel time on each side is in kernels of its own", "chosen"),
+        "unlike": Threshold(1.5, "a caveat where one side launches {} as much and no reading says why", "chosen", "x"),
     },
     lookalikes=("a faster device makes the same host look slower",),
     proof=PROOF,

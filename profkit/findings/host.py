@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings import parts
-from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.kind import CONTAINED, FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 _LATE: Final = Threshold(
@@ -26,6 +26,8 @@ LAUNCH_BOUND: Final = FindingKind(
     " latency itself) plus idle time in other host work, without the gaps between operations that were issued in time"
     " (a faster host would not shorten them), plus communication alone during which the host had not launched the next kernel, as far as a replay saves it; rho = share of operations launched after everything before them had ended, that is, while the GPU was idle; launch latency is measured on those launches (5 us on bare metal, 45 us on WSL2)."
     " CPU: the median duration of leaf operators up to 10 us is taken as the fixed cost of each; time of an operator outside the operators that it calls is dispatch too, in stretches up to 50 us.",
+    # where the calls explain less than CONTAINED of it, the host is late by itself as well: that is the larger cause
+    supersedes=(Supersedes("host.sync", Way.SECOND, 1 / CONTAINED),),
     thresholds={
         "window": _LATE,
         "usual": Threshold(
@@ -100,6 +102,7 @@ SYNC: Final = FindingKind(
         "window": Threshold(0.03, "fires at {} of the window", "chosen; nsys-ai uses 2 % of GPU time"),
         "calls": Threshold(1, "and {} blocking call per step", "chosen", ""),
         "one_off": Threshold(0.5, "one call with {} of the cost is a single event", "as in host.stall"),
+        "headline": Threshold(0.5, "from {} of the step on, they are named before late launches", "chosen"),
         "held": Threshold(0.5, "never ruled out where they hold the host for more than {} of the window", "chosen"),
         "at_once": Threshold(0.8, "with less than {} of it right after the calls, the finding says so", "chosen"),
     },

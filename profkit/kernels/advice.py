@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.kernels.claims import Claim, Launch, claims, cut, excess_percent
+from profkit.kernels.claims import DURATION, Claim, Launch, claims, cut, excess_percent
 from profkit.kernels.fixes import fixes, narrow_loads
 from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES
 from profkit.kernels.roofs import roof_advice
@@ -20,7 +20,7 @@ from profkit.kernels.stalls import MEANINGS
 from profkit.kernels.topics import largest
 from profkit.model.finding import Evidence
 from profkit.model.kernel import Advice, BusiestPipe, KernelClass, Topic
-from profkit.units import format_count, format_fraction
+from profkit.units import format_count, format_fraction, format_ns
 
 BIG_CLAIM: Final = 0.1  # chosen: below a tenth of the time, an estimate does not change what comes first
 LEAST_CLAIM: Final = 0.02  # chosen: as the severity "low"; told only where there is nothing larger
@@ -57,7 +57,8 @@ def why_not_ncus(launch: Launch, given: tuple[Advice, ...]) -> Evidence | None:
     if top is None or top.estimate.fraction < BIG_CLAIM or not given:
         return None
     estimate, claim, first = top.estimate, cut(launch, top), given[0]
-    is_answered = claim.topic is first.topic or (first.estimate is not None and first.estimate.rule == estimate.rule)
+    is_named = first.estimate is not None and first.estimate.rule == estimate.rule
+    is_answered = is_named or (claim.topic is first.topic and not (claim.why and claim.topic in _ROOFS))
     if is_answered or (not claim.why and first.at_most == estimate.fraction):
         return None
     why = claim.why or "by the formulas of ncu since 2024 the first advice can save more"
@@ -76,14 +77,15 @@ def _claimed(launch: Launch, claim: Claim, roofs: list[Advice]) -> Iterable[Advi
             yield replace(item, because=replace(item.because, statement=said), estimate=claim.estimate)
         return
     measured = _because(launch, claim)
+    is_told = claim.estimate is not None or not launch.is_too_short
     for place, fix in enumerate(fixes(launch, claim.topic, claim.estimate)):
         is_known = place > 0 and measured.statement  # ncu's number stands beside the first one
-        said = "; ".join(filter(None, (measured.statement, "" if is_known else _told(claim))))
+        said = "; ".join(filter(None, (measured.statement, "" if is_known or not is_told else _told(claim))))
         yield Advice(
             topic=claim.topic,
             fix=fix,
             because=replace(measured, statement=said),
-            at_most=claim.share if claim.is_sure else None,
+            at_most=claim.share if claim.is_sure and is_told else None,
             estimate=claim.estimate,
         )
 
@@ -122,6 +124,10 @@ def _because(launch: Launch, claim: Claim) -> Evidence:
     if topic is Topic.BLOCK and launch.profile.block is not None:
         threads = math.prod(launch.profile.block)
         return _evidence(f"{threads} threads per block", "launch__block_size", threads, "threads")
+    if launch.is_too_short and claim.estimate is None:
+        lasts = launch.profile.metrics[DURATION]
+        said = f"{format_ns(round(lasts))} is hardly longer than an empty launch: no share of the time is estimated"
+        return _evidence(said, DURATION, lasts, "ns")
     if topic in {Topic.ACCESS, Topic.BANKS} and (found := excess_percent(launch.profile, topic)) is not None:
         what = "sectors are excess" if topic is Topic.ACCESS else "shared-memory wavefronts are excess"
         return _evidence(f"{found[1]:.0f} % of the {what}", found[0], found[1], "%")

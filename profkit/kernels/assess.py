@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from profkit.kernels.advice import advice, why_not_ncus
-from profkit.kernels.claims import Launch
+from profkit.kernels.claims import DURATION, Launch
 from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES, occupancy, waves
 from profkit.kernels.pipes import PIPES, busiest_pipe
 from profkit.kernels.roofline import RULE, roofline, said_percents, tensor_percent
@@ -24,7 +24,6 @@ from profkit.model.kernel import (
 )
 from profkit.units import format_count, format_fraction
 
-DURATION = "gpu__time_duration.sum"
 _MAX_STALLS = 3
 
 
@@ -33,7 +32,7 @@ def assess_all(
 ) -> KernelReport:
     """The report on profiles, the longest launch first, those of unknown length last."""
     kernels = sorted((assess(profile) for profile in profiles), key=lambda one: -(one.duration_ns or -1))
-    disagreeing = [one for one in kernels if one.speed.agrees_with_ncu is False]
+    disagreeing = [one for one in kernels if one.speed.agrees_with_ncu is False and not one.speed.is_by_level]
     told = [
         f"{one.profile.function} (launch {one.profile.number}): ncu's own rule, which has more digits, says otherwise"
         for one in disagreeing

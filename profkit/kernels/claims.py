@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.kernels.formulas import issue_slots, of_time, of_warps
-from profkit.kernels.speed import DRAM_THROUGHPUT, L2_THROUGHPUT, LOW_PERCENT
+from profkit.kernels.speed import DRAM_THROUGHPUT, L2_THROUGHPUT, LOW_PERCENT, memory_unit
 from profkit.kernels.stalls import OF_ARITHMETIC, OF_MEMORY, READY
 from profkit.kernels.topics import GLOBAL, Told, told, topic_of
 from profkit.model.kernel import (
@@ -29,6 +29,10 @@ from profkit.model.kernel import (
 )
 from profkit.units import format_fraction
 
+DURATION: Final = "gpu__time_duration.sum"
+SHORTEST_NS: Final = 5_000.0
+"""Chosen: an empty launch takes 1.5 to 3 us on the device (real reports), which no change of the kernel takes away; of
+launches below this, a formula's share of the time says nothing."""
 BIG_TAIL: Final = 0.15  # chosen: as "high" in severity_of
 _SAME_WORK: Final = frozenset({Topic.GRID, Topic.TAIL, Topic.OCCUPANCY, Topic.ACHIEVED, Topic.IMBALANCE, Topic.STALL})
 _SAME_ARITHMETIC: Final = frozenset({Topic.ACCESS, Topic.SPILLS, Topic.BANKS, Topic.SLICES, Topic.PLACE})
@@ -62,14 +66,20 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(stall for stall in self.stalls if stall.reason != READY)
 
     @property
+    def is_too_short(self) -> bool:
+        """Whether the launch is hardly longer than an empty one."""
+        return 0 < self.profile.metrics.get(DURATION, 0.0) < SHORTEST_NS
+
+    @property
     def compute(self) -> float:
         """Compute throughput as a share of its peak, 0 where it is not known."""
         return min((self.speed.compute_percent or 0.0) / 100, 1.0)
 
     @property
     def memory(self) -> float:
-        """Memory throughput, likewise."""
-        return min((self.speed.memory_percent or 0.0) / 100, 1.0)
+        """Memory throughput, likewise; that of the level which decided."""
+        level = memory_unit(self.profile.metrics) if self.speed.is_by_level else None
+        return min((level[2] if level else self.speed.memory_percent or 0.0) / 100, 1.0)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +219,10 @@ def _limits(launch: Launch, topic: Topic) -> Iterable[tuple[float, str]]:
         if launch.speed.is_near_roof:
             yield 0.0, f"{roof} {format_fraction(top)} of its peak, so that only less work helps"
         yield 1 - top, f"{roof} {format_fraction(top)} {stays}"
+    if launch.speed.is_near_roof and topic in {Topic.ROOF, Topic.PIPE}:
+        top = launch.memory if topic is Topic.ROOF else launch.compute
+        name = "memory" if topic is Topic.ROOF else "compute"
+        yield 1 - top, f"{name} is at {format_fraction(top)} of its peak, which fewer stalls leave as it is"
     if topic in _SAME_ARITHMETIC:
         yield 1 - launch.compute, f"compute is at {format_fraction(launch.compute)} {stays}"
     if topic in _SAME_BYTES:

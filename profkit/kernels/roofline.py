@@ -38,7 +38,7 @@ def roofline(profile: KernelProfile) -> Roofline | None:
     would be wrong.
     """
     metrics = profile.metrics
-    done = {name: flop for name in _FORMATS if (flop := _flop_per_s(metrics, name)) is not None}
+    done = {name: flop for name in _FORMATS if (flop := flop_per_s(metrics, name)) is not None}
     precision = max(done, key=lambda name: done[name], default=None)
     if precision is None or not done[precision]:
         return None
@@ -114,7 +114,8 @@ def peak_bytes_per_s(metrics: Mapping[str, float]) -> float | None:
     return 100 * reached / percent if reached and percent and percent >= 5 else None
 
 
-def _flop_per_s(metrics: Mapping[str, float], precision: str) -> float | None:
+def flop_per_s(metrics: Mapping[str, float], precision: str) -> float | None:
+    """What was counted of a number format outside tensor cores; None where it was not."""
     letter, lanes = _FORMATS[precision]
     clock = metrics.get(_CYCLES)
     counted = "smsp__sass_thread_inst_executed_op_{}{}_pred_on.sum.per_cycle_elapsed"

@@ -7,6 +7,7 @@ from typing import Final
 
 from profkit.kernels.claims import Launch
 from profkit.kernels.fixes import ANY_PRODUCT, MATRIX_FAMILIES, Owner, owner_of
+from profkit.kernels.number_formats import INTEGERS, SINGLE, number_format, smaller_format
 from profkit.kernels.pipes import PIPES
 from profkit.kernels.roofline import TENSOR_USED_PERCENT, tensor_metric, tensor_percent
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, memory_unit
@@ -55,17 +56,19 @@ def _advice(topic: Topic, fix: str, metric: str, percent: float, said: str) -> A
 def _memory(launch: Launch) -> Iterable[Advice]:
     metrics, name = launch.profile.metrics, launch.profile.name
     level, metric, percent = memory_unit(metrics) or ("memory", MEMORY_THROUGHPUT, 100 * launch.memory)
-    is_librarys, streams = owner_of(name) is Owner.LIBRARY, family_of(name) in MEMORY_FAMILIES
+    owner, streams = owner_of(name), family_of(name) in MEMORY_FAMILIES
+    is_librarys = owner is Owner.LIBRARY
     if level in {"DRAM", "memory"}:
         at_roof = "it is at its roof: " if launch.speed.is_near_roof else ""
-        how = "fuse it with its neighbours, reuse what it loads (tiles in shared memory or registers), "
-        if owner_of(name) is Owner.INDUCTOR:
-            how = ""  # it is fused already
+        ways = ["fuse it with its neighbours", "reuse what it loads (tiles in shared memory or registers)"]
+        if owner is Owner.INDUCTOR:
+            ways = []  # it is fused already
         elif streams:
-            how = "fuse it with its neighbours (torch.compile), "
+            ways = ["fuse it with its neighbours" + (" (torch.compile)" if owner is Owner.TORCH else "")]
         elif is_librarys:
-            how = "a larger batch for the same weights, "
-        fix = f"{at_roof}move fewer bytes: {how}a half-precision format"
+            ways = ["a larger batch for the same weights"]
+        how = ", ".join(filter(None, (*ways, smaller_format(launch.profile))))
+        fix = f"{at_roof}move fewer bytes: {how or 'fewer or smaller tensors between kernels'}"
     elif is_librarys:
         fix = ANY_PRODUCT
     elif streams:
@@ -81,15 +84,16 @@ def _memory(launch: Launch) -> Iterable[Advice]:
 
 def _balanced(profile: KernelProfile) -> str:
     """What lowers the use of both: a load that serves more operations, else less work."""
-    equally = "compute and memory are used equally: "
+    owner, smaller = owner_of(profile.name), smaller_format(profile)
     if family_of(profile.name) in MEMORY_FAMILIES:
-        return f"{equally}fuse it with its neighbours (torch.compile), a smaller format"
-    if owner_of(profile.name) is Owner.LIBRARY:
-        return f"{equally}{_cheaper_format(profile)}, fusion with its neighbours (torch.compile)"
-    return (
-        f"{equally}fewer loads per operation (larger tiles, more results per thread, wider"
-        " accesses), then less work (fusion, a smaller format)"
-    )
+        ways = ["fuse it with its neighbours" + (" (torch.compile)" if owner is Owner.TORCH else ""), smaller]
+    elif owner is Owner.LIBRARY:
+        ways = [smaller and _cheaper_format(profile), "fusion with its neighbours"]
+    else:
+        less = ", ".join(filter(None, ("fusion", smaller)))
+        fewer = "fewer loads per operation (larger tiles, more results per thread, wider accesses)"
+        ways = [f"{fewer}, then less work ({less})"]
+    return f"compute and memory are used equally: {', '.join(filter(None, ways))}"
 
 
 def _compute(launch: Launch, pipe: BusiestPipe | None) -> Advice:
@@ -97,6 +101,7 @@ def _compute(launch: Launch, pipe: BusiestPipe | None) -> Advice:
     profile = launch.profile
     tensor, family = tensor_percent(profile.metrics), family_of(profile.name)
     may_be_products = family not in MEMORY_FAMILIES and (pipe is None or pipe.name == "fma")
+    may_be_products &= number_format(profile) not in {"fp64", INTEGERS}
     is_matrix = family in MATRIX_FAMILIES
     if tensor is not None and tensor < TENSOR_USED_PERCENT and may_be_products and (is_matrix or pipe is None):
         fix = f"put the products on tensor cores: {_cheaper_format(profile)}"
@@ -112,6 +117,8 @@ def _compute(launch: Launch, pipe: BusiestPipe | None) -> Advice:
 
 def _cheaper_format(profile: KernelProfile) -> str:
     """A format that tensor cores of this GPU take, and how to ask for it."""
+    if number_format(profile) == "fp64":
+        return SINGLE
     major = profile.compute_capability.partition(".")[0]
     if major.isdecimal() and int(major) < _WITH_BF16:
         return "fp16 under torch.autocast (this GPU has neither bf16 nor TF32 there)"

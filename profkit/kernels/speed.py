@@ -34,15 +34,29 @@ def speed_of_light(profile: KernelProfile) -> SpeedOfLight:
     waves = waves_per_sm(profile)
     kernel_class, title = _decided(compute, memory, waves)
     own = ncu_title(profile)
+    is_near, is_by_level = title == "High Throughput", False
+    if title and not is_near and is_level_full(profile):
+        kernel_class, is_near, is_by_level = KernelClass.MEMORY, True, True
     return SpeedOfLight(
         kernel_class=kernel_class,
         title=title,
-        is_near_roof=title == "High Throughput",
+        is_near_roof=is_near,
         compute_percent=compute,
         memory_percent=memory,
         waves=waves,
-        agrees_with_ncu=None if not own or not title else own == title,
+        agrees_with_ncu=None if not own or not title else own == title and not is_by_level,
     )
+
+
+def is_level_full(profile: KernelProfile) -> bool:
+    """Whether a level of memory is near its peak, which the mean that the rule looks at can hide.
+
+    L1's percentage is of the cycles in which SMs work: of a grid that leaves some idle it says nothing of the device.
+    """
+    level, waves = memory_unit(profile.metrics), waves_per_sm(profile)
+    if level is None or level[2] <= NEAR_ROOF_PERCENT:
+        return False
+    return level[1] != L1_THROUGHPUT or (waves is not None and waves >= 1)
 
 
 def _decided(compute: float | None, memory: float | None, waves: float | None) -> tuple[KernelClass, str]:

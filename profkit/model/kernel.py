@@ -101,7 +101,10 @@ class Topic(StrEnum):
 
 
 class SpeedOfLight(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of NVIDIA's rule SOLBottleneck, with its inputs: percent of peak and waves per SM."""
+    """The verdict of NVIDIA's rule SOLBottleneck, with its inputs: percent of peak and waves per SM.
+
+    Where a level of memory is near its peak and the rule looks past it, the class is memory-bound all the same.
+    """
 
     kernel_class: KernelClass
     title: str
@@ -112,6 +115,11 @@ class SpeedOfLight(msgspec.Struct, frozen=True, kw_only=True):
     waves: float | None
     agrees_with_ncu: bool | None = None
     """Whether ncu's own rule in the file says the same; None where the file holds none."""
+
+    @property
+    def is_by_level(self) -> bool:
+        """Whether a full level of memory decided against the rule."""
+        return self.is_near_roof and self.title != "High Throughput"
 
 
 class Occupancy(msgspec.Struct, frozen=True, kw_only=True):

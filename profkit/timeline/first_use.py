@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.capture import FEW_STEPS, QUALITY
-from profkit.model.arrays import is_one_of
+from profkit.model.arrays import is_one_of, median, order_of
 from profkit.model.intervals import Intervals
-from profkit.model.trace import CallKind, RuntimeCalls, SpanKind, Spans, Trace
+from profkit.model.trace import CallKind, Kind, RuntimeCalls, SpanKind, Spans, Trace
 from profkit.timeline.steps import edges, steps_in_window
 
 _LOADING: Final = re.compile(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)|^cuda(?:Module|Library)Load|^nvrtc")
@@ -23,6 +23,11 @@ _LOADED: Final = re.compile(r"module loading|function loading|driver compiler", 
 """Of the rows in which CUPTI says what else the driver did."""
 _EVENT: Final = re.compile(r"^(?:cu|cuda|hip)EventSynchronize")
 _REGION: Final = re.compile(r"^Torch-Compiled Region: \d+/(\d+)")
+_FIRST_LAUNCH_NS: Final = 1_000_000
+"""What the first launch of a kernel takes, or more, where its module is loaded. Chosen: a launch takes some 5 us, loads
+of the public captures take 1 to 700 ms."""
+_TIMES_USUAL: Final = 50
+"""And times the median launch: where every launch takes long, the first one tells nothing. Chosen."""
 _RECURS: Final = 0.5
 """Chosen: what a second step has of the longest one, and more, is no first use."""
 
@@ -65,7 +70,7 @@ def first_use(trace: Trace, op_of_call: NDArray[np.int32]) -> FirstUse | None:
     trials = is_event & (op_of_call >= 0) if op_of_call.size and len(trace.ops) else is_event
     loads = _named(trace, calls.name, _LOADING)
     found = FirstUse(
-        loading=_times(calls, loads) | _times(overhead, _named(trace, overhead.name, _LOADED)),
+        loading=_times(calls, loads | _first_launches(trace)) | _times(overhead, _named(trace, overhead.name, _LOADED)),
         allocating=_times(calls, calls.kind == CallKind.ALLOC),
         trying=_times(calls, trials),
         compiling=first_compilations(trace),
@@ -74,6 +79,23 @@ def first_use(trace: Trace, op_of_call: NDArray[np.int32]) -> FirstUse | None:
         *_, second, most = np.sort(found.any.covered_ns(*edges(trace.steps))).tolist()
         if most and second >= _RECURS * most:
             return None
+    return found
+
+
+def _first_launches(trace: Trace) -> NDArray[np.bool_]:
+    """The first launch of each kernel, where it takes as long as a load of its module does."""
+    gpu, calls = trace.gpu, trace.calls
+    rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.launch_row >= 0))
+    found = np.zeros(len(calls), np.bool_)
+    if rows.size == 0:
+        return found
+    launch = gpu.launch_row[rows]
+    by_time = order_of(calls.start_ns[launch])
+    _, first = np.unique(gpu.name[rows[by_time]], return_index=True)
+    once = launch[by_time[first]]
+    took = calls.end_ns - calls.start_ns
+    least = max(_FIRST_LAUNCH_NS, _TIMES_USUAL * median(took[launch]))
+    found[once[took[once] >= least]] = True
     return found
 
 

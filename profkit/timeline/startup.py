@@ -1,9 +1,10 @@
 """What of a recording is no step yet: the upload of the model, warm-up, first steps; where nobody marked the steps.
 
 "Record my whole script" is the commonest capture there is. The window begins where the job does: behind ranges that
-say that they set up or warm up, behind copies before the first kernel, at the first of the steps found by their period
-that is not held up. It ends with the last one that is not: an evaluation, a next epoch's workers. What is left out is
-said.
+say that they set up or warm up, behind many copies before the first kernel (a few are the input of the work), at the
+first of the steps found by their period that is not held up. It ends with the last one that is not: an evaluation, a
+next epoch's workers. Steps that the host marked lose first ones that are held up where many regular ones follow. What
+is left out is said.
 """
 
 from __future__ import annotations
@@ -15,26 +16,63 @@ from msgspec.structs import replace
 
 from profkit.findings.capture import QUALITY
 from profkit.model.arrays import median, order_of
+from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
 from profkit.model.trace import DEVICE_STEPS, Kind, SpanKind, Trace
 from profkit.timeline.activity import busiest_device
 from profkit.timeline.launch_order import asked_ns
 from profkit.timeline.pace import Paced
+from profkit.timeline.steps import steps_in_window
 from profkit.units import format_fraction, format_ns
 
 _LONG: Final = 2
 """Times the median of the steps between from which a first step is start-up, and a last one what follows. Chosen."""
 _MOST_WORK: Final = 0.5
 """Share of the compute that must come behind what is left out: else that is the job. Chosen."""
+_MOST_INPUTS: Final = 3
+"""Copies before the first kernel that are the input of the work: images, labels, a mask. Chosen: a model has more."""
+_MOST_COPYING: Final = 0.5
+"""Share of the time before the first kernel that these copies take: else something else goes on there. Chosen."""
+_MANY_STEPS: Final = 20
+"""Marked steps that must follow those that are held up. Chosen: so many show the job without them."""
+_MOST_HELD_UP: Final = 3
+"""First marked steps that may be left out. Chosen: compilers and trials of convolutions take one or two."""
+_HELD_UP: Final = 10
+"""Times the median of the steps behind it from which a marked step is held up by what is done once. Chosen: a marked
+step is the user's word, and a checkpoint or a first batch takes less."""
 _WORTH: Final = 0.01
 """Of the window: less changes no number that is read."""
 
 
 def settled(trace: Trace) -> Paced:
-    """The trace without its start-up; as it is where the host marked the steps, or where nothing ran on a device."""
-    if trace.is_marked or not trace.device_indices or trace.step_source == DEVICE_STEPS:
+    """The trace without its start-up; as it is where nothing ran on a device."""
+    if trace.is_marked:
+        return _without_first_steps(trace)
+    if not trace.device_indices or trace.step_source == DEVICE_STEPS:
         return Paced(trace)
     return _from_steady_step(trace) if trace.steps else _from_first_work(trace)
+
+
+def _without_first_steps(trace: Trace) -> Paced:
+    """The trace without first marked steps that are held up, where many regular ones follow."""
+    steps = steps_in_window(trace)
+    is_chosen = len(steps) < len(trace.steps)  # by the user, or for what was lost
+    if not trace.device_indices or is_chosen or len(steps) <= _MANY_STEPS:
+        return Paced(trace)
+    lengths = np.diff([*(step.start_ns for step in steps), trace.window_ns[1]])
+    usual = median(lengths[_MOST_HELD_UP:])
+    is_held_up = lengths > _HELD_UP * usual
+    n_left = int(np.flatnonzero(is_held_up[:_MOST_HELD_UP]).max(initial=-1)) + 1
+    left_ns = int(lengths[:n_left].sum())
+    is_regular = not (lengths[n_left:] > _HELD_UP * usual).any() and len(steps) - n_left >= _MANY_STEPS
+    if not is_regular or left_ns <= QUALITY.limit("steps.startup") * trace.window_duration_ns:
+        return Paced(trace)
+    which = "first step is" if n_left == 1 else f"first {n_left} steps are"
+    note = (
+        f"the {which} left out: {format_ns(left_ns)}, against {format_ns(usual)} of the {len(steps) - n_left} steps"
+        " that follow, is start-up"
+    )
+    return Paced(replace(trace, window_ns=(steps[n_left].start_ns, trace.window_ns[1])), note)
 
 
 def _from_steady_step(trace: Trace) -> Paced:
@@ -61,6 +99,8 @@ def _from_first_work(trace: Trace) -> Paced:
     if kernels.size == 0:
         return Paced(trace)
     begins, why = int(gpu.start_ns[kernels[0]]), "copies before the first kernel"
+    if _is_input(trace, begins):
+        begins = low
     spans = trace.spans
     named = [code for code, name in enumerate(trace.strings) if is_starting(name)]
     rows = np.flatnonzero((spans.kind == SpanKind.OTHER) & np.isin(spans.name, named))
@@ -80,6 +120,16 @@ def _from_first_work(trace: Trace) -> Paced:
         f"{why} and the idle time there, {format_ns(begins - low)} ({share} of the recording), are left out: start-up"
     )
     return Paced(replace(trace, window_ns=window), note)
+
+
+def _is_input(trace: Trace, first_ns: int) -> bool:
+    """Whether what the devices do before the first kernel is a few copies that bring it its input, and nothing else."""
+    gpu, low = trace.gpu, trace.window_ns[0]
+    rows = np.flatnonzero((gpu.start_ns >= low) & (gpu.start_ns < first_ns))
+    if not 0 < rows.size <= _MOST_INPUTS or (gpu.kind[rows] != Kind.COPY).any():
+        return False
+    copying = Intervals.of(gpu.start_ns[rows], gpu.end_ns[rows]).total_ns
+    return copying >= _MOST_COPYING * (first_ns - low)
 
 
 def _left_out(trace: Trace, window: tuple[int, int]) -> str:

@@ -64,6 +64,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what lies beside them repeats, so that it shows how the job goes on."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
+    hottest: str = ""
+    """The kernel, or on a CPU the operator, that takes most of their time, with its share."""
     meanwhile: str = ""
     """What the host does where the capture allows no verdict; "" where that is not known."""
     at_roof: str = ""

@@ -79,8 +79,12 @@ def order(finding: Finding, *, is_cpu: bool = False) -> tuple[float, float]:
     Not by its part of the bar, which is where time goes, not what a change gives. With `is_cpu`, what is usual there
     does not count.
     """
-    saved_ns = finding.recoverable_ns * beyond_usual(finding, is_cpu=is_cpu)
-    return -saved_ns * finding.confidence, by_share(finding, is_cpu=is_cpu)
+    return -expected_ns(finding, is_cpu=is_cpu), by_share(finding, is_cpu=is_cpu)
+
+
+def expected_ns(finding: Finding, *, is_cpu: bool = False) -> float:
+    """What a fix saves at most, times how sure the finding is, ns."""
+    return finding.recoverable_ns * beyond_usual(finding, is_cpu=is_cpu) * finding.confidence
 
 
 def by_share(finding: Finding, *, is_cpu: bool = False) -> float:

@@ -15,6 +15,7 @@ from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import STALL
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import FALLBACK, NO_TF32
+from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import CONTENTION
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
@@ -26,6 +27,7 @@ from profkit.verdict import compete, shown
 from profkit.verdict.calibrated import stated
 from profkit.verdict.case import (
     DOMINANT,
+    DOMINANT_ON_CPU,
     HEALTHY_MATRIX,
     HEALTHY_WORK,
     MOSTLY_WORK,
@@ -41,10 +43,16 @@ _LEAST_BESIDE_PEERS: Final = {
 }
 """From which share of the step what one rank or group has beyond its peers is the verdict, however long the work is."""
 
+NEAR_LARGEST: Final = 0.8
+"""Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
+_OF_FORMATS: Final = (FALLBACK.id, NO_TF32.id)
+"""Findings on the work whose gain follows from the device's rates, not from a hope: they compete with causes."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
-NEARLY_ALL_WORK_OF_HOSTS: Final = 0.85
+NEARLY_ALL_WORK_OF_HOSTS: Final = 0.9
 """The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike.
-Chosen: as on a CPU; no peer shows it, and all of it can be had."""
+Chosen: no peer shows it, and all of it can be had."""
+DOMINANT_OF_HOSTS: Final = DOMINANT_ON_CPU
+"""The share of the step from which that is the bottleneck. Chosen: as on a CPU; most ranks have it alike."""
 _TRIALS: Final = "a steady step is another"
 _UNSTEADY: Final = "too little, or nothing that repeats, to show a steady step"
 _AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
@@ -65,7 +73,7 @@ def decide(case: Case) -> Verdict:
     if case.refusals:
         why = "; ".join(filter(None, (case.refusals[0], case.meanwhile)))
         return _inconclusive(case, causes, f"this trace does not allow a verdict: {why}", None)
-    is_beside_peers = _beside_peers(causes) is not None
+    is_beside_peers = _of_a_peer(causes) is not None
     start = None if is_beside_peers else _starting(case, causes)
     if start is not None:
         return start
@@ -81,7 +89,7 @@ def decide(case: Case) -> Verdict:
 def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     """The verdict on what lies beside start-up and single stalls."""
     top = causes[0] if causes else None
-    beside = _beside_peers(causes)
+    beside = _leading_peer(causes, is_cpu=case.is_cpu)
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
     if case.beside(unexplained) >= max(UNEXPLAINED, case.beside(top.fraction) if top else 0):
         if beside is not None:
@@ -94,7 +102,9 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
     is_of_hosts = not case.is_alone and top is not None and kind_of(top.id).bottleneck in _OF_HOSTS
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
-    if top is not None and _weight(case, top) >= case.dominant and (is_late or compute < most):
+    least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
+    is_less = compute >= MOSTLY_WORK and top is not None and not is_late and _is_less_than_formats(case, top)
+    if top is not None and _weight(case, top) >= least and (is_late or compute < most) and not is_less:
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
         if beside is not None:
@@ -107,9 +117,29 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     )
 
 
-def _beside_peers(causes: Sequence[Finding]) -> Finding | None:
+def _of_a_peer(causes: Sequence[Finding]) -> Finding | None:
     """The first cause that is measured against peers and large enough for the verdict."""
     return next((one for one in causes if one.fraction >= _LEAST_BESIDE_PEERS.get(one.id, 1)), None)
+
+
+def _leading_peer(causes: Sequence[Finding], *, is_cpu: bool) -> Finding | None:
+    """The same, unless a cause that all ranks have gives clearly more: not transfer, whose gain no trace can tell."""
+    found = _of_a_peer(causes)
+    if found is None:
+        return None
+    others = (
+        one
+        for one in causes
+        if one.id not in _LEAST_BESIDE_PEERS and compete.superseding(one, [found], Way.SECOND) is None
+    )
+    most = max((compete.expected_ns(one, is_cpu=is_cpu) for one in others), default=0.0)
+    return found if compete.expected_ns(found, is_cpu=is_cpu) >= NEAR_LARGEST * most else None
+
+
+def _is_less_than_formats(case: Case, top: Finding) -> bool:
+    """Whether another number format, a change of one line, saves more than a cause, of one rank on a GPU."""
+    most = max((one.recoverable_ns for one in case.findings if one.id in _OF_FORMATS), default=0)
+    return case.is_alone and not case.is_cpu and most > top.recoverable_ns
 
 
 def _finding(case: Case, name: str) -> Finding | None:
@@ -174,7 +204,7 @@ _SMALL: Final = "the largest cause has less than {} of the window: it is less ce
 
 def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     top, kind = causes[0], kind_of(causes[0].id)
-    close = len(causes) > 1 and causes[1].recoverable_ns >= 0.8 * top.recoverable_ns
+    close = len(causes) > 1 and causes[1].recoverable_ns >= NEAR_LARGEST * top.recoverable_ns
     # what is measured against peers is as true where it is small
     is_sure = _weight(case, top) >= case.dominant or top.id in _LEAST_BESIDE_PEERS
     confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6) * (1 - case.apart / 2)
@@ -219,7 +249,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     listed = compete.led_by(first, (*work, *causes))
     what = "operators" if case.is_cpu else "kernels"
     # in another number format the roof is another
-    is_other_roof = first is not None and first.id in {FALLBACK.id, NO_TF32.id}
+    is_other_roof = first is not None and first.id in _OF_FORMATS
     roof = f"; {case.at_roof}" if case.at_roof and not is_other_roof else ""
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
@@ -229,7 +259,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     elif work:
         headline = f"{said} of the window is compute; {work[0].title}{roof}. Is that intentional?"
     else:
-        headline = f"the {what} themselves take {said} of the window{roof}"
+        most = f"; {case.hottest}" if case.hottest else ""
+        headline = f"the {what} themselves take {said} of the window{most}{roof}"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
     if WHOLE_GRAPHS.id in _failed(case):
         tool = graph_timeline(case.scope)

@@ -15,7 +15,7 @@ from profkit.model.budget import IDLE_PARTS, WORK_PARTS, Budget, words
 from profkit.model.documents.report import Bottleneck, speedup
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
 from profkit.units import format_fraction
-from profkit.verdict.case import HEALTHY_WORK, MANY_GAPS, Case
+from profkit.verdict.case import HEALTHY_MATRIX, HEALTHY_WORK, MANY_GAPS, Case
 
 LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a smaller model or lower precision"
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
@@ -70,7 +70,10 @@ def fix_of_work(case: Case) -> str:
     if case.turnaround_fraction >= MANY_GAPS:
         return FEWER_KERNELS
     is_steady = case.budget.fraction("compute") >= HEALTHY_WORK and not any(f.id == STALL.id for f in case.findings)
-    return LEAVE_IT if is_steady else CHEAPER_WORK
+    is_matrix = (
+        case.matrix_share or 0
+    ) >= HEALTHY_MATRIX  # of other kernels nobody knows how far from the roof they are
+    return LEAVE_IT if is_steady and is_matrix else CHEAPER_WORK
 
 
 def largest_part(budget: Budget) -> str:

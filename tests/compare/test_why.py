@@ -9,7 +9,7 @@ import pytest
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.findings import KINDS
-from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, host, job, read, values
+from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, explained, host, job, read, values
 from tests.conftest import ROOT
 
 FOUR = tuple(K(at=10 + 100 * place, us=100) for place in range(4))
@@ -478,3 +478,52 @@ def test_recomputation_says_itself_why_products_are_called_more_often():
     found = read(before, job([K(at=10, us=800)], ranges=[*FORWARD, *inner, *BACKWARD, *AGAIN, *again, *body]))
     assert "recompute" in found
     assert "products" not in found
+
+
+def test_of_waits_for_the_host_the_part_that_changed_most_comes_first():
+    """Late launches stay as they are; other host work falls."""
+
+    def late(gap: int, us: int):
+        calls = [host("aten::slow", 10 + gap * place, us, "cpu_op") for place in range(4)]
+        return job([K(at=100 + gap * place, us=20) for place in range(4)], step_us=1000, ranges=calls)
+
+    first = read(late(200, 80), job([K(at=10 + 25 * place, us=20) for place in range(4)], step_us=200))["launches"]
+    changes = [abs(item.value) for item in first.evidence if item.metric.startswith("compare.idle_")]
+    assert changes == sorted(changes, reverse=True)
+    assert changes[0] > 0
+
+
+def test_sides_that_launch_far_more_get_a_caveat():
+    few = [K(at=10 + 100 * place, us=60, name=f"kernel_{place}") for place in range(4)]
+    many = [K(at=10 + 30 * place, us=20, name=f"other_{place}") for place in range(24)]
+    said = [one for one in compared(job(few), job(many)).caveats if one.startswith("launches 4 -> 24 per step")]
+    assert len(said) == 1
+    assert not [one for one in compared(job(few), job(few)).caveats if one.startswith("launches")]
+    assert not [one for one in compared(job(few), job([*few, *few[:1]])).caveats if one.startswith("launches")]
+
+
+def allocating(us: int, *, waits_us: int = 0):
+    """Four kernels, each after a cudaFree; and a synchronisation at the end that lasts beyond the last one."""
+    kernels = [K(at=100 + 200 * place, us=20) for place in range(4)]
+    calls = [host("cudaFree", 94 + 200 * place - us, us, "cuda_runtime") for place in range(4)]
+    if waits_us:
+        calls.append(host("cudaStreamSynchronize", 722, waits_us, "cuda_runtime"))
+    return job(kernels, ranges=calls)
+
+
+def test_calls_of_the_allocator_are_no_reads_of_tensors():
+    found = read(allocating(80), allocating(20))
+    assert "syncs" not in found
+    one = found["allocator"]
+    assert one.title == "the device idles less long in calls of the allocator"
+    assert "expandable_segments" in one.fix
+    assert values(one)["allocator_calls_change"] == 0
+    assert explained(one) == pytest.approx(-240_000, abs=8_000)
+    assert "allocator" not in read(allocating(80), allocating(80))
+
+
+def test_what_other_waits_cost_is_said_beside_the_allocators():
+    found = read(allocating(80, waits_us=200), allocating(20, waits_us=20))
+    assert explained(found["allocator"]) == pytest.approx(-240_000, abs=8_000)
+    total = sum(explained(one) for name, one in found.items() if name in {"allocator", "syncs"})
+    assert total == pytest.approx(-420_000, abs=30_000)

@@ -253,3 +253,58 @@ def test_a_small_grid_of_a_product_is_split(name, said):
     assert said in one.advice[0].fix
     assert "0.1 of a wave" in one.advice[0].because.statement
     assert not [item for item in one.advice if "not the problem" in item.fix]
+
+
+# ------------------------------------------------------------------------------------------------- formats, and roofs
+
+DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+COUNTED = "smsp__sass_thread_inst_executed_op_{}{}_pred_on.sum.per_cycle_elapsed"
+
+
+def counted(**flops):
+    """The counters of fp32 and fp64 instructions: additions per cycle, 0 where none are named."""
+    found = {"smsp__cycles_elapsed.avg.per_second": 1e9}
+    for letter, name in (("f", "fp32"), ("d", "fp64")):
+        found |= {COUNTED.format(letter, "add"): flops.get(name, 0.0), COUNTED.format(letter, "mul"): 0.0}
+        found[f"derived__smsp__sass_thread_inst_executed_op_{letter}fma_pred_on_x2"] = 0.0
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "flops", "says", "never"),
+    [
+        ("sweep(double*)", {"fp64": 9.0}, "single precision where its digits suffice", "half-precision"),
+        ("sweep", {"fp32": 9.0}, "a half-precision format", "single"),
+        ("pack_keys", {}, "registers)", "format"),
+        ("copy_rows(float*)", {}, "a half-precision format", "single"),
+        ("gen_sequenced<curandStateXORWOW, float>", None, "registers)", "format"),
+        ("sweep", None, "a smaller number format", "half-precision"),
+        ("gemm_kernel<__half>", None, "registers)", "format"),
+        ("void at::native::vectorized_elementwise_kernel<4, f>(int)", None, "a half-precision format", "single"),
+        ("my_vectorized_elementwise_kernel_of_mine", None, "smaller", "torch.compile"),
+    ],
+)
+def test_a_smaller_format_is_advised_as_the_kernels_own_allows(name, flops, says, never):
+    metrics = {} if flops is None else counted(**flops)
+    for sm, memory in ((20.0, 91.3), (65.0, 70.0)):
+        one = assess(profile(name=name, sm=sm, memory=memory, waves=80.0, **{DRAM: memory}, **metrics))
+        fix = one.advice[0].fix
+        assert never not in fix, fix
+        assert says in fix or memory < 80, fix
+
+
+def test_torch_compile_is_for_kernels_of_torch():
+    for name, is_torchs in (("void at::native::vectorized_elementwise_kernel<4, f>(int)", True), ("softmax_k", False)):
+        for sm in (20.0, 85.0):
+            fix = assess(profile(name=name, sm=sm, memory=88.0, waves=80.0, **{DRAM: 88.0})).advice[0].fix
+            assert ("torch.compile" in fix) is is_torchs, fix
+
+
+def test_what_stalls_cost_at_a_full_roof_is_what_the_roof_leaves():
+    ratio = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
+    stalls_ = Rule(id="CPIStall", kind="OPT", message="", speedup_fraction=0.825, speedup_scope="global")
+    one = assess(profile(sm=20.4, memory=91.3, waves=80.0, rules=(stalls_,), **{DRAM: 91.3, ratio: 8.2, LATENCY: 10.0}))
+    assert not any("82.5" in item.because.statement for item in one.advice)
+    [why] = [item.statement for item in one.evidence if "largest estimate" in item.statement]
+    assert "memory is at 91.3 % of its peak" in why
+    assert "at most 8.7 % can be saved" in why

@@ -253,3 +253,42 @@ def test_facts_of_real_files():
         KernelClass.MEMORY: 3,
         KernelClass.SMALL: 1,
     }
+
+
+L1 = "l1tex__throughput.avg.pct_of_peak_sustained_active"
+
+
+@pytest.mark.parametrize(
+    ("l1", "waves", "kernel_class"),
+    [
+        (99.3, 15.1, KernelClass.MEMORY),
+        (80.0, 15.1, KernelClass.LATENCY),
+        (99.3, 0.5, KernelClass.SMALL),
+        (99.3, None, KernelClass.LATENCY),  # of which part of the device is not known
+    ],
+)
+def test_a_full_level_of_memory_is_the_limit_where_nvidias_rule_looks_past_it(l1, waves, kernel_class):
+    said = "This kernel exhibits low compute throughput and memory bandwidth utilization relative to the peak"
+    own = Rule(id="SOLBottleneck", kind="OPT", message=said)
+    known = {} if waves is None else {"waves": waves}
+    one = assess(profile(sm=16.6, memory=49.7, rules=(own,), **known, **{L1: l1}))
+    is_full = kernel_class is KernelClass.MEMORY
+    assert (one.speed.kernel_class, one.speed.is_near_roof) == (kernel_class, is_full)
+    assert one.speed.agrees_with_ncu is (kernel_class is KernelClass.LATENCY)
+    assert ("fewer requests to L1/TEX" in one.advice[0].fix) is is_full
+    report = assess_all([one.profile], sources=("s",))
+    assert bool(report.warnings) is (kernel_class is KernelClass.SMALL)
+    assert ("looks past: Latency Issue" in kernels.render(report, width=100, color=False)) is is_full
+
+
+def test_what_leaves_the_work_as_it_is_saves_nothing_under_a_full_level():
+    held = {
+        "sm__maximum_warps_per_active_cycle_pct": 25.0,
+        "sm__warps_active.avg.pct_of_peak_sustained_active": 24.9,
+        "launch__occupancy_limit_shared_mem": 8.0,
+        "launch__occupancy_limit_warps": 16.0,
+    }
+    said = Rule(id="TheoreticalOccupancy", kind="OPT", message="low", speedup_fraction=0.54, speedup_scope="global")
+    one = assess(profile(sm=23.3, memory=46.0, waves=51.2, rules=(said,), **held, **{L1: 91.9}))
+    assert "L1/TEX" in one.advice[0].fix
+    assert not [item for item in one.advice if item.topic.value == "occupancy"]

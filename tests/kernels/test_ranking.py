@@ -330,3 +330,18 @@ def test_a_failed_pass_is_said():
     assert SM_THROUGHPUT in warning
     assert headline(report.kernels[0]) == "the throughputs could not be measured (NaN): a pass of ncu failed"
     assert headline(report.kernels[1]) == "the throughputs were not collected"
+
+
+@pytest.mark.parametrize(("lasts_ns", "is_told"), [(1_600.0, False), (4_999.0, False), (5_000.0, True), (None, True)])
+def test_of_a_launch_as_short_as_an_empty_one_a_formula_gives_no_percentage(lasts_ns, is_told):
+    known = {} if lasts_ns is None else {"gpu__time_duration.sum": lasts_ns}
+    held = {"launch__grid_size": 1.0, "device__attribute_multiprocessor_count": 24.0}
+    one = assess(replace(profile(sm=0.1, memory=1.3, waves=0.0026, **held, **known), block=(20, 1, 1)))
+    grid, block = one.advice[:2]
+    assert (grid.topic, block.topic) == (Topic.GRID, Topic.BLOCK)
+    for item in (grid, block):
+        assert ("of the kernel's time" in item.because.statement) is is_told
+        assert (item.at_most is not None) is is_told
+    assert "1 block for 24 SMs" in grid.because.statement
+    ncus = assess(replace(one.profile, rules=(rule("LaunchConfiguration", 0.9, message="fewer blocks than SMs"),)))
+    assert "ncu's rule LaunchConfiguration" in ncus.advice[0].because.statement

@@ -52,7 +52,7 @@ class Drawn:
     has_seq: bool = True
     clocks: tuple[Clock, ...] = ()
     hiccup: tuple[int, int] = (-1, 0)
-    """A rank that is held up once, in its second step, and for how long."""
+    """A rank that is held up once, in its second step, and for how long: a report may say that, as one event."""
 
 
 def drawn(seed: int, *, is_healthy: bool = False) -> Drawn:
@@ -202,7 +202,8 @@ def answer(job: Drawn, report: Report) -> str:
     top = verdict.findings[0] if verdict.findings else None
     if not job.cause:
         named = [one for one in report.findings if kind_of(one.id).bottleneck is Bottleneck.STRAGGLER]
-        return "right" if not named else f"names rank {named[0].rank}: {named[0].title}"
+        is_of_hiccup = [one.rank for one in named] == [job.hiccup[0]] and " once, for " in named[0].title
+        return "right" if not named or is_of_hiccup else f"names rank {named[0].rank}: {named[0].title}"
     said = f"{verdict.bottleneck.value}: {verdict.headline}"
     if job.cause == "link":
         is_right = top is not None and top.id == "comm.slow_link" and job.slow_group in top.title

@@ -32,7 +32,7 @@ class Group:
 @dataclass(frozen=True, kw_only=True)
 class Op:
     """One operation; "join": compute waits for communication ("join_stream": for that stream alone), "sync": the host
-    for the device."""
+    for the device; "call": the host is in a call of the runtime."""
 
     what: str
     ns: int = 0
@@ -182,6 +182,9 @@ def _one(rank: Rank, op: Op) -> None:
         rank.device[7] = max(rank.device.values(), default=0)
     elif op.what == "join_stream":
         rank.device[7] = max(rank.device[7], rank.device[op.stream])
+    elif op.what == "call":
+        rank.put("cuda_runtime", op.name, rank.host, rank.host + op.ns, correlation=0)
+        rank.host += op.ns
     elif op.what == "sync":
         end = max(rank.host + 3 * US, *rank.device.values(), 0) + 2 * US
         rank.put("cuda_runtime", "cudaDeviceSynchronize", rank.host, end, correlation=0)

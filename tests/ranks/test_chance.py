@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from profkit.ranks.measure import permutation_test
-from profkit.ranks.measure.permutation_test import p_of_largest
+from profkit.ranks.measure.permutation_test import is_gross, p_of_largest
+from tests.ranks.simulate import MS, Job, simulate
 
 
 def late(n_ranks: int, *, by: float, n_blocks: int = 12, seed: int = 0) -> np.ndarray:
@@ -71,3 +72,13 @@ def test_drawn_columns_are_distinct_and_alike():
     assert (np.sort(drawn, axis=2)[..., 1:] != np.sort(drawn, axis=2)[..., :-1]).all()
     counts = np.bincount(drawn.reshape(-1), minlength=6)
     assert abs(counts / counts.mean() - 1).max() < 0.05
+
+
+@pytest.mark.parametrize(("slow", "is_said"), [({2: 25 * MS, 7: 20 * MS}, True), ({2: 25 * MS}, False)])
+def test_a_ranks_own_time_in_each_step_tells_where_its_group_waits_for_others_as_well(slow, is_said):
+    """Rank 6 is late in one step by what it waited for rank 2 in another group: the group alone does not say who."""
+    job = Job(n_ranks=8, n_steps=4, slow={rank: ("host", ns) for rank, ns in slow.items()})
+    late_ns = np.array([[0, 0, 0, 10], [1, 0, 2, 32], [0, 0, 7, 10], [0, 1, 0, 14]]) * MS
+    present = np.ones(late_ns.shape, np.bool_)
+    by_rank = {summary.rank: summary for summary in simulate(job).summaries}
+    assert is_gross(np.arange(4), late_ns, present, 3, rank=7, effect=0.1, by_rank=by_rank) == is_said

@@ -20,9 +20,17 @@ KERNELS = {"F": ("flash_fwd_kernel", "ampere_sgemm_128x64_tn"), "B": ("flash_bwd
 
 
 def program(
-    rank: int, n_lines: int, slow: Mapping[int, float], data_ns: int, pairs: Mapping[tuple[int, int], int]
+    rank: int,
+    n_lines: int,
+    slow: Mapping[int, float],
+    data_ns: int,
+    pairs: Mapping[tuple[int, int], int],
+    is_each: bool,
 ) -> Iterator[Op]:
-    """One stage of one of the pipelines; what goes between two stages takes 60 us, or as `pairs` says."""
+    """One stage of one of the pipelines; what goes between two stages takes 60 us, or as `pairs` says.
+
+    The first stage loads each micro-batch (`is_each`), or all before the first.
+    """
     generator = np.random.default_rng(rank)
     stage, line = divmod(rank, n_lines)
     members = tuple(line + n_lines * place for place in range(N_STAGES))
@@ -37,9 +45,10 @@ def program(
 
     for _ in range(N_STEPS):
         yield Op(what="step")
+        loads = [is_each for _ in range(N_MICRO - 1)] + [data_ns > 0]
         for what, _, _ in schedule("1f1b", stage, N_STAGES, N_MICRO, 1):
             towards = -1 if what == "F" else 1
-            if what == "F" and stage == 0 and data_ns:
+            if what == "F" and stage == 0 and loads.pop():
                 yield Op(what="data", ns=data_ns)
             if 0 <= stage + towards < N_STAGES:
                 yield from between("recv", rank + towards * n_lines, 30 + towards)
@@ -61,9 +70,17 @@ def job(
     slow: Mapping[int, float] | None = None,
     data_ns: int = 0,
     pairs: Mapping[tuple[int, int], int] | None = None,
+    uneven: float = 0.0,
 ) -> dict[int, Rank]:
+    """All stages; with `uneven` all is loaded at once, by this share longer in each pipeline than in the one before."""
+
+    def of_line(rank: int) -> int:
+        return round(data_ns * (1 + uneven * (rank % n_lines)))
+
     ranks = range(N_STAGES * n_lines)
-    return run({rank: program(rank, n_lines, slow or {}, data_ns, pairs or {}) for rank in ranks})
+    return run(
+        {rank: program(rank, n_lines, slow or {}, of_line(rank), pairs or {}, data_ns > 0 == uneven) for rank in ranks}
+    )
 
 
 def step_ns(ranks: Mapping[int, Rank]) -> float:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from analyses.field.judge import RESULTS
+from analyses.field.page import page, read_waves
+from analyses.field.registry import read_registry
 from bench.site import decision, links, pages, shots
 from profkit.cli import COMMANDS
 from profkit.findings import KINDS
@@ -19,6 +22,12 @@ from tests.site.commands import PAGES
 MOST_WORDS = 900
 README = ROOT / "README.md"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#]+)(?:#[\w.-]+)?\)")
+FIELD = (
+    "verdicts right, or honestly open",
+    "wrong",
+    "first advice is the change that helped",
+    "“at most” holds what the change saved",
+)
 ACCURACY = (
     "the verdict is right, where it answers",
     "false alarms on healthy programs and decoys",
@@ -33,11 +42,18 @@ def test_the_readme_is_short() -> None:
 def test_the_readme_has_one_terminal_one_page_and_the_numbers_of_the_measurement() -> None:
     text = README.read_text()
     assert re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text) == ["docs/pictures/data.svg", "docs/screens/light.png"]
-    table = (ROOT / "docs" / "accuracy.md").read_text()
-    for row in ACCURACY:
-        found = re.search(rf"^\| {row}[^|]*\|[^|]*\| ([^|]+) \|", table, re.MULTILINE)
+    accuracy, field = ((ROOT / "docs" / name).read_text() for name in ("accuracy.md", "field.md"))
+    told = [*((accuracy, row, r"[^|]*\|") for row in ACCURACY), *((field, row, "") for row in FIELD)]
+    for table, row, goal in told:
+        found = re.search(rf"^\| {row}[^|]*\|{goal} ([^|]+) \|", table, re.MULTILINE)
         assert found is not None
         assert f"| {found[1]} |" in text, row
+    assert text.index(FIELD[0]) < text.index(ACCURACY[0]), "what others captured counts first"
+
+
+def test_the_field_page_is_what_the_kept_answers_say() -> None:
+    batches = read_registry()
+    assert (ROOT / "docs" / "field.md").read_text(encoding="utf-8") == page(read_waves(RESULTS, batches), batches)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

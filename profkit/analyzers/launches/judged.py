@@ -149,7 +149,7 @@ def _fix(result: Launches, *, mostly_host: bool) -> str:
 def _fix_of(place: Place) -> str:
     """What happens before the gap is the host's own: the operation that ends it is only where it shows."""
     each = format_ns(place.in_parts(HOST_PARTS) // max(place.n_gaps, 1))
-    who = place.line or place.op or place.span
+    who = place.meanwhile or place.line or place.op or place.span  # what fills the gap, else what ends it
     if not place.before:
         return f"find out what the host does at the window's end, where the GPU is idle for {each}"
     if place.before.startswith("Memcpy HtoD") and who:

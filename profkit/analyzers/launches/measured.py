@@ -58,7 +58,7 @@ class Apart(msgspec.Struct, frozen=True, kw_only=True):
 
         Single stalls of which nobody knows what they are must leave half of the window.
         """
-        is_little = self.total_ns <= _LITTLE * window_ns
+        is_little = self.total_ns <= _LITTLE * window_ns > 0
         return (self.repeats or is_little) and self.unknown_ns <= _MOST_UNKNOWN * window_ns
 
 

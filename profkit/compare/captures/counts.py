@@ -83,6 +83,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     operators: int
     """Leaf operators on a CPU, kernels and copies on a device."""
     syncs: int
+    allocator_calls: int = 0
+    allocator_ns: int = 0
+    """Idle time of the device inside the allocator's calls, and what begins there."""
     recomputed: int
     """Forward operators that ran inside the backward pass."""
     forward: int
@@ -128,6 +131,8 @@ def counts_of(facts: Facts, results: dict[str, Any]) -> Counts:
         graph_launches=launches.n_graph_launches,
         operators=launches.n_operations,
         syncs=syncs.n_calls if syncs else 0,
+        allocator_calls=memory.n_calls if memory else 0,
+        allocator_ns=memory.cost_ns if memory else 0,
         recomputed=recomputed,
         forward=forward,
         compiled_ns=_compiled_ns(facts),

@@ -11,9 +11,11 @@ from profkit.compare.captures.pair import Pair, Reading, counted, moved, part_na
 from profkit.findings import changes, comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
-from profkit.units import format_bytes, format_fraction, format_ns
+from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 _TO_DEVICE: Final = "HtoD"
+_MORE: Final = 10
+"""Launches per step that one side has more at least where that is worth a caveat. Chosen."""
 _WAITING: Final = {"aten::_local_scalar_dense": ".item()", "aten::nonzero": "nonzero"}
 """Operators that copy to the host and wait: scalars; masks, which become indices."""
 _KIND_WORDS: Final = {
@@ -30,9 +32,10 @@ def readings(pair: Pair) -> tuple[Reading, ...]:
 
 def rest(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
     """Calls that wait for the device, and late launches, where nothing before stands for them."""
-    first = syncs(pair, taken)
+    called = allocator(pair, taken)
+    first = syncs(pair, taken, apart_ns=0 if called is None else called.explained_ns or 0)
     second = host(pair, taken if first is None else taken | set(first.claims))
-    return tuple(item for item in (first, second) if item is not None)
+    return tuple(item for item in (called, first, second) if item is not None)
 
 
 def loader(pair: Pair) -> Reading | None:
@@ -202,16 +205,47 @@ def _bytes_from(pair: Pair, side: int) -> dict[str, float]:
     }
 
 
-def syncs(pair: Pair, taken: frozenset[str]) -> Reading | None:
+def allocator(pair: Pair, taken: frozenset[str]) -> Reading | None:
+    """The part of the idle time after calls that wait which is the allocator's."""
+    kind = changes.ALLOCATOR
+    if pair.is_cpu or "idle_sync" in taken or any(trace.slow for side in pair.sides for trace in side.traces):
+        return None
+    before, after = pair.rates(lambda trace: min(trace.counts.allocator_ns, trace.device.budget.idle_sync))
+    if abs(pair.fraction(after - before)) < kind.limit("effect"):
+        return None
+    times = moved(format_ns(before), format_ns(after), of=pair.per)
+    return reading(
+        kind,
+        f"the device idles {'longer' if after > before else 'less long'} in calls of the allocator",
+        evidence=(
+            Evidence(
+                statement=f"idle in cudaMalloc, cudaFree and their kin, and right behind them: {times}",
+                metric="compare.allocator_change_ns",
+                value=after - before,
+                unit="ns",
+            ),
+            counted(pair, "allocator calls", "allocator_calls", lambda trace: trace.counts.allocator_calls),
+            part_shown(pair, "idle_sync"),
+        ),
+        fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or less memory: a smaller micro-batch with more"
+        " accumulation, shapes of a few sizes",
+        confidence=0.7,
+        claims=("idle_sync",),
+        explained_ns=round(after - before),
+    )
+
+
+def syncs(pair: Pair, taken: frozenset[str], apart_ns: int = 0) -> Reading | None:
     """The host waits for the device more or less often, or as often with more or less idle time behind it.
 
-    A host that waits cannot run ahead: where it waits less often, launches come earlier as well.
+    A host that waits cannot run ahead: where it waits less often, launches come earlier as well. `apart_ns` of the
+    change is said already, of the allocator's calls.
     """
     kind = comparison.SYNCS
     before, after = pair.rates(lambda trace: trace.counts.syncs)
     is_changed = max(before, after) >= max(kind.limit("ratio") * min(before, after), min(before, after) + 1)
     claims = tuple(name for name in ("idle_sync", *(HOST_PARTS if is_changed else ())) if name not in taken)
-    cost = sum(pair.change(name) for name in claims)
+    cost = sum(pair.change(name) for name in claims) - apart_ns
     if abs(pair.fraction(cost)) < kind.limit("effect") or (is_changed and (after > before) != (cost > 0)):
         return None
     often = f"the host waits for the device {'more' if after > before else 'less'} often"
@@ -228,6 +262,7 @@ def syncs(pair: Pair, taken: frozenset[str]) -> Reading | None:
         fix="look for .item(), .cpu(), nonzero and prints of tensors in the step",
         confidence=0.7 if is_changed else 0.5,
         claims=claims,
+        explained_ns=cost if apart_ns else None,
     )
 
 
@@ -249,8 +284,7 @@ def host(pair: Pair, taken: frozenset[str]) -> Reading | None:
         comparison.LAUNCHES,
         f"the device waits {'longer' if cost > 0 else 'less'} for the host{_other_kernels(pair, cost)}",
         evidence=(
-            part_shown(pair, "idle_launch"),
-            part_shown(pair, "idle_host"),
+            *sorted((part_shown(pair, name) for name in HOST_PARTS), key=lambda part: -abs(part.value)),
             counted(pair, "launches", "launches", lambda trace: trace.counts.launches),
         ),
         fix="reduce launches with fused kernels or CUDA graphs; if their number is the same, check what else the host"
@@ -279,3 +313,14 @@ def _other_kernels(pair: Pair, cost_ns: float) -> str:
 def _time_of(trace: Measured, names: set[str]) -> int:
     codes = [code for code, work in enumerate(trace.compute.works) if work.name in names]
     return int(trace.compute.duration_ns[np.isin(trace.compute.work, codes)].sum())
+
+
+def launches(pair: Pair) -> str:
+    """That one side launches far more in a step than the other, "" where it does not."""
+    if pair.is_cpu or pair.hidden or not pair.baseline.traces[0].has_steps:
+        return ""  # of windows their kernels are compared already
+    before, after = (round(rate, 1) for rate in pair.rates(lambda trace: trace.counts.launches))
+    if max(before, after) < max(comparison.LAUNCHES.limit("unlike") * min(before, after), min(before, after) + _MORE):
+        return ""
+    counts = moved(format_count(before), format_count(after), of=pair.per)
+    return f"launches {counts}: unless the change was meant to do that, the sides do different work"

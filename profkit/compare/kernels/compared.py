@@ -14,7 +14,7 @@ import msgspec
 
 from profkit.compare.kernels.matching import Group, Match, matched
 from profkit.compare.kernels.metrics import CYCLES, DRAM_CLOCK, DRAM_THROUGHPUT, SM_CLOCK, Values, changes
-from profkit.kernels.assess import DURATION
+from profkit.kernels.claims import DURATION
 from profkit.kernels.speed import LOW_PERCENT, speed_of_light
 from profkit.model.documents.kernel_comparison import (
     KernelAnswer,

@@ -57,6 +57,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+UNEVEN: Final = 0.5
+"""Standard deviation of steps over their mean, above which a few of them have no usual one. Chosen: one of three that
+takes 2.7 times as long as the others has it."""
+
+
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Step times inside the window, ns; None where no steps were found."""
 

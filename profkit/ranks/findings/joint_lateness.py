@@ -48,34 +48,36 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
         return alone.gain_ns * joint.n_steps
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
-        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns(straggler, joint)
+        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns([straggler], joint)
     return straggler.excess_ns
 
 
-def _sent_more_ns(straggler: Straggler, joint: Joint) -> int:
-    """What a rank with more work may make transfers of its groups longer than their twins': it gets more to work on."""
-    if straggler.phase != "compute" or straggler.longer is not Longer.WORK:
-        return 0
+def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:
+    """By how much ranks with more work may make their groups' transfers longer than the twins', which have none.
+
+    They get more to work on.
+    """
+    ranks = {one.rank for one in late if one.phase == "compute" and one.longer is Longer.WORK}
     longer = 0
     for waits in joint.waits:
         twins = [
             int(other.transfer_ns.sum())
             for other in joint.waits
-            if other.rows.shape == waits.rows.shape and not set(other.ranks) & set(waits.ranks)
+            if other.rows.shape == waits.rows.shape and not set(other.ranks) & (ranks | set(waits.ranks))
         ]
-        if straggler.rank in waits.ranks and twins:
+        if ranks & set(waits.ranks) and twins:
             longer += max(int(waits.transfer_ns.sum()) - round(float(np.median(twins))), 0)
     return longer
 
 
-def together_ns(joint: Joint, ranks: Sequence[int]) -> tuple[int, bool]:
+def together_ns(joint: Joint, late: Sequence[Straggler]) -> tuple[int, bool]:
     """What mending these ranks would give over the window, and whether the replay says so.
 
     Else by arrivals, in the group where it is most: no less than one of them alone has there.
     """
-    prediction = joint.prediction
-    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == set(ranks):
-        return prediction.most_gain_ns * joint.n_steps, True
+    prediction, ranks = joint.prediction, sorted(one.rank for one in late)
+    if isinstance(prediction, Counterfactual) and sorted(item.rank for item in prediction.equalised) == ranks:
+        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns(late, joint), True
     return max((excess_of_ns(waits, ranks) for waits in joint.waits), default=0), False
 
 
@@ -103,7 +105,7 @@ def for_all(first: Finding, late: Sequence[tuple[Straggler, GroupWaits, Straggle
     """The costliest rank's finding as that of all late ranks: where each is as late, none alone is worth much."""
     ranks = sorted(straggler.rank for straggler, _, _ in late)
     named = format_numbers(ranks)
-    won, is_replayed = together_ns(joint, ranks)
+    won, is_replayed = together_ns(joint, [straggler for straggler, _, _ in late])
     fraction = joint.fraction(won)
     phases = {straggler.phase for straggler, _, _ in late}
     why = LATE_WORDS[phases.pop()].several if len(phases) == 1 else "which are late for different reasons"

@@ -38,6 +38,9 @@ _SURE: Final = 0.9
 _GROSS: Final = 0.8
 """What is left of the confidence where no test against chance is possible. Chosen: high becomes medium at most."""
 _ONCE: Final = ": seen in one step alone, after copies that no other rank makes: a checkpoint looks so"
+_AGAIN: Final = (
+    "Record 20 steps or more on all ranks: if the rank is held up again, that is the cause, and not one event."
+)
 _LINE_FIX: Final = (
     "make that line as cheap as on the other ranks: take it out of the step, or share its work among the ranks; where"
     " all ranks do the same work there, check what else runs on that rank's cores"
@@ -84,7 +87,7 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
     why = UNRECORDED if is_unknown else LATE_WORDS[straggler.phase].one
     own = own_finding(straggler, waits, joint)
     finding = LATE_RANK.found(
-        title=f"{waiting} for rank {straggler.rank}, {why}",
+        title=f"{waiting} for rank {straggler.rank}{_how(straggler, why, is_unknown=is_unknown)}",
         confidence=_SURE,
         recoverable_ns=joint.per_step(recoverable),
         fraction=fraction,
@@ -93,7 +96,15 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
-    return replace(finding, places=places or places_of(own))
+    return replace(finding, places=places or places_of(own), proof=_AGAIN if straggler.event is not None else "")
+
+
+def _how(straggler: Straggler, why: str, *, is_unknown: bool) -> str:
+    """How a rank is late, behind its number in a title."""
+    if straggler.event is None:
+        return f", {why}"
+    meanwhile = "its host runs no operator" if is_unknown else "it is held up by its CPU"
+    return f" once, for {format_ns(straggler.event.lateness_ns)}, while {meanwhile}"
 
 
 def _other(waits: GroupWaits, rank: int) -> int:
@@ -109,7 +120,7 @@ def _confidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joi
     sure *= 1.0 if waits.is_whole else 0.8
     sure *= 0.85 if (answer.limits or answer.barrier_note) and waits.is_whole else 1.0
     sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
-    sure *= _GROSS if straggler.is_gross or straggler.is_once else 1.0
+    sure *= _GROSS if straggler.is_gross or straggler.is_once or straggler.event else 1.0
     return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
 
 
@@ -124,6 +135,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint
         value=float(straggler.lateness_ns),
         unit="ns",
     )
+    if straggler.event is not None:
+        yield _by_chance(straggler, waits, answer)
     main = _main_phase(straggler)
     longer = straggler.phase_excess_ns[PHASES.index(main)]
     yield Evidence(
@@ -147,16 +160,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint
         value=float(straggler.excess_ns),
         unit="ns",
     )
-    others = "any rank that is not named" if len(answer.named) > 1 else "any other rank"
-    short = f": too short for this test, but the delay is several times that of {others}"
-    yield Evidence(
-        statement=f"such a delay by chance: p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
-        f"{short if straggler.is_gross else ''}{_ONCE if straggler.is_once else _few_steps(waits)}",
-        metric="straggler.p_value",
-        value=straggler.p_value,
-        unit="",
-        expected=f"< {LATE_RANK.limit('p')}",
-    )
+    if straggler.event is None:
+        yield _by_chance(straggler, waits, answer)
     if straggler.compute_factor is not None:
         yield Evidence(
             statement=f"the same kernels take {format_speedup(straggler.compute_factor)} as long as on the median rank",
@@ -165,6 +170,29 @@ def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint
             unit="",
             expected=f"< {LATE_RANK.limit('slow_kernels')}",
         )
+
+
+def _by_chance(straggler: Straggler, waits: GroupWaits, answer: Stragglers) -> Evidence:
+    """Why the delay is no chance; of one delay alone no test says that, but its size."""
+    if straggler.event is not None:
+        share = min(straggler.event.lateness_ns / max(straggler.lateness_ns, 1), 1.0)
+        return Evidence(
+            statement=f"one delay, in step {straggler.event.step}, holds {part_of_delay(share)} of that time, and no"
+            " other is a third as long; a longer capture shows how often it comes back",
+            metric="straggler.event_ns",
+            value=float(straggler.event.lateness_ns),
+            unit="ns",
+        )
+    others = "any rank that is not named" if len(answer.named) > 1 else "any other rank"
+    short = f": too short for this test, but the delay is several times that of {others}"
+    return Evidence(
+        statement=f"such a delay by chance: p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
+        f"{short if straggler.is_gross else ''}{_ONCE if straggler.is_once else _few_steps(waits)}",
+        metric="straggler.p_value",
+        value=straggler.p_value,
+        unit="",
+        expected=f"< {LATE_RANK.limit('p')}",
+    )
 
 
 def _few_steps(waits: GroupWaits) -> str:
@@ -196,6 +224,11 @@ def _fix(straggler: Straggler, waits: GroupWaits, joint: Joint, *, is_cpu: bool)
         )
     if straggler.phase == "host" and is_hostless(straggler, joint):
         return "first record the host's operators and calls on all ranks as well: then it is known what the CPU does"
+    if straggler.event is not None:
+        return (
+            "if it comes back in a longer capture: collect garbage at the same step on all ranks (gc.disable(), then"
+            " gc.collect() every n-th step), keep logging and checkpoints off the training thread"
+        )
     if straggler.phase == "host":
         return (
             "check what else that rank's CPU is doing: logging, checkpoints, garbage collection, other processes;"

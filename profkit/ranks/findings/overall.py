@@ -6,7 +6,7 @@ own to win, so it is said once, with the late rank, and not counted again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -58,7 +58,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     usual = usual_outcome(joint, across)
     case = replace(
         usual.case,
-        findings=(*across, *_agreed(joint, single, usual)),
+        findings=(*across, *_agreed(joint, single, usual, {finding.rank for finding in late})),
         step_ns=joint.step_ns,
         confidence_cap=1.0,  # each finding is capped by the captures it stands on
         is_alone=False,
@@ -263,8 +263,11 @@ def _wait_share(row: RankRow) -> float:
     return row.wait_ns / exposed if exposed else 0.0
 
 
-def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Finding]:
-    """The findings that more than half of the ranks have, each once with the median share."""
+def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome, late: Collection[int | None]) -> list[Finding]:
+    """The findings that more than half of the ranks have, each once with the median share.
+
+    A fix saves at most the most that any rank has which is not late, of what it does itself; of waiting, the median.
+    """
     n_ranks = len(joint.outcomes)
     out = []
     for name in dict.fromkeys(finding.id for finding in single):
@@ -272,7 +275,13 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
         if 2 * len(found) <= n_ranks:
             continue
         spread = [found[o.summary.rank].fraction if o.summary.rank in found else 0.0 for o in joint.outcomes]
-        gains = [_gain_ns(joint, o, found[o.summary.rank]) if o.summary.rank in found else 0 for o in joint.outcomes]
+        gains = {
+            rank: _gain_ns(joint, outcome, found[rank]) if rank in found else 0
+            for rank, outcome in joint.by_rank.items()
+        }
+        # a step waits for the rank that has most of what is its own
+        of_usual = [ns for rank, ns in gains.items() if rank not in late] if kind_of(name).late_phase else []
+        gain_ns = max(of_usual, default=int(np.median(list(gains.values()))))
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
         shown = _said_of_rank(unsplit(shown, joint) if name == EXPOSED.id else shown)
         seen = Evidence(
@@ -286,7 +295,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome) -> list[Fin
                 shown,
                 rank=None,
                 fraction=float(np.median(spread)),
-                recoverable_ns=int(np.median(gains)),
+                recoverable_ns=gain_ns,
                 evidence=(*shown.evidence[:1], seen, *shown.evidence[1:])
                 if kind_of(name).bottleneck
                 else shown.evidence,

@@ -6,11 +6,12 @@ of the step's critical path no more lies in one stage than the stage does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.findings.ranks.pipeline import BUBBLE
 from profkit.model.arrays import I64
@@ -38,7 +39,8 @@ class LateStage(msgspec.Struct, frozen=True, kw_only=True):
     excess_ns: int
     """What it has more of this phase than its peers' median."""
     saved_ns: int
-    """At most: what it has more of all phases in which it has more."""
+    """At most: what it has more of all phases in which it has more; of a phase other than compute, in the pipeline that
+    has most of it, for pipelines meet in each step."""
     longer: Longer
     factor: float | None
     """Of compute, how much longer the same kernels take than on the peers."""
@@ -90,6 +92,8 @@ def _against(
     mean = excess.mean(axis=0) if n_steps else np.zeros(len(PHASES))
     main = int(mean.argmax())
     step_ns = np.mean([(one.steps.end_ns - one.steps.start_ns).mean() for one in (by_rank[rank] for rank in ranks)])
+    most = _own_ns([by_rank[rank] for rank in ranks], np.max)[:n_steps] - mine[:n_steps]
+    apart_ns = most[:, main].mean() if n_steps and main != _COMPUTE else 0.0
     is_steady = (excess[:, main] >= _STEADY * mean[main]).mean() >= _NEARLY if n_steps >= _LEAST_STEPS else False
     if not is_steady or mean[main] < BUBBLE.limit("late_stage") * step_ns:
         return []
@@ -101,7 +105,7 @@ def _against(
             n_stages=place[1],
             phase=PHASES[main],
             excess_ns=round(mean[main]),
-            saved_ns=round(np.maximum(mean, 0).sum()),
+            saved_ns=round(np.maximum(mean, 0).sum() + apart_ns),
             longer=longer,
             factor=compute_factor(beside, ranks[0]),
             are_twins=are_twins,
@@ -109,12 +113,12 @@ def _against(
     ]
 
 
-def _own_ns(summaries: Sequence[RankSummary]) -> I64:
-    """[S, 5]: by step and phase the median over these ranks, of the steps that all have."""
+def _own_ns(summaries: Sequence[RankSummary], over: Callable[..., NDArray[np.float64]] = np.median) -> I64:
+    """[S, 5]: by step and phase the median (or another summary) over these ranks, of the steps that all have."""
     common = summaries[0].steps.number
     for summary in summaries[1:]:
         common = np.intersect1d(common, summary.steps.number)
     rows = [np.intersect1d(common, one.steps.number, return_indices=True)[2] for one in summaries]
     phases = np.stack([one.steps.phase_ns[at] for one, at in zip(summaries, rows, strict=True)])
-    middle: I64 = np.rint(np.median(phases.astype(np.float64), axis=0)).astype(np.int64)
+    middle: I64 = np.rint(over(phases.astype(np.float64), axis=0)).astype(np.int64)
     return middle

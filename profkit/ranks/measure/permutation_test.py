@@ -208,11 +208,12 @@ def is_gross(  # noqa: PLR0913 - what `find_stragglers` knows of one rank
 ) -> bool:
     """Whether a rank's lateness [n, R] stands far above the others' in a capture too short for a test.
 
-    In two steps or more: in each of them several times that of any other rank, where the steps are too few for any
+    In two steps or more: in each of them several times that of any other rank, in the group or by the ranks' own time
+    (a group that waits for another group's late rank is late where its own is not), where the steps are too few for any
     order of the ranks to be unlikely. In one step, or without steps, and with less than 20 collectives: a fifth of the
     time, and as far above the others in all; without steps, no collective has more than half of it. Else the test
-    decides. Of a pair one is always the later: there the job's
-    other ranks are the comparison, by their own time in each step, and without any it takes a fifth of the time.
+    decides. Of a pair one is always the later: there the job's other ranks are the comparison, and without any it takes
+    a fifth of the time.
     """
     there = np.flatnonzero(present.any(axis=0))
     others = np.setdiff1d(there, column)
@@ -223,9 +224,10 @@ def is_gross(  # noqa: PLR0913 - what `find_stragglers` knows of one rank
     if n_steps > 1:
         if n_steps >= MIN_STEPS and there.size ** (1.0 - n_steps) < LATE_RANK.limit("p") / 2:
             return False
+        is_alone = len(by_rank) > 2 and _stands_out(*own_by_step(by_rank, rank))
+        if is_alone or (others.size == 1 and len(by_rank) > 2):
+            return is_alone
         by_step = summed_by_block(block.reshape(-1), late_ns)[numbers >= 0]
-        if others.size == 1 and len(by_rank) > 2:
-            return _stands_out(*_own_by_step(by_rank, rank))
         return _stands_out(by_step, column) and (others.size > 1 or _is_large(by_step[:, column], effect))
     if late_ns.shape[0] >= LATE_RANK.limit("few") or effect < LATE_RANK.limit("gross_effect"):
         return False
@@ -254,7 +256,7 @@ def _is_large(late: NDArray[np.float64], effect: float) -> bool:
     return effect >= LATE_RANK.limit("gross_effect") and bool(late.min() >= late.max() / 2)
 
 
-def _own_by_step(by_rank: Mapping[int, RankSummary], rank: int) -> tuple[NDArray[np.float64], int]:
+def own_by_step(by_rank: Mapping[int, RankSummary], rank: int) -> tuple[NDArray[np.float64], int]:
     """By how much each rank's own time in a step is beyond the median's, [S, R], and the rank's column."""
     ranks = sorted(by_rank)
     summaries = [by_rank[one] for one in ranks]

@@ -25,6 +25,7 @@ from profkit.ranks.measure.permutation_test import (
     is_of_one_step,
     lateness_ns,
     middle_of_others,
+    own_by_step,
     p_of_largest,
     summed_by_block,
 )
@@ -43,9 +44,18 @@ _OWN_PHASE: Final = 0.5
 _NEARLY_ALL: Final = 0.8
 _COPIED: Final = 0.1
 """Of the delay of a rank that saves, copies that no other rank makes. Chosen: writing takes longer."""
+_FELT: Final = 0.5
+"""Of one delay, what the median peer must stand still for it. Chosen, as for what explains lateness."""
 _FEW_STEPS: Final = 2
 _IN_OTHERS: Final = 0.5
 """Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One time that a rank holds the others up: for how long, and in which step (-1: in none)."""
+
+    lateness_ns: int
+    step: int
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +93,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_once: bool = False
     """Whether it is rank 0, named for copies in one step that no other rank makes: a checkpoint looks so."""
+    event: Event | None = None
+    """The one delay that it is named for, of its host alone, where that is no habit."""
     is_at_barriers: bool = False
     """Whether the group's barriers alone were looked at: the times and counts above are of these then."""
 
@@ -175,6 +187,9 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
         reason = reason or _reason_of_cores(found, is_cpu=by_rank[found.rank].is_cpu)
         if reason and not named and _copies_once(found, late, waits):
             found, reason = replace(found, is_once=True), ""
+        event = _event(found, (late, late_free), waits, by_rank) if reason and not named else None
+        if event is not None:
+            found, reason = replace(found, event=event), ""
         if reason:
             break
         is_as_late = bool(named) and found.lateness_ns >= _AS_LATE * named[0].lateness_ns
@@ -215,6 +230,8 @@ def _largest(
     effect = (lateness - usual) / span if span else 0.0
     is_material = effect >= _least_effect(waits)  # what is not is no straggler, whatever chance would do
     p_value = p_of_largest(by_block) if is_material else 1.0
+    members = {member: by_rank[member] for member in waits.ranks}
+    longer = longer_by(members, rank)
     return Straggler(
         rank=rank,
         group=waits.group,
@@ -233,8 +250,9 @@ def _largest(
         is_gross=is_material
         and p_value >= LATE_RANK.limit("p")
         and is_gross(waits.step, late, present, column, rank=rank, effect=effect, by_rank=by_rank),
-        compute_factor=compute_factor(by_rank, rank),
-        longer=longer_by({member: by_rank[member] for member in waits.ranks}, rank),
+        # of a slow device against the same ranks: other stages of a pipeline run the same kernels on other work
+        compute_factor=compute_factor(members if longer is Longer.DEVICE else by_rank, rank),
+        longer=longer,
     )
 
 
@@ -311,6 +329,33 @@ def _copies_once(found: Straggler, late: I64, waits: GroupWaits) -> bool:
     alone = int(copied[column]) - int(np.delete(copied, column).max(initial=0))
     most = int(late[row, column])
     return most >= _NEARLY_ALL * found.lateness_ns and alone >= _COPIED * most
+
+
+def _event(
+    found: Straggler, measures: tuple[I64, I64], waits: GroupWaits, by_rank: Mapping[int, RankSummary]
+) -> Event | None:
+    """The one delay of a rank's host that is nearly all of its lateness, several times any other, and costs its peers.
+
+    No rank of the job has a third of it beyond the others in any step: where ranks have such delays in turn, none is
+    named. Where compute hides it, nobody stands still for it.
+    """
+    late, late_free = measures
+    if waits.n_steps < _FEW_STEPS or len(waits.rows) < LATE_RANK.limit("few") or found.phase != "host":
+        return None
+    if found.effect_fraction < _least_effect(waits) or found.explained_fraction < LATE_RANK.limit("own_work"):
+        return None
+    column = waits.ranks.index(found.rank)
+    row = int(late[:, column].argmax())
+    most = int(late[row, column])
+    rest = late.copy()
+    rest[row, column] = 0
+    own, place = own_by_step(by_rank, found.rank)
+    other = max(float(rest.max()), float(np.delete(own, place, axis=1).max(initial=0)))
+    waiting = np.delete(waits.wait_exposed_ns[row], column)[np.delete(waits.present[row], column)]
+    is_alone = most >= max(_NEARLY_ALL * found.lateness_ns, LATE_RANK.limit("gross_ratio") * other)
+    is_felt = float(np.median(waiting)) >= _FELT * most
+    is_agreed = int(late_free[row, column]) >= LATE_RANK.limit("agreed") * most
+    return Event(lateness_ns=most, step=int(waits.step[row])) if is_alone and is_felt and is_agreed else None
 
 
 def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:

@@ -67,6 +67,8 @@ def rule_sentence(one: KernelAssessment) -> str:
     speed = one.speed
     if not speed.title:
         return ""
+    if speed.is_by_level:
+        return f"a level of memory is full, which NVIDIA's Speed of Light rule looks past: {speed.title}"
     own = ""
     if speed.agrees_with_ncu is not None:
         own = f"; ncu's own rule in the file {'agrees' if speed.agrees_with_ncu else 'says otherwise'}"

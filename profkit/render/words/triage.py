@@ -19,6 +19,7 @@ from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.trace import DEVICE_STEPS
 from profkit.plain import told_apart
+from profkit.render.words.few_steps import few_steps
 from profkit.shell import clean, stand_in
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
@@ -114,8 +115,12 @@ def step_sentence(report: Report) -> str:
     if report.verdict.step_ns is None:
         return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
     known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
-    if rank.steps.n > 1 and (varies := step_variation(report)) is not None:
+    varies = step_variation(report)
+    is_as_recorded = report.verdict.recorded_step_ns is None and report.verdict.unprofiled_step_ns is None
+    listed = few_steps(rank.steps, varies) if is_as_recorded else ""
+    if rank.steps.n > 1 and not listed and varies is not None:
         known.append(f"varies by {format_fraction(varies)}")
+    known[0] += listed
     if rank.steps.source == "period":
         known.append("found by their period")
     if rank.steps.source == DEVICE_STEPS:
@@ -124,7 +129,8 @@ def step_sentence(report: Report) -> str:
         known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
     if report.verdict.unprofiled_step_ns is not None:
         known[0] += f" recorded, {format_ns(report.verdict.unprofiled_step_ns)} without the profiler"
-    return f"Step {format_ns(report.verdict.step_ns)} ({', '.join(known)})"
+    mean = " on average" if listed else ""
+    return f"Step {format_ns(report.verdict.step_ns)}{mean} ({', '.join(known)})"
 
 
 def step_variation(report: Report) -> float | None:
