@@ -89,7 +89,7 @@ def _assert_steps(report: Report, rank: RankReport) -> None:
     if report.verdict.step_ns is None:
         return
     step = format_ns(report.verdict.step_ns)
-    assert words.step_sentence(report).startswith(f"Step {step} (")
+    assert words.step_sentence(report).startswith((f"Step {step} (", f"Step {step} on average ("))
     step = format_ns(report.verdict.recorded_step_ns or report.verdict.step_ns)  # tables are of the recorded steps
     assert f"**all** | {step} |" in markdown.render(report) or rank.steps.n == 0
     if rank.steps.n > 1:

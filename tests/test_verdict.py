@@ -7,9 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from profkit.findings.copies import TO_DEVICE
 from profkit.findings.input import STARVED
-from profkit.findings.kernels import NO_TF32
 from profkit.model.budget import NO_TIME, words
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence
@@ -220,21 +218,3 @@ def test_the_larger_saving_comes_first_not_the_larger_part_of_the_bar() -> None:
         pytest.approx(14_000, abs=500),
         pytest.approx(12_000, abs=700),
     )
-
-
-@pytest.mark.parametrize(("saved", "is_work"), [(0.25, True), (0.15, False)])
-def test_a_number_format_that_saves_more_than_a_cause_leads_where_work_is_most_of_the_window(saved, is_work):
-    case = analyse(starved().trace()).case
-    window, step = 10**9, case.step_ns or 0
-    busy, tenth = 6 * window // 10, window // 10
-    budget = replace(NO_TIME, window_ns=window, compute=busy, copy_exposed=2 * tenth, idle_data=2 * tenth)
-    evidence = Evidence(statement="it takes so long", metric="m", value=1.0, unit="ns")
-    copies = TO_DEVICE.found(
-        fraction=0.2, confidence=0.8, recoverable_ns=round(0.2 * step), evidence=(evidence,), fix="pin memory"
-    )
-    formats = NO_TF32.found(
-        fraction=saved, confidence=0.6, recoverable_ns=round(saved * step), evidence=(evidence,), fix="use TF32"
-    )
-    verdict = decide(replace(case, budget=budget, findings=(copies, formats)))
-    assert verdict.bottleneck is (Bottleneck.KERNEL if is_work else Bottleneck.COPY)
-    assert set(verdict.fixes[:2]) == {"pin memory", "use TF32"}

@@ -46,8 +46,6 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
-_OF_FORMATS: Final = (FALLBACK.id, NO_TF32.id)
-"""Findings on the work whose gain follows from the device's rates, not from a hope: they compete with causes."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
 NEARLY_ALL_WORK_OF_HOSTS: Final = 0.9
 """The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike,
@@ -104,8 +102,7 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
-    is_less = compute >= MOSTLY_WORK and top is not None and not is_late and _is_less_than_formats(case, top)
-    if top is not None and _weight(case, top) >= least and (is_late or compute < most) and not is_less:
+    if top is not None and _weight(case, top) >= least and (is_late or compute < most):
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
         if beside is not None:
@@ -141,12 +138,6 @@ def _leading_peer(causes: Sequence[Finding], *, is_cpu: bool) -> Finding | None:
     )
     most = max((compete.expected_ns(one, is_cpu=is_cpu) for one in others), default=0.0)
     return found if compete.expected_ns(found, is_cpu=is_cpu) >= NEAR_LARGEST * most else None
-
-
-def _is_less_than_formats(case: Case, top: Finding) -> bool:
-    """Whether another number format, a change of one line, saves more than a cause, of one rank on a GPU."""
-    most = max((one.recoverable_ns for one in case.findings if one.id in _OF_FORMATS), default=0)
-    return case.is_alone and not case.is_cpu and most > top.recoverable_ns
 
 
 def _finding(case: Case, name: str) -> Finding | None:
@@ -256,7 +247,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     listed = compete.led_by(first, (*work, *causes))
     what = "operators" if case.is_cpu else "kernels"
     # in another number format the roof is another
-    is_other_roof = first is not None and first.id in _OF_FORMATS
+    is_other_roof = first is not None and first.id in {FALLBACK.id, NO_TF32.id}
     roof = f"; {case.at_roof}" if case.at_roof and not is_other_roof else ""
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
