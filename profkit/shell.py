@@ -92,22 +92,26 @@ DEFAULT_COMMAND: Final = CommandLine(("python", "train.py"))
 """What stands for the user's command where nothing usable is known of it."""
 _PROGRAM: Final = CommandLine(("./program",))
 _RANK_STARTER: Final = re.compile(r"(?:^|[/\s])torchrun\s|\storch\.distributed\.(?:run|launch)\s")
+_ON_ONE: Final = 8
+"""Ranks that one machine may hold. Chosen: as many as servers have devices."""
 _RANKS_PER_NODE: Final = re.compile(r"\s--nproc[-_]per[-_]node[=\s](\d{1,3})\s")
 
 
 def stand_in(text: object, world_size: int | None, *, is_of_torch: bool = True) -> CommandLine:
-    """What stands for the user's command: `python train.py`, and with torchrun before it where that recorded the trace.
+    """What stands for the user's command: `python train.py`, with torchrun before it for a job of several ranks.
 
-    Without a launcher a job of many ranks would start as another job. A program without PyTorch is `./program`, unless
-    the text names Python. Nothing but a number is taken from the text.
+    Without a launcher a job of many ranks would start as another job; a text without torchrun was started by others.
+    A program without PyTorch is `./program`, unless the text names Python. Nothing but a number is taken from the text;
+    of more ranks than a machine has devices, torchrun counts these.
     """
     known = recorded(text)
     if not is_of_torch and (known is None or not known.may_run_python):
         return _PROGRAM
-    if not isinstance(text, str) or not _RANK_STARTER.search(text):
+    is_launched = isinstance(text, str) and _RANK_STARTER.search(text) is not None
+    if not is_launched and (isinstance(text, str) or (world_size or 1) == 1):
         return DEFAULT_COMMAND
-    told = _RANKS_PER_NODE.search(text)
-    n_ranks = told[1] if told else str(world_size or 1)
+    told = _RANKS_PER_NODE.search(text) if isinstance(text, str) else None
+    n_ranks = told[1] if told else str(world_size or 1) if is_launched or (world_size or 1) <= _ON_ONE else "auto"
     return CommandLine(("torchrun", "--nproc-per-node", n_ranks, "train.py"))
 
 

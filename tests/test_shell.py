@@ -313,7 +313,10 @@ def test_text_becomes_words_in_one_place(path: Path) -> None:
         ("python -m torch.distributed.run x.py", 8, "torchrun --nproc-per-node 8 train.py"),
         ("torchrun --nproc-per-node $(reboot) x.py", 2, "torchrun --nproc-per-node 2 train.py"),
         ("python train.py --name torchrun", 2, "python train.py"),
-        (None, 2, "python train.py"),
+        (None, 2, "torchrun --nproc-per-node 2 train.py"),
+        (None, 64, "torchrun --nproc-per-node auto train.py"),
+        (None, 1, "python train.py"),
+        (None, None, "python train.py"),
     ],
 )
 def test_what_stands_for_an_unknown_command_starts_the_ranks_where_a_launcher_did(told, world_size, line):

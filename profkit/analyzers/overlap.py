@@ -344,6 +344,7 @@ def _all_ranks(scope: Scope) -> NextTool:
         scope,
         f"record all ranks into one report: {who}",
         f"the {_LIBRARIES[scope.vendor]} rows of all ranks: a rank with short rows, where the others have long ones, is late",
+        is_for_any=True,
     )
 
 

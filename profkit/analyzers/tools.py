@@ -6,6 +6,7 @@ Order of cost of evidence: torch.profiler knows operators and Python, nsys the O
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -98,11 +99,24 @@ def py_spy_operators(command: CommandLine) -> NextTool:
     )
 
 
-def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
+_LOOK_FOR: Final = {
+    Vendor.AMD: "gaps between kernels, and the HIP calls of the host above them; Python and the operating system are not"
+    " in it: py-spy record --subprocesses shows Python",
+    Vendor.INTEL: "gaps in the GPU's row, and what the host's threads call meanwhile",
+}
+"""Of timelines of others than NVIDIA's, whose rows are others."""
+
+
+def system_timeline(
+    scope: Scope, purpose: str, look_for: str, *, ranks: Sequence[int] = (), is_for_any: bool = False
+) -> NextTool:
     """A timeline of host, device and operating system: of steady steps, on a CPU of the whole run.
 
-    Where nsys has been, it samples Python as well. AMD's and Intel's tools take the whole run.
+    Where nsys has been, it samples Python as well, and where some `ranks` are asked for. AMD's and Intel's tools take
+    the whole run. What to look for is nsys' rows, unless it `is_for_any` tool.
     """
+    if not is_for_any:
+        look_for = _LOOK_FOR.get(scope.vendor, look_for)
     if scope.vendor is Vendor.INTEL:
         line = scope.command.under("vtune -collect gpu-offload -result-dir profkit_vtune")
         return NextTool(name="vtune", line=line, purpose=purpose, look_for=look_for)
@@ -112,14 +126,10 @@ def system_timeline(scope: Scope, purpose: str, look_for: str) -> NextTool:
     whole = ("--whole",) if scope.is_cpu else _whole(scope)  # without CUDA nothing opens nsys' capture range
     # what a CPU computes on, samples alone show; where nsys has been, Python's own stacks are worth more
     is_compiled = not scope.is_of_torch and not scope.command.may_run_python
-    also = (
-        "waits,samples"
-        if is_compiled or (scope.is_cpu and not scope.traits.is_system_wide)
-        else "waits,python"
-        if scope.traits.is_system_wide
-        else "waits"
-    )
-    line = scope.command.under("profkit nsys", *whole, "--also", also)
+    is_deep = scope.traits.is_system_wide or (ranks and not scope.is_cpu)
+    also = "waits,samples" if is_compiled or (scope.is_cpu and not is_deep) else "waits,python" if is_deep else "waits"
+    only = ("--ranks", ",".join(map(str, ranks))) if ranks else ()
+    line = scope.command.under("profkit nsys", *whole, *only, "--also", also)
     return NextTool(name="nsys", line=line, purpose=purpose, look_for=look_for)
 
 

@@ -203,6 +203,7 @@ def judge(result: Transfers) -> tuple[Finding, ...]:
                             "are the copies slow, or issued at the wrong time?",
                             f"memcpy {'HtoD' if direction == 'to' else 'DtoH'} rows and kernels: in sequence on one stream,"
                             " or copies on a stream of their own",
+                            is_for_any=True,
                         ),
                     ),
                 )

@@ -20,6 +20,8 @@ SMALL_MESSAGE: Final = Threshold(
 _HEADLINE: Final = Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen")
 _SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks are here, waiting and transfer are known
 
+LATENCY_METRIC: Final = "comm.small_message_ns"
+"""The evidence by which transfers are latency: fewer and larger ones save most of it."""
 DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
 """DistributedDataParallel's `bucket_cap_mb` where nobody sets it."""
 

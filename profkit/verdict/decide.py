@@ -11,6 +11,7 @@ from typing import Final
 from profkit.analyzers.tools import graph_timeline, operators, recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED, WHOLE_GRAPHS
+from profkit.findings.communication import LATENCY_METRIC
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import STALL
 from profkit.findings.input import STARVED
@@ -49,8 +50,8 @@ _OF_FORMATS: Final = (FALLBACK.id, NO_TF32.id)
 """Findings on the work whose gain follows from the device's rates, not from a hope: they compete with causes."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
 NEARLY_ALL_WORK_OF_HOSTS: Final = 0.9
-"""The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike.
-Chosen: no peer shows it, and all of it can be had."""
+"""The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike,
+or where many small collectives do. Chosen: no peer shows it, and all of it can be had."""
 DOMINANT_OF_HOSTS: Final = DOMINANT_ON_CPU
 """The share of the step from which that is the bottleneck. Chosen: as on a CPU; most ranks have it alike."""
 _TRIALS: Final = "a steady step is another"
@@ -100,7 +101,7 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute = case.beside(case.budget.fraction("compute"))
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
-    is_of_hosts = not case.is_alone and top is not None and kind_of(top.id).bottleneck in _OF_HOSTS
+    is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
     is_less = compute >= MOSTLY_WORK and top is not None and not is_late and _is_less_than_formats(case, top)
@@ -115,6 +116,12 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     return _inconclusive(
         case, causes, f"no cause is large enough for a verdict: {shown.largest_part(case.budget)}", None
     )
+
+
+def _can_be_had(cause: Finding) -> bool:
+    """Whether all of a cause that most ranks share can be had: what hosts do, and the latency of many collectives."""
+    is_latency = any(item.metric == LATENCY_METRIC for item in cause.evidence)
+    return kind_of(cause.id).bottleneck in _OF_HOSTS or is_latency
 
 
 def _of_a_peer(causes: Sequence[Finding]) -> Finding | None:

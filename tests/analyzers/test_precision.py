@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.precision import MatmulPrecision, judge, measure
 from profkit.model.finding import SEVERITY_FROM, Severity
+from profkit.model.kernel_names import told
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
@@ -164,7 +165,7 @@ def test_below_a_fiftieth_of_the_window_tf32_is_not_worth_a_word():
         assert ("precision.no_tf32" in {finding.id for finding in told}) == fires
 
 
-def test_the_larger_gain_is_the_headline_and_its_kernel_is_profiled():
+def test_the_larger_gain_is_the_headline_and_its_change_is_tried():
     """450 us of fp32 products save up to 394 us in TF32; fusing 500 us of elementwise kernels saves up to 400."""
     work = [(SGEMM, 450), *[(MUL, 100)] * 5]
     _, verdict = triage_trace(trace(*work, device="NVIDIA A100-SXM4-80GB"))
@@ -173,7 +174,7 @@ def test_the_larger_gain_is_the_headline_and_its_kernel_is_profiled():
     _, verdict = triage_trace(trace(*work, device="NVIDIA A100-SXM4-80GB"))
     assert [finding.id for finding in verdict.findings] == ["precision.no_tf32", "kernel.unfused"]
     assert "without TF32" in verdict.headline
-    assert "--kernel ampere_sgemm_128x128_tn" in verdict.next_tool.command
+    assert verdict.next_tool.command == "profkit try --only tf32 -- python train.py"
     assert "set_float32_matmul_precision('high')" in verdict.fixes[0]
 
 
@@ -212,3 +213,26 @@ def test_no_weight_is_called_low_beside_a_large_share():
         rank, _ = triage_trace(trace(*work))
         for one in rank.findings:
             assert one.severity is not Severity.LOW or one.fraction < SEVERITY_FROM[Severity.HIGH]
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "command"),
+    [
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_32x6_tn_align4>",
+            "A100",
+            "profkit try --only bf16",
+        ),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", "A100", "profkit try --only bf16"),
+        ("ampere_sgemm_128x128_tn", "A100", "profkit try --only tf32"),
+        ("volta_sgemm_128x64_tn", "Tesla V100-SXM2-16GB", "profkit ncu --kernel volta_sgemm_128x64_tn"),
+        ("gemm_kernel_float_of_mine", "A100", "profkit ncu --kernel gemm_kernel_float_of_mine"),
+    ],
+)
+def test_whether_tensor_cores_multiply_is_asked_where_the_name_does_not_tell(name, device, command):
+    _, verdict = triage_trace(trace((name, 900), device=device if " " in device else f"NVIDIA {device}-SXM4-80GB"))
+    found = [one for one in verdict.findings if one.id.startswith("precision.")]
+    for one in found:
+        assert one.next_tools[0].command.startswith(command)
+        assert ("tensor cores at all" in one.next_tools[0].purpose) is (told(name).on_matrix_units is None)
+    assert found or told(name).on_matrix_units is None

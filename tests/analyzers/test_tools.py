@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from profkit.analyzers.base import Scope, Vendor, scope_of
 from profkit.analyzers.patterns import clocks
 from profkit.analyzers.patterns import judged as patterns
+from profkit.analyzers.precision import judged as precision
 from profkit.analyzers.tools import (
     equal_batches,
     graph_timeline,
@@ -164,6 +165,29 @@ def test_amd_devices_get_amds_tools() -> None:
     assert system_timeline(SCOPE, "p", "l").name == "nsys"
 
 
+@pytest.mark.parametrize("vendor", [Vendor.AMD, Vendor.INTEL])
+def test_what_to_look_for_is_in_the_tool_of_the_vendor(vendor: Vendor) -> None:
+    other, said = replace(SCOPE, vendor=vendor), "futex waits in the CUDA API row"
+    assert "futex" not in system_timeline(other, "p", said).look_for
+    assert "CUDA" not in system_timeline(other, "p", said).look_for
+    assert system_timeline(other, "p", said, is_for_any=True).look_for == said
+    assert system_timeline(SCOPE, "p", said).look_for == said
+
+
+def test_of_a_late_rank_and_a_peer_alone_python_is_sampled() -> None:
+    ranked = replace(SCOPE, command=line_of("torchrun --nproc-per-node 4 train.py"))
+    line = system_timeline(ranked, "p", "l", ranks=(2, 1)).command
+    assert line == "profkit nsys --ranks 2,1 --also waits,python -- torchrun --nproc-per-node 4 train.py"
+    assert " --also waits,samples " in system_timeline(replace(ranked, is_cpu=True), "p", "l", ranks=(2, 1)).command
+    assert "--subprocesses" in py_spy_main(ranked.command).command
+
+
+def test_a_job_of_ranks_whose_command_is_unknown_is_started_as_one() -> None:
+    rows = [kernel("k", 10**9, 10**9 + 1000, correlation=1), launch(10**9 - 5, 10**9 - 4, correlation=1)]
+    facts = Facts.of(trace_of(rows, distributedInfo={"backend": "nccl", "rank": 1, "world_size": 4}))
+    assert scope_of(facts).command.text == "torchrun --nproc-per-node 4 train.py"
+
+
 def test_intels_devices_get_vtune() -> None:
     intel = replace(SCOPE, vendor=Vendor.INTEL)
     assert system_timeline(intel, "p", "l").command.startswith("vtune -collect gpu-offload ")
@@ -188,6 +212,7 @@ SAMPLE = str(ROOT / "traces" / "data_cpu.pt.trace.json.gz")
 SITES = {
     "analyzers.patterns.clocks": ("_next",),
     "analyzers.patterns.judged": ("_next",),
+    "analyzers.precision.judged": ("_tried",),
     "analyzers.tools": (
         *("recapture", "steps_alone", "operators", "metal_timeline", "py_spy_loader", "py_spy_main"),
         *("system_timeline", "graph_timeline", "kernel_profile", "equal_batches"),
@@ -240,6 +265,12 @@ def _tools(scope: Scope) -> list[CommandLine]:
         equal_batches(scope),
         *(patterns._next(scope, one, is_over=over) for one in taken for over in (False, True)),
         clocks._next(),
+        *(
+            precision._tried(SimpleNamespace(scope=scope, rates=None, launches={}), name, change)  # type: ignore[arg-type]
+            for name in (*KERNELS, "ampere_sgemm_128x64_tn")
+            for change in ("bf16", "tf32")
+        ),
+        system_timeline(scope, "why", "what", ranks=(2, 1)),
         compared_timelines._same_job(portrait),
         kernel_evidence._next(portrait, (), (), ("-x.ncu-rep",)),
     ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import pytest
+
 import profkit
-from profkit.model.documents.report import Report
+from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding
 from tests.ranks.scripted import MS, US, Group, Op, run, write
 
@@ -74,3 +77,30 @@ def test_ranks_that_a_slow_group_holds_up_do_not_wait_in_turn(tmp_path):
     assert report.verdict.findings[0].id == "comm.slow_link"
     assert skew.title == "ranks wait for late ranks, whose own work in the steps does not explain it"
     assert "came last, of" in skew.evidence[2].statement
+
+
+@pytest.mark.parametrize(("fixed_us", "us_per_mb", "is_latency"), [(70, 10, True), (0, 45, False)])
+def test_what_a_transfer_takes_whatever_its_size_is_latency(tmp_path, fixed_us, us_per_mb, is_latency):
+    """Buckets of 2 MB are no small messages; where half of their time does not grow with bytes, they are too small."""
+    ranks = tuple(range(4))
+
+    def program(rank: int) -> Iterator[Op]:
+        generator = np.random.default_rng(rank)
+        for _ in range(6):
+            yield Op(what="step")
+            for _ in range(40):
+                yield Op(what="compute", ns=round(500 * US * (1 + 0.001 * generator.standard_normal())))
+            for number in range(40):
+                n = (400_000, 450_000, 600_000)[number % 3]
+                took = round(fixed_us * US + us_per_mb * US * 4 * n / 1e6 + 2 * US * ((number * 7) % 5 - 2))
+                group = Group(name="0", ranks=ranks, transfer_ns=took)
+                yield Op(what="collective", name="allreduce", group=group, elements=n)
+            yield Op(what="join_stream")
+            yield Op(what="sync")
+
+    report = profkit.triage([str(write(run({rank: program(rank) for rank in ranks}), tmp_path))])
+    latency = found(report, "comm.bandwidth")
+    assert latency.title.startswith("collective time is mostly latency") == is_latency
+    assert ("bucket_cap_mb" in latency.fix) == is_latency
+    assert any("are the same for all sizes" in one.statement for one in latency.evidence) == is_latency
+    assert report.verdict.bottleneck is (Bottleneck.COMM if is_latency else Bottleneck.KERNEL)

@@ -88,3 +88,15 @@ def test_bars_fill_the_width_exactly() -> None:
 def test_widths_are_those_of_a_terminal(text: str) -> None:
     latin = "".join(char for char in text if ord(char) < 0x300 or 0x4E00 <= ord(char) <= 0x9FFF)
     assert layout.cell_width(latin) == cell_len(latin)
+
+
+def test_what_is_pasted_is_never_cut() -> None:
+    command = "profkit where /work/captures/a_name_that_is_far_longer_than_any_line/trace.json"
+    entries = [("profkit explain x", layout.WHOLE), (command, layout.WHOLE), ("-v", ""), ("n" * 60, "")]
+    lines = plain(layout.flowed(("  more  ", ""), entries, 40))
+    assert lines == [
+        "  more  profkit explain x",
+        f"        {command}",
+        "        -v",
+        f"        {layout.fitted('n' * 60, 32)}",
+    ]

@@ -8,7 +8,7 @@ from profkit.analyzers.tools import kernel_profile
 from profkit.findings.kernels import DOUBLE, FALLBACK, NO_TF32
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
-from profkit.model.kernel_names import Precision
+from profkit.model.kernel_names import Precision, told
 from profkit.model.names import short_name
 from profkit.timeline.rates import HALF
 from profkit.units import format_fraction, format_ns
@@ -87,12 +87,7 @@ def _in_full_precision(result: MatmulPrecision) -> tuple[Finding, ...]:
             proof=f"Run the module under torch.autocast('cuda', dtype=torch.{_half_name(result)}) and compare kernel name"
             " and time.",
             next_tools=(
-                _profile(
-                    result,
-                    result.hottest_full,
-                    "does the kernel use tensor cores at all?",
-                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
-                )
+                _tried(result, result.hottest_full, "bf16")
                 if _has_tensor_cores(result)
                 else _profile(
                     result,
@@ -138,14 +133,7 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
             ),
             fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
             f" and compare loss or results; torch.autocast in {_half_name(result)} saves more where the model allows it",
-            next_tools=(
-                _profile(
-                    result,
-                    result.hottest_allowable,
-                    "does the kernel use tensor cores at all?",
-                    "sm__pipe_tensor_cycles_active near 0 % and FFMA instructions mean the FP32 path",
-                ),
-            ),
+            next_tools=(_tried(result, result.hottest_allowable, "tf32"),),
         ),
     )
 
@@ -173,6 +161,28 @@ def _half_saves(result: MatmulPrecision) -> Evidence:
         metric="precision.half_saves_ns",
         value=float(result.half_saves_ns),
         unit="ns",
+    )
+
+
+def _tried(result: MatmulPrecision, name: str, change: str) -> NextTool:
+    """What comes next: of a kernel whose name leaves open whether tensor cores multiply, that question.
+
+    Else the change itself, tried; and what limits the kernel where it cannot be tried.
+    """
+    scope = result.scope
+    if told(name).on_matrix_units is None:
+        purpose, look_for = "does the kernel use tensor cores at all?", "FFMA instructions mean the FP32 path"
+        return _profile(result, name, purpose, f"sm__pipe_tensor_cycles_active near 0 % and {look_for}")
+    is_there = change == "tf32" or _half_name(result) == "bfloat16"
+    if not is_there or scope.vendor is not Vendor.NVIDIA or not scope.command.may_run_python:
+        look_for = "the busier of compute and memory: a smaller format gains by its rate, or by its bytes"
+        return _profile(result, name, "what limits the kernel?", look_for)
+    in_words = "bf16 under autocast" if change == "bf16" else "TF32"
+    return NextTool(
+        name="profkit try",
+        line=scope.command.under("profkit try --only", change),
+        purpose=f"how much faster are the steps in {in_words}?",
+        look_for="the gain with its interval, and whether the losses stay as they are",
     )
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import operators, recapture, system_timeline
-from profkit.findings.communication import BANDWIDTH, EXTRA, SKEW
-from profkit.model.arrays import I64, median
+from profkit.findings.communication import BANDWIDTH, DEFAULT_BUCKET_BYTES, EXTRA, LATENCY_METRIC, SKEW
+from profkit.model.arrays import I64, Bool, median
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.findings import links, slow_side_words
@@ -29,9 +29,14 @@ LESS_TRANSFER: Final = (
     "fewer bytes (bf16 gradients, gradient accumulation, HSDP), more overlap (buckets, prefetch), faster links"
 )
 _FEWER: Final = (
-    "fewer collectives: fuse small ones into one, or keep on each rank what is reduced; then faster links, fewer hops"
+    "fewer collectives: fuse small ones into one (DDP: a larger bucket_cap_mb), or keep on each rank what is reduced;"
+    " then faster links, fewer hops"
 )
+_FEW_BYTES: Final = "collectives of few bytes take long"
+_LATENCY: Final = "collective time is mostly latency"
 _FUSED: Final = "Fuse two of these collectives into one: the exposed time must fall, though the bytes stay."
+_SURELY: Final = 3.0
+"""Standard errors by which a line through times may be steeper than measured. Chosen: 1 in 700 is."""
 _GUESSED: Final = 0.8
 """What is left of the confidence where the group is a guess: NCCL's ends would agree within microseconds. Chosen."""
 
@@ -257,7 +262,7 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     rate = limit.bus_bytes_per_s if small is None else None
     evidence += links.between(hosts, waits, rate, is_known=side is not None)
     found = BANDWIDTH.found(
-        title=f"collectives of few bytes take long{links.where(hosts, waits)}, not hidden under compute"
+        title=f"{_FEW_BYTES if _are_tiny(waits) else _LATENCY}{links.where(hosts, waits)}, not hidden under compute"
         if small is not None
         else f"collective time is mostly data transfer{where}, not hidden under compute"
         if (where := links.where(hosts, waits))
@@ -273,26 +278,56 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     return found if side is None else slow_side_words.named(found, side)
 
 
+def _are_tiny(waits: GroupWaits) -> bool:
+    """Whether most of the transfers' time is that of messages of which any link moves the bytes in no time."""
+    is_tiny = (waits.n_bytes > 0) & (waits.n_bytes <= BANDWIDTH.limit("small"))
+    return 2 * int(waits.transfer_ns[is_tiny].sum()) > int(waits.transfer_ns.sum())
+
+
 def _small_messages(waits: GroupWaits) -> Evidence | None:
     """What the transfers of a group are, where most of their time is that of small messages; None where it is not."""
     is_small = (waits.n_bytes > 0) & (waits.n_bytes <= BANDWIDTH.limit("small"))
-    if 2 * int(waits.transfer_ns[is_small].sum()) <= int(waits.transfer_ns.sum()):
-        return None
+    fixed_ns = 0.0
+    if not _are_tiny(waits):
+        is_small = (waits.n_bytes > 0) & (waits.n_bytes <= DEFAULT_BUCKET_BYTES)
+        fixed_ns = _fixed_ns(waits, is_small)
+        if 2 * fixed_ns * int(is_small.sum()) <= int(waits.transfer_ns.sum()):
+            return None
     usual, most = median(waits.transfer_ns[is_small]), int(waits.n_bytes[is_small].max())
+    fixed = f", of which {format_ns(fixed_ns)} or more are the same for all sizes" if fixed_ns else ""
     return Evidence(
         statement=(
             f"{int(is_small.sum()):,} of {len(waits.rows):,} collectives have {format_bytes(most)} or less and take"
-            f" {format_ns(usual)} each (median) after the last rank has come: that is latency, not bandwidth"
+            f" {format_ns(usual)} each (median) after the last rank has come{fixed}: that is latency, not bandwidth"
         ),
-        metric="comm.small_message_ns",
+        metric=LATENCY_METRIC,
         value=float(usual),
         unit="ns",
     )
 
 
+def _fixed_ns(waits: GroupWaits, chosen: Bool) -> float:
+    """What a transfer among these takes whatever its size, at least: where the line through times by bytes begins.
+
+    Of the kind with most of the time; 0 where sizes are too few or too alike to tell.
+    """
+    kinds, spent = np.unique(waits.kind[chosen], return_inverse=True)
+    if kinds.size == 0:
+        return 0.0
+    total = np.bincount(spent.reshape(-1), waits.transfer_ns[chosen])
+    rows = np.flatnonzero(chosen & (waits.kind == kinds[int(total.argmax())]))
+    n_bytes, lasts = waits.n_bytes[rows].astype(np.float64), waits.transfer_ns[rows].astype(np.float64)
+    apart = n_bytes - n_bytes.mean()
+    if rows.size < BANDWIDTH.limit("matched") or not apart.any():
+        return 0.0
+    slope = float(apart @ lasts / (apart @ apart))
+    error = float(np.sqrt(((lasts - lasts.mean() - slope * apart) ** 2).mean() / (apart @ apart)))
+    return float(lasts.mean() - max(slope + _SURELY * error, 0.0) * n_bytes.mean())
+
+
 def link_test(waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
     """What shows whether the links of a group can do more."""
-    return links.link_test(waits, links.hosts_of(waits, joint), scope, is_small=_small_messages(waits) is not None)
+    return links.link_test(waits, links.hosts_of(waits, joint), scope, is_small=_are_tiny(waits))
 
 
 def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:

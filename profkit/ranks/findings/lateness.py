@@ -275,6 +275,7 @@ def _next_tool(straggler: Straggler, waits: GroupWaits, joint: Joint, scope: Sco
             scope,
             f"what delays the CPU of rank {rank}?",
             f"times when the thread of rank {rank} does not run, or calls that only this rank makes",
+            ranks=(rank, _usual_peer(rank, waits)),
         )
     is_slow = straggler.phase == "compute" and straggler.longer is Longer.DEVICE
     if is_slow and models_apart(straggler, waits, joint) is None:

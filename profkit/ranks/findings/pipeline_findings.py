@@ -62,7 +62,10 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
         fix="; or ".join(BUBBLE.fixes),
         next_tools=(
             system_timeline(
-                scope, "which stage does the schedule wait for?", "a staircase of gaps at the ends of each step"
+                scope,
+                "which stage does the schedule wait for?",
+                "a staircase of gaps at the ends of each step",
+                is_for_any=True,
             ),
         ),
     )

@@ -174,7 +174,7 @@ def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
         said = f"{name}: {read}" if read and name not in (read, *_SIDES) else read
         head = layout.label(name if name in _SIDES else "read")
         block += layout.wrapped(head, said, width, style="dim") if read else []
-    entries = [(f"profkit explain {comparison.readings[0].id}", "")] if comparison.readings else []
+    entries = [(f"profkit explain {comparison.readings[0].id}", layout.WHOLE)] if comparison.readings else []
     entries += [] if is_full else [("-v", "")]
     entries += [("-f json", ""), ("-o report.html", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, width)

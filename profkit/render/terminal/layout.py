@@ -12,6 +12,8 @@ Segment = tuple[str, str]
 """Text and the name of its style."""
 Line = tuple[Segment, ...]
 
+WHOLE: Final = "whole"
+"""The style of what is pasted: a command, which no width cuts."""
 MARGIN: Final = "  "
 LABEL_WIDTH: Final = 15
 _GAP: Final = "  "
@@ -87,12 +89,15 @@ def fitted(text: str, width: int) -> str:
 
 
 def flowed(first: Segment, entries: Iterable[Segment], width: int) -> list[Line]:
-    """Entries side by side after a label, as many per line as fit; an entry is never broken unless it must be."""
+    """Entries side by side after a label, as many per line as fit; an entry is never broken unless it must be.
+
+    What is to stay whole has a line of its own where it does not fit, as long as it is.
+    """
     room = width - cell_width(first[0])
     lines: list[list[Segment]] = []
     used = room + 1
     for text, style in entries:
-        shown = fitted(text, room)
+        shown = text if style == WHOLE else fitted(text, room)
         if used + len(MARGIN) + 1 + cell_width(shown) > room:
             lines.append([first if not lines else (" " * cell_width(first[0]), "")])
             used = 0

@@ -36,6 +36,7 @@ _STYLES: Final = {
     "strong": "bold",
     "dim": "dim",
     "command": "bold cyan",
+    layout.WHOLE: "",
 }
 _OBEYED: Final = dict.fromkeys((7, 8, 11, 12, 13))
 """Bell, backspace, tabs and returns: no character of a report moves the cursor."""

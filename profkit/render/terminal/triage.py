@@ -330,9 +330,9 @@ def _more(report: Report, width: int, room: _Room) -> Block:
         if again := text.again_line(rank):
             block += layout.wrapped(layout.label("lines from"), again, prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
-    entries = [(f"profkit explain {clean(ids[0])}", "")] if ids else []
+    entries = [(f"profkit explain {clean(ids[0])}", layout.WHOLE)] if ids else []
     if rank is not None and any(finding.places for finding in report.findings):
-        entries.append((f"profkit where {quoted_path(rank.source)}", ""))
+        entries.append((f"profkit where {quoted_path(rank.source)}", layout.WHOLE))
     entries += [] if room.is_full else [("-v", "")]
     entries += [("-f json", ""), ("-o report.html", "")]
     return block + layout.flowed((layout.label("more"), "label"), entries, prose)
