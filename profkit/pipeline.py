@@ -32,6 +32,7 @@ from profkit.timeline.beside_ranges import beside_ranges
 from profkit.timeline.clocks import on_one_clock
 from profkit.timeline.code import carried, matched, shares
 from profkit.timeline.complete import complete
+from profkit.timeline.drawn import refuse_drawn
 from profkit.timeline.elsewhere import METAL
 from profkit.timeline.pace import Paced, paced
 from profkit.timeline.startup import settled
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 FAULT_CAP: Final = 0.4
 """The most that a verdict may claim where an analyzer failed: what it would have found is not known. Chosen: as for
 damaged input."""
-EXPORT: Final = "profkit_export"
-"""The key under which a file says that `profkit export` wrote it, and of what."""
 PLACES_OF: Final = "profkit_places_of"
 """The key that names the timed trace in that of a capture's second window."""
 MOST_NS: Final = 10**18
@@ -109,7 +108,7 @@ def analyse(
             f"{trace.meta.source} holds steps recorded with Python stacks: lines of code for {clean(timed)}, no times",
             hint=f"profkit triage on {clean(timed)}, which lies beside it, shows both",
         )
-    _refuse_drawn(trace)
+    refuse_drawn(trace)
     with blamed("analysing it", trace.meta.source):
         match = matched(trace)  # by the steps that the host marked
         code = carried(trace, match) if code is None else code
@@ -126,24 +125,6 @@ def _job_of(trace: Trace, *, is_alone: bool) -> Paced:
         trace = chosen.trace
         notes.append(chosen.note)
     return Paced(trace, "; ".join(filter(None, notes)))
-
-
-def _refuse_drawn(trace: Trace) -> None:
-    """Raise UnsupportedTraceError for an export that is a picture: of one chosen moment, or of another tool's rows."""
-    told = trace.meta.metadata.get(EXPORT)
-    if not isinstance(told, dict):
-        return
-    if told.get("around"):
-        raise UnsupportedTraceError(
-            f"{trace.meta.source} holds the moments around {clean(str(told['around']))} that `profkit export --around`"
-            " chose, which are no usual step",
-            hint="profkit triage on the whole trace; profkit open shows these moments",
-        )
-    if told.get("drawn_from"):
-        raise UnsupportedTraceError(
-            f"{trace.meta.source} holds what `profkit export` drew of a recording by {clean(str(told['drawn_from']))}",
-            hint="profkit triage on that recording; profkit open shows this file",
-        )
 
 
 def _with_shapes(trace: Trace, match: Match | None) -> Trace:

@@ -89,7 +89,7 @@ def test_a_device_that_no_table_knows_has_the_formats_of_its_compute_capability(
     assert f"dtype=torch.{told}" in one.fix
     assert f"dtype=torch.{told}" in one.proof
     said = " ".join((one.fix, *(tool.purpose for tool in one.next_tools)))
-    assert ("tensor cores" in said) == (saved > 400)  # 2x is what half the bytes give
+    assert saved > 400 or "tensor cores" not in said  # 2x is what half the bytes give
 
 
 def test_kernels_that_any_device_runs_do_not_say_that_it_has_tf32():

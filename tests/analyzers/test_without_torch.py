@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ OF_TORCH = re.compile(
 )
 
 
-def recorded_by_nsys(picture: str, kernel: str, **metadata: object) -> Trace:
+def recorded_by_nsys(picture: str, kernel: str, **metadata: Any) -> Trace:
     """The picture as an export of nsys, its kernels with that name."""
     trace = draw(picture, unit_ns=10_000, **metadata)
     strings = tuple(kernel if name == "compute_kernel" else name for name in trace.strings)
