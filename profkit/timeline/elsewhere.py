@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import distinct_codes, is_one_of
+from profkit.model.arrays import distinct_codes, is_member, is_one_of
 from profkit.model.names import is_inductors
 from profkit.model.trace import Trace
 
@@ -92,7 +92,8 @@ def _copies_elsewhere(trace: Trace) -> bool:
     rows = rows[~is_one_of(ops.signature[rows], casts)] if casts else rows
     if rows.size < _AGAIN:
         return False
-    both = np.isin(rows, _around(trace, rows, _NEW)) & np.isin(rows, _around(trace, rows, _COPY))
+    new, copied = (np.sort(_around(trace, rows, name)) for name in (_NEW, _COPY))
+    both = is_member(rows, new) & is_member(rows, copied)
     rows = rows[both]
     low, high = trace.window_ns
     return rows.size >= _AGAIN and int((ops.end_ns - ops.start_ns)[rows].sum()) >= _MUCH * (high - low)
