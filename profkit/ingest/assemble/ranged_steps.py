@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, median, place_among
+from profkit.model.arrays import I64, distinct, is_one_of, median, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
 from profkit.model.trace import CallKind, RuntimeCalls, SpanKind, Spans
@@ -121,7 +121,7 @@ def _in_turn(found: _Found, asked: I64) -> _Found | None:
     step = place_among(begins, found.start_ns, after=True) - 1
     phases = distinct(found.phase)
     n_steps = np.array([distinct(step[found.phase == phase]).size for phase in phases])
-    kept = np.isin(found.phase, phases[n_steps >= _ALIKE * begins.size])
+    kept = is_one_of(found.phase, phases[n_steps >= _ALIKE * begins.size].tolist())
     if kept.all():
         return found
     own = _Found(found.start_ns[kept], found.end_ns[kept], found.phase[kept])
