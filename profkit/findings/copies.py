@@ -15,7 +15,7 @@ _SMALL: Final = {
     "small_bytes": Threshold(64 * 1024, "a copy is small below {} in the median", "docs/method.md", "KiB"),
     "small_copies": Threshold(20, "small copies count as many above {} per step", "docs/method.md", ""),
     "slow_link": Threshold(
-        1 / 3,
+        0.3,
         "pinned copies of 1 MiB or more in the median are slow below {} of what PCIe carries",
         "chosen: half as many lanes, or an older host, leave half",
     ),

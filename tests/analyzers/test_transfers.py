@@ -74,7 +74,7 @@ def test_pinned_copies_at_the_rate_of_the_link_are_hidden_at_most() -> None:
     ("n_bytes", "memory", "device", "is_slow"),
     [
         (4_000_000, "Pinned", A100, True),
-        (8_450_000, "Pinned", A100, False),  # over a third of 31.5 GB/s
+        (7_600_000, "Pinned", A100, False),  # over 30 % of 31.5 GB/s
         (4_000_000, "Pinned", UNKNOWN, False),
         (4_000_000, "Pageable", A100, False),
         (1_000_000, "Pinned", A100, False),  # below 1 MiB
