@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
-from profkit.model.names import is_inductors
-from profkit.model.trace import Trace
+from profkit.model.names import WHOLE_GRAPH, is_inductors
+from profkit.model.trace import Kind, Trace
 
 METAL: Final = "Apple's GPU (MPS)"
 _UNRECORDED: Final = (
@@ -48,8 +48,11 @@ _MUCH: Final = 0.1
 
 
 def is_of_torch(trace: Trace) -> bool:
-    """Whether PyTorch ran: its own profiler recorded, or operators did, or kernels are its own or its compiler's."""
+    """Whether PyTorch ran, or may have: kernels are not recorded by name, or operators are, or kernels of its own."""
     if not trace.meta.traits.has_host_calls or len(trace.ops):  # nsys records any program
+        return True
+    kernels = distinct_codes(trace.gpu.name[trace.gpu.kind == Kind.COMPUTE]).tolist()
+    if not kernels or any(trace.name(code).startswith(WHOLE_GRAPH) for code in kernels):
         return True
     return any(("at::" in name and _OF_TORCH.search(name)) or is_inductors(name) for name in trace.strings)
 
