@@ -12,6 +12,7 @@ from profkit.compare.stats.sentences import UNLIKE_WINDOWS
 
 RIGHT, PARTLY, WRONG, OPEN = "right", "partly", "wrong", "open"
 INCONCLUSIVE: Final = "inconclusive"
+KERNEL_PROFILERS: Final = ("ncu", "rocprof-compute")
 NO_CHANGE: Final = 0.02
 """A change of less is none: one pair of captures shows no smaller one. Chosen."""
 NEAR: Final = 0.05
@@ -86,7 +87,7 @@ def of_capture(capture: Capture, report: dict[str, Any]) -> Verdict:
     if listed or not known:
         names_cause = not known or listed[0] in known
     else:  # the work itself, with the kernel to profile: that is what a slow kernel looks like from here
-        is_kernel = verdict["next_tool"]["name"] == "ncu" and known[0] == "kernel.below_roof"
+        is_kernel = verdict["next_tool"]["name"] in KERNEL_PROFILERS and known[0] == "kernel.below_roof"
         names_cause = "none" in capture.causes or is_kernel
     if said == INCONCLUSIVE:
         score = RIGHT if INCONCLUSIVE in capture.verdict and capture.open else OPEN
