@@ -282,7 +282,7 @@ def _sources(batches: Sequence[Batch]) -> str:
             one.name,
             f"{one.repository} @ {one.commit[:8]} : {one.paths[0]}",
             one.device,
-            one.tool,
+            one.tool.partition(" (")[0],
             one.licence,
             ", ".join(one.read_by),
         )
