@@ -18,7 +18,7 @@ from analyses.accuracy.shown.tables import Table, markdown, share_words
 from analyses.field.jobs import Counted
 from analyses.field.judge import RESULTS, Look
 from analyses.field.registry import HERE, Batch, Capture, read_registry
-from analyses.field.score import OPEN, PARTLY, RIGHT, WRONG
+from analyses.field.score import OPEN, PARTLY, RIGHT, WRONG, is_advisable
 
 DOCS: Final = HERE.parents[1] / "docs"
 NAME: Final = "field.md"
@@ -41,6 +41,13 @@ class Wave(msgspec.Struct, frozen=True, dict=True):
         """The file, the day and the commit that was asked."""
         one = self.looks[0]
         return f"{one.batch}, {one.date}, {BEFORE.get(one.commit, one.commit)}"
+
+    @property
+    def advised(self) -> list[bool]:
+        """Of each change that should have been advised, whether it was, or a larger one."""
+        pairs = {pair.name: pair for pair in self.batch.pairs}
+        found = [look.pair for look in self.looks if look.pair is not None and is_advisable(pairs[look.pair.name])]
+        return [one.advice in {"change", "alternative"} for one in found]
 
     @property
     def is_before(self) -> bool:
@@ -123,9 +130,7 @@ def _headline(waves: Sequence[Wave]) -> str:
         "verdicts right, or honestly open": [score in {RIGHT, OPEN} for score in scores],
         "right, where it answers": [score == RIGHT for score in scores if score != OPEN],
         "wrong": [score == WRONG for score in scores],
-        "first advice is the change that helped, or a larger one": [
-            one.advice in {"change", "alternative"} for one in pairs if one.counts
-        ],
+        "first advice is the change that helped, or a larger one": [one for wave in waves for one in wave.advised],
         "“at most” holds what the change saved": [bool(one.holds) for one in pairs if one.holds is not None],
         "two captures compared rightly, or honestly open": [one.compare in {RIGHT, OPEN} for one in pairs],
     }
@@ -153,14 +158,13 @@ def _pairs(waves: Sequence[Wave]) -> str:
         pairs = [look.pair for look in wave.looks if look.pair is not None]
         if not pairs:
             continue
-        advised = [one.advice in {"change", "alternative"} for one in pairs if one.counts]
         bound = [one for one in pairs if one.holds is not None]
         loose = quantile([one.together / one.saving for one in bound if one.together and one.saving > 0], 0.5)
         compared = [one.compare for one in pairs]
         rows.append(
             (
                 f"{wave.name} ({wave.looks[0].look})",
-                share_words(share_of(advised)),
+                share_words(share_of(wave.advised)),
                 share_words(share_of([bool(one.holds) for one in bound])),
                 "–" if loose is None else f"{loose:.1f}x",
                 share_words(share_of([one == RIGHT for one in compared])),

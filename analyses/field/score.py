@@ -15,6 +15,8 @@ INCONCLUSIVE: Final = "inconclusive"
 KERNEL_PROFILERS: Final = ("ncu", "rocprof-compute")
 NO_CHANGE: Final = 0.02
 """A change of less is none: one pair of captures shows no smaller one. Chosen."""
+GAINED: Final = 0.03
+"""A change that gained less need not have been advised. Chosen: runs differ by as much."""
 NEAR: Final = 0.05
 """How far a change that a comparison tells may be from the readers', as a share of the time before. Chosen."""
 _NEAR_RATIO: Final = 0.25
@@ -108,6 +110,12 @@ def of_capture(capture: Capture, report: dict[str, Any]) -> Verdict:
     )
 
 
+def is_advisable(pair: Pair) -> bool:
+    """Whether a change gained enough, in the captures or by its authors' times, that it should have been advised."""
+    measured = 0.0 if math.isnan(pair.measured_saving) else pair.measured_saving
+    return pair.counts_for_advice and max(pair.saving, measured) >= GAINED
+
+
 def of_pair(pair: Pair, before: dict[str, Any], compared: dict[str, Any]) -> PairScore:
     """The scores of a triage of the first capture, and of the comparison of both."""
     verdict, findings = before["verdict"], {one["id"]: one for one in before["findings"]}
@@ -129,7 +137,7 @@ def of_pair(pair: Pair, before: dict[str, Any], compared: dict[str, Any]) -> Pai
         score = OPEN
     return PairScore(
         name=pair.name,
-        counts=pair.counts_for_advice,
+        counts=is_advisable(pair),
         advice=advice,
         ceiling=ceiling,
         saving=pair.saving,
