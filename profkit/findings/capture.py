@@ -233,9 +233,9 @@ QUALITY: Final = FindingKind(
             "chosen; sound captures have none, the one known with wrong clocks 63 %",
         ),
         "clock_error": Threshold(
-            10,
+            4,
             "of those shorter than {} what such rows are too early",
-            "chosen: a longer one has its cause to a tenth",
+            "chosen: a longer one has its cause to a quarter",
             "x",
         ),
         "high_cost": Threshold(0.5, "profiler cost > {} lowers the confidence", "chosen"),
