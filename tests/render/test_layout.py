@@ -91,7 +91,7 @@ def test_widths_are_those_of_a_terminal(text: str) -> None:
 
 
 def test_what_is_pasted_is_never_cut() -> None:
-    command = "profkit where /work/captures/a_name_that_is_far_longer_than_any_line/trace.json"
+    command = "profkit where /data/captures/a_name_that_is_far_longer_than_any_line/trace.json"
     entries = [("profkit explain x", layout.WHOLE), (command, layout.WHOLE), ("-v", ""), ("n" * 60, "")]
     lines = plain(layout.flowed(("  more  ", ""), entries, 40))
     assert lines == [
