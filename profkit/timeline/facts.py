@@ -225,7 +225,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def is_training(trace: Trace) -> bool:
     """Whether names of operators, ranges or kernels show a backward pass or an optimizer."""
-    return any(is_of_training(name) for name in trace.strings)
+    tables = trace.ops, trace.spans, trace.gpu
+    return any(is_of_training(trace.name(code)) for table in tables for code in distinct_codes(table.name).tolist())
 
 
 def _busiest(devices: Sequence[Activity]) -> int:

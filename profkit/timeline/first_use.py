@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.capture import FEW_STEPS, QUALITY
-from profkit.model.arrays import is_one_of, median, order_of
+from profkit.model.arrays import distinct_codes, is_one_of, median, order_of
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind, RuntimeCalls, SpanKind, Spans, Trace
 from profkit.timeline.steps import edges, steps_in_window
@@ -123,7 +123,7 @@ def recompilations(trace: Trace) -> Intervals:
 
 
 def _named(trace: Trace, names: NDArray[np.int32], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    return is_one_of(names, [code for code, name in enumerate(trace.strings) if pattern.search(name)])
+    return is_one_of(names, [code for code in distinct_codes(names).tolist() if pattern.search(trace.name(code))])
 
 
 def _times(table: RuntimeCalls | Spans, rows: NDArray[np.bool_]) -> Intervals:
