@@ -121,6 +121,11 @@ def summary(looks: Sequence[Look]) -> str:
     pairs = [look.pair for look in looks if look.pair is not None]
     launches = Counter(one.score for look in looks for one in look.launches)
     lines = [f"captures   {sum(verdicts.values())}: " + ", ".join(f"{n} {name}" for name, n in verdicts.most_common())]
+    silent = [
+        look.verdict for look in looks if look.verdict is not None and look.verdict.bottleneck == score.INCONCLUSIVE
+    ]
+    if silent:
+        lines += [f"silent     {sum(one.says_host for one in silent)} of {len(silent)} say what the host did"]
     if pairs:
         advice = Counter(pair.advice for pair in pairs if pair.counts)
         held = [pair.holds for pair in pairs if pair.holds is not None]

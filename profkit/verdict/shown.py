@@ -70,9 +70,8 @@ def fix_of_work(case: Case) -> str:
     if case.turnaround_fraction >= MANY_GAPS:
         return FEWER_KERNELS
     is_steady = case.budget.fraction("compute") >= HEALTHY_WORK and not any(f.id == STALL.id for f in case.findings)
-    is_matrix = (
-        case.matrix_share or 0
-    ) >= HEALTHY_MATRIX  # of other kernels nobody knows how far from the roof they are
+    # how far from the roof other kernels are, nobody knows
+    is_matrix = (case.matrix_share or 0) >= HEALTHY_MATRIX
     return LEAVE_IT if is_steady and is_matrix else CHEAPER_WORK
 
 

@@ -84,8 +84,6 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Share of kernels that end sooner than their own launch call takes."""
     few_gaps_share: float
     """Share of launch, host and sync idle time in its three longest stretches."""
-    worst_step_share: float
-    """Share of it between the start of one step and that of the next, of the step that has most."""
     each_step_share: float
     """Share of it in the longest stretch of each step, where these are alike; 0 where some step has none like it."""
     longest_gap_ns: tuple[int, int]
@@ -100,8 +98,6 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time between operations that had been issued in time."""
     gain_ns: int | None = None
     """By how much the window would be shorter if the host took no time for its own work; None on a CPU."""
-    all_gain_ns: int | None = None
-    """The same, without its waits for the device as well."""
     unasked_ns: int = 0
     """Communication alone under which the host, not held, had not launched the next compute."""
     places: IdlePlaces = IdlePlaces()
@@ -178,14 +174,12 @@ def _measure_device(facts: Facts) -> Launches:
         median_kernel_ns=median(duration) if duration.size else 0,
         shorter_than_launch=float((duration[linked] < call).mean()) if call.size else None,
         few_gaps_share=share,
-        worst_step_share=worst_step,
         each_step_share=each_step,
         longest_gap_ns=longest,
         top_operators=_top_operators(facts),
         op_cost_ns=0,
         has_ops=facts.host.has_ops,
         gain_ns=main.gains.host_ns,
-        all_gain_ns=main.gains.all_host_ns,
         unasked_ns=main.unasked.total_ns,
         places=main.places,
         os_waits=os_waits(trace, facts.host.threads, main.idle.host),
@@ -274,7 +268,6 @@ def _measure_cpu(facts: Facts) -> Launches:
         median_kernel_ns=cpu.op_cost_ns,
         shorter_than_launch=None,
         few_gaps_share=share,
-        worst_step_share=worst_step,
         each_step_share=each_step,
         longest_gap_ns=longest,
         top_operators=(),
