@@ -2,8 +2,9 @@
 
     python -m analyses.field.jobs FOLDER [-j 2] [-v]      FOLDER has truth.json, and a folder of traces for each job
 
-A job is right where the ranks that have the fault, and no others, are named with its cause; partly where either is
-right; silent where nobody is named and the class fits; wrong elsewhere. A healthy job is right where nobody is named.
+A job is right where the ranks that have the fault, and no others, are named with its cause; partly where some of these
+ranks are named; silent where nobody is named and the class fits, or the answer is inconclusive; wrong elsewhere. A
+fault of all ranks is right where nobody is named and the class fits, a healthy job where nobody is named.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -23,14 +23,18 @@ from typing import Any, Final
 import msgspec
 
 import profkit
+from analyses.field.judge import commit_of
+from analyses.field.registry import HERE
+from analyses.field.score import PARTLY, RIGHT, WRONG
 from profkit.findings import kind_of
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding
 
-RIGHT, PARTLY, WRONG, SILENT = "right", "partly", "wrong", "silent"
+SILENT: Final = "silent"
 SLACK: Final = 0.02
 """Of the true saving, by which "at most" may lie below it: steps vary by as much. Chosen."""
 _NAMING: Final = ("comm.slow_link",)
+"""Findings that name ranks, and whose verdict is not that of a late rank."""
 _CAUSES: Final[Mapping[str, tuple[str, ...]]] = {
     "loader": ("data", "input.starved"),
     "host": ("host", "host."),
@@ -158,7 +162,6 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 def counted(name: str, found: list[Scored]) -> Counted:
     """The counts of a set, with today's date and commit."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, check=False)  # noqa: S607
     kinds = {
         kind: (sum(one.score == RIGHT for one in mine), len(mine))
         for kind in ("healthy", "one", "many")
@@ -168,7 +171,7 @@ def counted(name: str, found: list[Scored]) -> Counted:
     return Counted(
         name=name,
         date=datetime.now(UTC).date().isoformat(),
-        commit=done.stdout.decode().strip(),
+        commit=commit_of(HERE.parents[1]),
         holds=(sum(promised), len(promised)),
         **kinds,
     )

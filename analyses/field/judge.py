@@ -93,7 +93,7 @@ def judged(tree: Path, batch: Batch, folder: Path, look: str) -> Iterable[Look]:
         "batch": batch.name,
         "look": look,
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": _commit(tree),
+        "commit": commit_of(tree),
     }
     files = {capture.name: paths for capture in batch.captures if (paths := capture.found(folder))}
     for name, paths in files.items():
@@ -110,7 +110,8 @@ def judged(tree: Path, batch: Batch, folder: Path, look: str) -> Iterable[Look]:
             yield Look(**told, pair=found)
 
 
-def _commit(tree: Path) -> str:
+def commit_of(tree: Path) -> str:
+    """The commit that a checkout stands at, short; empty where `tree` is none."""
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, check=False, cwd=tree)  # noqa: S607
     return done.stdout.decode().strip()
 

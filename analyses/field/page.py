@@ -163,7 +163,7 @@ def _pairs(waves: Sequence[Wave]) -> str:
         compared = [one.compare for one in pairs]
         rows.append(
             (
-                f"{wave.name} ({wave.looks[0].look})",
+                f"{wave.name} ({'before' if wave.is_before else wave.looks[0].look})",
                 share_words(share_of(wave.advised)),
                 share_words(share_of([bool(one.holds) for one in bound])),
                 "–" if loose is None else f"{loose:.1f}x",
@@ -182,7 +182,12 @@ def _launches(waves: Sequence[Wave]) -> str:
         settled = [one.is_sound for one in launches if one.is_settled]
         expert = [bool(one.is_experts) for one in launches if one.is_experts is not None]
         if launches:
-            rows.append((f"{wave.name} ({wave.looks[0].look})", *map(share_words, map(share_of, (settled, expert)))))
+            rows.append(
+                (
+                    f"{wave.name} ({'before' if wave.is_before else wave.looks[0].look})",
+                    *map(share_words, map(share_of, (settled, expert))),
+                )
+            )
     return _table(
         (
             "file, day, commit (look)",
@@ -215,13 +220,15 @@ def _device(capture: Capture) -> str:
     """The maker, and of NVIDIA the generation where the name tells it."""
     if capture.vendor != "nvidia":
         return {"amd": "AMD", "apple": "Apple", "cpu": "CPU"}.get(capture.vendor, capture.vendor)
-    return next((name for word, name in _GENERATIONS if word in capture.device), "NVIDIA, others")
+    device = capture.device.partition(" (")[0]  # what follows in brackets may name other devices of the host
+    return next((name for word, name in _GENERATIONS if word in device), "NVIDIA, others")
 
 
 _GENERATIONS: Final = (
+    ("Ada", "Ada"),  # before "RTX 50": an RTX 5000 Ada is none of Blackwell's
     *((word, "Blackwell") for word in ("B200", "B300", "GB10", "RTX 50", "5090", "5080")),
     *((word, "Hopper") for word in ("H100", "H200", "H800", "H20", "GH200")),
-    *((word, "Ada") for word in ("4090", "4080", "4070", "4060", "Ada", "L40", "L4")),
+    *((word, "Ada") for word in ("4090", "4080", "4070", "4060", "L40", "L4")),
     *(
         (word, "Ampere")
         for word in ("A100", "A800", "A10", "A40", "A30", "A4000", "A5000", "A6000", "3090", "3080", "3070", "3060")

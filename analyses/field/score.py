@@ -161,7 +161,8 @@ def _compared(pair: Pair, change: float | None, named: list[str]) -> tuple[str, 
     is_named = not wanted or any(one in wanted for one in named)
     if is_near and is_named:
         return RIGHT, ""
-    if math.copysign(1, change) != -math.copysign(1, pair.saving) and abs(change) > NO_CHANGE:
+    is_opposite = math.copysign(1, change) == math.copysign(1, pair.saving)  # a saving is a change below zero
+    if is_opposite and abs(change) > NO_CHANGE:
         return WRONG, f"{change:+.1%} for {-pair.saving:+.1%}"
     said = f"{change:+.1%} for {-pair.saving:+.1%}" if not is_near else f"names {', '.join(named[:3]) or 'nothing'}"
     return PARTLY if is_near or is_named else WRONG, said
