@@ -10,7 +10,7 @@ is not installed. So its files import each other relatively, and nothing of prof
 
 from .confined import confined_to, is_below
 from .folders import private_folder, user_cache, user_data
-from .kinds import NotAFileError, is_plain_file, kind_of, refuse_foreign_folder
+from .kinds import NotAFileError, is_plain_file, kind_of, refuse_foreign, refuse_foreign_folder
 from .reading import (
     TooLargeError,
     open_file,
@@ -48,6 +48,7 @@ __all__ = [
     "read_head",
     "read_own",
     "read_small",
+    "refuse_foreign",
     "refuse_foreign_folder",
     "remove_stale",
     "replacing",

@@ -20,6 +20,7 @@ _SPARED: Final = (
 )
 _SHORT: Final = {"bfloat16": "bf16", "float16": "fp16"}
 _MOST: Final = 3
+"""Kernels that decide whether the job is compiled. Chosen: as many as the finding names."""
 _BY_HAND: Final = "hand-written kernels (Triton, Liger)"
 
 

@@ -22,6 +22,7 @@ _LEAST_NS: Final = 1_000_000
 _PARTS: Final = 8
 """Parts of the recording, each with as many rows; in most of them the least lag must be the same. Chosen."""
 _MOSTLY: Final = 0.75
+"""Of these parts. Chosen: six of eight; a queue may hold up a part or two."""
 _EVEN: Final = 0.01
 """Of the difference, by which these least lags may vary. Chosen: seen are 1e-5 where clocks part, and queues vary by
 steps."""

@@ -107,8 +107,8 @@ def remove_orphans(folder: Path, mark: str, since_s: float) -> tuple[Path, ...]:
         with suppress(OSError):
             with files.open_file(path, follow=False) as file:
                 found = os.fstat(file.fileno())
-                is_new = found.st_uid == os.getuid() and found.st_mtime >= since_s
-                is_ours = is_new and mark.encode() in file.read(_MOST_BEFORE_ENVIRONMENT)
+                files.refuse_foreign(found, path)
+                is_ours = found.st_mtime >= since_s and mark.encode() in file.read(_MOST_BEFORE_ENVIRONMENT)
             if is_ours:
                 path.unlink()
                 removed.append(path)

@@ -61,6 +61,7 @@ _COLLECTIVES: Final = tuple(
 
 
 MOST_WORKERS: Final = 10_000
+"""Chosen: no machine runs as many loaders; a file may claim any number."""
 
 
 class Called(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ _CUT: Final = 0.02
 """Of the time from step to step, which markers leave out from which the last step is cut off. Chosen, as the effect
 from which a reading is made."""
 _LEAST: Final = 4
+"""Marked steps from which the last may be left out. Chosen: three are left, which show what varies."""
 _SLOW: Final = 2
 """Times the median from which a lone step is slow. Chosen, as for steps that are start-up."""
 _AMONG: Final = 10

@@ -20,6 +20,7 @@ _FEW: Final = 0.2
 _APART: Final = 0.02
 """By which the changes of means and of medians differ. Chosen, the margin of a comparison."""
 _MOST_NAMED: Final = 5
+"""Chosen: more numbers do not fit in a sentence."""
 
 
 def slow_step(pair: Pair) -> tuple[Reading, ...]:

@@ -18,10 +18,9 @@ from profkit.model.arrays import I64, distinct, is_one_of, median, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
 from profkit.model.trace import CallKind, RuntimeCalls, SpanKind, Spans
+from profkit.timeline.period import MIN_PERIODS
 
 _NUMBER: Final = re.compile(r"\d+")
-_LEAST: Final = 3
-"""Fewer show no period. Chosen: as for periods of kernels."""
 _MOST_NAMES: Final = 64
 """Chosen: a job with more names that recur at its outermost level has no phases."""
 _LONGEST: Final = 2
@@ -33,6 +32,7 @@ _ALIKE: Final = 0.5
 """Share of the steps that have nearly the usual number of launches, and of the usual number of ranges that a phase of
 each step has. Chosen."""
 _NEAR: Final = 0.2
+"""Of the usual number of launches, by which a step may differ. Chosen: a step now and then logs or clips."""
 _BESIDE: Final = 0.05
 """Share of the launches of the range around all of them that is beside them, from which they are its parts. Chosen: a
 loop launches next to nothing between its steps; of the single passes seen so far the layers leave out 13 %."""
@@ -68,7 +68,7 @@ def ranged_steps(spans: Spans, calls: RuntimeCalls, strings: tuple[str, ...]) ->
         return none
     first = int(found.phase[0])
     begins = found.start_ns[found.phase == first]
-    if begins.size < _LEAST:
+    if begins.size < MIN_PERIODS:
         return none
     until = begins[-1] + _LONGEST * median(np.diff(begins))
     edges = np.append(begins, found.end_ns[found.start_ns < until].max())
@@ -98,7 +98,7 @@ def _outermost(spans: Spans, strings: tuple[str, ...], thread: int) -> _Found | 
     is_step = ~starts & np.array([not _OF_THE_MODEL.search(one) for one in shapes], np.bool_)
     # of a name with numbers each is one step's: layers come back under their number
     is_counted = (names_of_shape == 1) | (n_of_shape < 2 * names_of_shape)
-    wanted = (is_step & is_counted & (n_of_shape >= _LEAST))[shape[place]]
+    wanted = (is_step & is_counted & (n_of_shape >= MIN_PERIODS))[shape[place]]
     of_start = rows[starts[shape[place]]]  # what lies inside a warm-up is of it, whatever its name
     wanted &= ~Intervals.of(spans.start_ns[of_start], spans.end_ns[of_start]).contains(spans.start_ns[rows])
     rows, phase = rows[wanted], shape[place][wanted]
@@ -112,7 +112,7 @@ def _outermost(spans: Spans, strings: tuple[str, ...], thread: int) -> _Found | 
     often = np.bincount(phase, minlength=len(shapes))[phase]
     usual = int(often.max())
     kept = often >= _ALIKE * usual  # what comes now and then, a save, is no phase of the step
-    return _Found(spans.start_ns[rows[kept]], spans.end_ns[rows[kept]], phase[kept]) if usual >= _LEAST else None
+    return _Found(spans.start_ns[rows[kept]], spans.end_ns[rows[kept]], phase[kept]) if usual >= MIN_PERIODS else None
 
 
 def _in_turn(found: _Found, asked: I64) -> _Found | None:

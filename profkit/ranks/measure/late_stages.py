@@ -23,6 +23,7 @@ _COMPUTE: Final = PHASES.index("compute")
 _STEADY: Final = 0.5
 """Of its mean, what the excess must come to in nearly every step. Chosen: half, as for ranks that are late together."""
 _NEARLY: Final = 0.8
+"""Of the steps, in which the excess must be steady. Chosen: nearly all."""
 _LEAST_STEPS: Final = 3
 """Chosen: one slow step of two is half of them."""
 

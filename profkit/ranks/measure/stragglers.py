@@ -42,11 +42,13 @@ MOST_OWN: Final = 0.1
 lateness counts in each of some buckets that run beside each other, rarely in ten."""
 _OWN_PHASE: Final = 0.5
 _NEARLY_ALL: Final = 0.8
+"""Of all that a rank is late, what one delay must make. Chosen: else lateness comes back."""
 _COPIED: Final = 0.1
 """Of the delay of a rank that saves, copies that no other rank makes. Chosen: writing takes longer."""
 _FELT: Final = 0.5
 """Of one delay, what the median peer must stand still for it. Chosen, as for what explains lateness."""
 _FEW_STEPS: Final = 2
+"""Chosen: in one step nothing tells a single delay from a habit."""
 _IN_OTHERS: Final = 0.5
 """Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
 
