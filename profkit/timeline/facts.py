@@ -70,8 +70,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cpu_budget: Budget | None
     op_of_call: NDArray[np.int32]
     """Per runtime call, the row of the innermost operator around it, `NO_ROW` for none; empty without a device."""
-    trains: bool = False
-    """Whether the trace shows a backward pass or an optimizer."""
     code: Code | None = None
     """The lines, functions and modules of the user's code; None where no Python frames were recorded."""
 
@@ -97,7 +95,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 cpu=None,
                 cpu_budget=None,
                 op_of_call=inside,
-                trains=is_training(trace),
                 code=code,
             )
         host, cpu = host_states(trace), cpu_budget(trace)
@@ -109,7 +106,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             cpu=cpu,
             cpu_budget=parts,
             op_of_call=none,
-            trains=is_training(trace),
             code=code,
         )
 
@@ -117,6 +113,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_of_torch(self) -> bool:
         """Whether PyTorch ran."""
         return is_of_torch(self.trace)
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether the trace shows a backward pass or an optimizer."""
+        return is_training(self.trace)
 
     @cached_property
     def long_kernels(self) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ _WORTH_APART: Final = 0.02
 _LITTLE: Final = 0.25
 """Of the window: what is judged apart changes nothing of the rest. Chosen: as the start-up that a window may hold."""
 _MOST_UNKNOWN: Final = 0.5
-"""Of the window. Chosen."""
+"""Of the window. Chosen: more than half unknown shows no job."""
 _MOST_ONCE: Final = 1
 """One step cannot show that something recurs."""
 

@@ -20,7 +20,7 @@ _INSIDE: Final = 0.8
 _WORTH_A_NAME: Final = 0.01
 """Chosen: what has less than a percent of the window explains nothing."""
 _WORTH_A_HEADLINE: Final = 0.1
-"""Chosen."""
+"""Of the window. Chosen: less is no account of the time."""
 OS_SHARE: Final = 0.05
 """Chosen: of the window, from which calls of the operating system are named where no operators were recorded."""
 
