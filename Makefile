@@ -7,6 +7,7 @@ BENCH ?=
 # What make profile, nsys and ncu run: SCRIPT=train.py ARGS='--lr 1', or a workload: WORKLOAD=data|overhead|kernel|baseline|fsdp_vlm
 SCRIPT ?=
 WORKLOAD ?= baseline
+ROUND ?= 1
 KERNEL ?=
 TRACE ?=
 STUDIES ?= fsdp_scaling error_rates ddp token_skew
@@ -28,7 +29,7 @@ NCU_HOW = $(if $(and $(shell command -v ncu),$(GPU)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy field analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy blind field analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -147,6 +148,11 @@ bench-ranks: $(STAMP) ## 4,096 simulated ranks of 2 MB and 512 of 20: parent's m
 accuracy: $(STAMP) ## how often profkit is right: cells with measured labels; ARGS=--quick in ten minutes, '--only cnn/' or '--limit-minutes 60'
 	@echo '==> accuracy: goes on where it stopped'
 	@$(VENV) -m analyses.accuracy.run $(ARGS)
+
+blind: $(STAMP) ## programs of strangers: times without a profiler, then asked once, ROUND=1; ARGS='--only NAME'; then the scores
+	@echo '==> blind: round $(ROUND)'
+	@$(VENV) -m analyses.blind.run $(ROUND) $(ARGS)
+	@$(VENV) -m analyses.blind.score $(ROUND)
 
 FIELD ?= ../shared/data
 field: $(STAMP) ## how right profkit is on public captures that lie in FIELD=folder; '--look first --keep FILE' keeps the answers

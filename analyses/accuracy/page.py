@@ -20,6 +20,8 @@ from analyses.accuracy.score import Judged
 from analyses.accuracy.shares import Share, quantile
 from analyses.accuracy.shown import charts, tables, words
 from analyses.accuracy.shown.tables import Table, share_words
+from analyses.blind import page as blind
+from analyses.blind.rounds import Round, rounds
 from profkit.verdict.on_cpu import BEYOND
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
@@ -72,9 +74,15 @@ def goals(of: Sequence[Judged], chosen: Limits | None = None) -> list[Goal]:
     ]
 
 
-def page(cells: Sequence[CellResult], *, n_planned: int | None, chosen: Limits | None = None) -> str:
-    """The page as Markdown."""
-    parts = [words.HEAD, _progress(cells, n_planned)]
+def page(
+    cells: Sequence[CellResult],
+    *,
+    n_planned: int | None,
+    chosen: Limits | None = None,
+    strangers: Sequence[Round] = (),
+) -> str:
+    """The page as Markdown: first looks at programs of strangers, then our own cells."""
+    parts = [words.HEAD, blind.part(strangers) if strangers else "", words.CELLS, _progress(cells, n_planned)]
     if cells:
         of = score.judged(cells, OURS)
         head = ("of profkit", "goal", "found", "")
@@ -96,7 +104,7 @@ def files(cells: Sequence[CellResult], *, n_planned: int | None, chosen: Limits 
     """Every file that the page consists of, by its path under docs/."""
     drawn = charts.drawn(score.judged(cells, OURS))
     return {
-        NAME: page(cells, n_planned=n_planned, chosen=chosen),
+        NAME: page(cells, n_planned=n_planned, chosen=chosen, strangers=rounds()),
         **{f"{CHARTS}/{name}": text for name, text in drawn.items()},
     }
 

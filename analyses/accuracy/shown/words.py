@@ -12,6 +12,13 @@ HEAD: Final = """\
 This page is written by `python -m analyses.accuracy.page` from the committed results. Do not edit it.
 """
 
+CELLS: Final = """\
+## Programs of our own
+
+What follows is regression: these cells share their authors with the rules that judge them, so their figures say that
+nothing broke, not how often profkit is right about a program that nobody here has seen.
+"""
+
 _LARGE: Final = f"{100 * LARGE:.0f} %"
 _SMALL: Final = f"{100 * SMALL:.0f} %"
 

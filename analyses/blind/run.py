@@ -1,0 +1,155 @@
+"""Time the programs of a blind round without a profiler, then ask profkit about each, once.
+
+    python -m analyses.blind.run ROUND [--turns 3] [--only NAME] [--lock FILE]
+
+What is timed is not timed again, and a first look is never taken again: where there is one, the answer is kept
+as "seen". profkit is not asked about a program that has no time yet. Nothing that is started is told which side it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from analyses.blind.rounds import FIRST, SEEN, SIDES, Found, Look, Timing, append, folder_of, read_round
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_LIMIT_S: Final = 300
+_LAST_LINE: Final = re.compile(r"^loop_s=([\d.]+) steps=(\d+)\s*$", re.MULTILINE)
+_NAME: Final = "train.py"
+"""What both sides are called when they run: a name on a screen must not tell the side."""
+
+
+def main() -> None:
+    """Times, then asks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("round", type=int)
+    parser.add_argument("--turns", type=int, default=3, help="times that both twins run in turns")
+    parser.add_argument("--only", default="", help="the programs whose name holds this")
+    parser.add_argument("--lock", type=Path, help="a file that is locked while a program runs")
+    parser.add_argument("--no-ask", action="store_true", help="time only")
+    chosen = parser.parse_args()
+    names = [name for name in read_round(chosen.round).truths if chosen.only in name]
+    for name in names:
+        for _ in range(chosen.turns - len(read_round(chosen.round).timings.get(name, []))):
+            with _alone(chosen.lock):
+                _timed(chosen.round, name)
+    for name in [] if chosen.no_ask else names:
+        for side in SIDES:
+            with _alone(chosen.lock):
+                _asked(chosen.round, name, side)
+
+
+@contextlib.contextmanager
+def _alone(lock: Path | None) -> Iterator[None]:
+    if lock is None:
+        yield
+        return
+    with lock.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _placed(number: int, name: str, side: str) -> Iterator[Path]:
+    """A fresh folder that holds nothing but the program, under a name that both sides have."""
+    with tempfile.TemporaryDirectory(prefix="blind-") as made:
+        folder = Path(made)
+        shutil.copy(folder_of(number) / name / f"{side}.py", folder / _NAME)
+        yield folder
+
+
+def _timed(number: int, name: str) -> None:
+    load, found = os.getloadavg()[0], {}
+    for side in SIDES:
+        with _placed(number, name, side) as folder:
+            done = _run([sys.executable, _NAME], folder)
+            found[side] = _loop(done.stdout)
+            if done.returncode or not found[side][1]:
+                raise SystemExit(f"{name}/{side}: exit {done.returncode}: {done.stderr.strip()[-400:]}")
+    row = Timing(name=name, slow_s=found["slow"][0], healthy_s=found["healthy"][0], steps=found["slow"][1], load=load)
+    append(number, "timings.jsonl", row)
+    print(f"{name}: gain {100 * (1 - row.healthy_s / row.slow_s):.1f} %, load {load:.1f}", flush=True)
+
+
+def _asked(number: int, name: str, side: str) -> None:
+    known = read_round(number)
+    if name not in known.timings:
+        return
+    with _placed(number, name, side) as folder:
+        begin = time.monotonic()
+        line = [sys.executable, "-m", "profkit", "run", "--no-color", "--", sys.executable, _NAME]
+        done = _run(line, folder)
+        wall_s = time.monotonic() - begin
+        told = _run([sys.executable, "-m", "profkit", "triage", "profkit-capture", "-f", "json"], folder)
+        hidden = (str(folder.resolve()), str(folder), sys.executable, sys.prefix, str(ROOT))
+        screen = _without(done.stderr, hidden)
+    report = json.loads(told.stdout) if told.returncode in {0, 1} and told.stdout else None
+    look = Look(
+        look=SEEN if known.first(name, side) else FIRST,
+        name=name,
+        side=side,
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        commit=_run(["git", "rev-parse", "--short=8", "HEAD"], ROOT).stdout.strip(),
+        exit_code=done.returncode,
+        screen=screen,
+        loop_s=_loop(done.stdout)[0],
+        wall_s=round(wall_s, 2),
+        **({} if report is None else _said(report)),
+    )
+    append(number, "looks.jsonl", look)
+    print(f"{name}/{side}: {look.look}, {look.bottleneck or 'no report'}, exit {look.exit_code}", flush=True)
+
+
+def _said(report: dict[str, Any]) -> dict[str, Any]:
+    verdict = report["verdict"]
+    step_ns = verdict["step_ns"] or (report["ranks"][0]["window"]["duration_ns"] if report["ranks"] else 0)
+    return {
+        "bottleneck": verdict["bottleneck"],
+        "confidence": verdict["confidence"],
+        "headline": verdict["headline"],
+        "findings": tuple(
+            Found(
+                id=one["id"],
+                title=one["title"],
+                about=one["recoverable_ns"] / step_ns if step_ns else 0.0,
+                at_most=(one.get("most_recoverable_ns") or one["recoverable_ns"]) / step_ns if step_ns else 0.0,
+            )
+            for one in report["findings"]
+        ),
+    }
+
+
+def _loop(out: str) -> tuple[float, int]:
+    found = _LAST_LINE.findall(out)
+    return (float(found[-1][0]), int(found[-1][1])) if found else (0.0, 0)
+
+
+def _without(text: str, hidden: tuple[str, ...]) -> str:
+    for path in hidden:
+        text = text.replace(f"{path}/", "").replace(path, ".")
+    return text
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=False, cwd=folder, env=env
+    )
+
+
+if __name__ == "__main__":
+    main()
