@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ from analyses.blind.rounds import FIRST, SEEN, SIDES, Found, Look, Timing, appen
 ROOT: Final = Path(__file__).resolve().parents[2]
 _LIMIT_S: Final = 300
 _LAST_LINE: Final = re.compile(r"^loop_s=([\d.]+) steps=(\d+)\s*$", re.MULTILINE)
+_HELD_S: Final = 80
+_UNLIKE: Final = 0.04
+"""By how much the gains of two turns may differ before a third is asked. Chosen: more than a decoy costs."""
 _NAME: Final = "train.py"
 """What both sides are called when they run: a name on a screen must not tell the side."""
 
@@ -37,30 +41,35 @@ def main() -> None:
     """Times, then asks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("round", type=int)
-    parser.add_argument("--turns", type=int, default=3, help="times that both twins run in turns")
+    parser.add_argument(
+        "--turns", type=int, default=2, help="times that both twins run in turns, one more if these differ"
+    )
     parser.add_argument("--only", default="", help="the programs whose name holds this")
-    parser.add_argument("--lock", type=Path, help="a file that is locked while a program runs")
+    parser.add_argument(
+        "--lock", type=Path, help="a file that is locked while programs run, for a minute or so at a time"
+    )
     parser.add_argument("--no-ask", action="store_true", help="time only")
     chosen = parser.parse_args()
     names = [name for name in read_round(chosen.round).truths if chosen.only in name]
-    for name in names:
-        for _ in range(chosen.turns - len(read_round(chosen.round).timings.get(name, []))):
-            with _alone(chosen.lock):
-                _timed(chosen.round, name)
-    for name in [] if chosen.no_ask else names:
-        for side in SIDES:
-            with _alone(chosen.lock):
-                _asked(chosen.round, name, side)
+    turns = [
+        partial(_timed, chosen.round, name, turn, is_extra=turn == chosen.turns)
+        for turn in range(chosen.turns + 1)
+        for name in names
+    ]
+    looks = [partial(_asked, chosen.round, name, side) for name in names for side in SIDES]
+    _in_turns(turns if chosen.no_ask else turns + looks, chosen.lock)
 
 
-@contextlib.contextmanager
-def _alone(lock: Path | None) -> Iterator[None]:
-    if lock is None:
-        yield
-        return
-    with lock.open("r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _in_turns(tasks: Iterable[Callable[[], None]], lock: Path | None) -> None:
+    with contextlib.ExitStack() as held:
+        since = 0.0
+        for task in tasks:
+            if lock is not None and time.monotonic() - since > _HELD_S:
+                held.close()
+                file = held.enter_context(lock.open("r+"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+                since = time.monotonic()
+            task()
 
 
 @contextlib.contextmanager
@@ -72,7 +81,11 @@ def _placed(number: int, name: str, side: str) -> Iterator[Path]:
         yield folder
 
 
-def _timed(number: int, name: str) -> None:
+def _timed(number: int, name: str, turn: int, *, is_extra: bool) -> None:
+    """Times both twins; a turn more only where the gains of those before differ by more than `_UNLIKE`."""
+    gains = [1 - one.healthy_s / one.slow_s for one in read_round(number).timings.get(name, [])]
+    if len(gains) > turn or (is_extra and max(gains) - min(gains) <= _UNLIKE):
+        return
     load, found = os.getloadavg()[0], {}
     for side in SIDES:
         with _placed(number, name, side) as folder:
