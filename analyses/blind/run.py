@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,11 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="the programs whose name holds this")
     parser.add_argument(
-        "--lock", type=Path, help="a file that is locked while programs run, for a minute or so at a time"
+        "--lock",
+        type=Path,
+        action="append",
+        default=[],
+        help="a file that is locked while programs run, for a minute or so at a time; may stand several times",
     )
     parser.add_argument("--no-ask", action="store_true", help="time only")
     chosen = parser.parse_args()
@@ -60,14 +64,14 @@ def main() -> None:
     _in_turns(turns if chosen.no_ask else turns + looks, chosen.lock)
 
 
-def _in_turns(tasks: Iterable[Callable[[], None]], lock: Path | None) -> None:
+def _in_turns(tasks: Iterable[Callable[[], None]], locks: Sequence[Path]) -> None:
     with contextlib.ExitStack() as held:
         since = 0.0
         for task in tasks:
-            if lock is not None and time.monotonic() - since > _HELD_S:
+            if time.monotonic() - since > _HELD_S:
                 held.close()
-                file = held.enter_context(lock.open("r+"))
-                fcntl.flock(file, fcntl.LOCK_EX)
+                for lock in locks:
+                    fcntl.flock(held.enter_context(lock.open("r+")), fcntl.LOCK_EX)
                 since = time.monotonic()
             task()
 
