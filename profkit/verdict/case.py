@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.base import Scope
+from profkit.findings import kind_of
 from profkit.model.budget import Budget
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
 
@@ -81,6 +82,17 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def beside(self, share: float) -> float:
         """A share of the window as that of the window without start-up and single stalls."""
         return min(share / (1 - self.apart), 1.0) if self.apart < 1 else 0.0
+
+    @property
+    def rare_ns(self) -> int:
+        """What rare steps add to the mean step, in the time of recorded ones."""
+        return sum(one.recoverable_ns for one in self.findings if kind_of(one.id).is_of_run)
+
+    @property
+    def compute(self) -> float:
+        """The share of compute beside start-up and single stalls, of the run with its rare steps."""
+        rare = sum(one.fraction for one in self.findings if kind_of(one.id).is_of_run)
+        return self.beside(self.budget.fraction("compute")) * max(1 - rare, 0.0)
 
     @property
     def nearly_all_work(self) -> float:

@@ -29,10 +29,12 @@ def in_unprofiled_time(
     `plain_ns` is the mean step without it, `profiled_ns` the one with it by the same clock; where that is not known it
     is that of the trace. Unchanged where nothing is known, or where the profiler costs no more than it may.
     """
-    recorded_ns = verdict.step_ns
+    rare_ns = case.rare_ns if verdict.step_ns else 0
+    recorded_ns = verdict.step_ns - rare_ns if verdict.step_ns else None
     plain_ns = bare_step_ns(recorded_ns, plain_ns, profiled_ns)
     if not plain_ns or not recorded_ns:
-        return verdict, tuple(findings)
+        rare = (_rare(rare_ns, recorded_ns),) if rare_ns and recorded_ns else ()
+        return replace(verdict, caveats=(*rare, *verdict.caveats)), tuple(findings)
     idle_ns = None if case.is_cpu else _most_idle_ns(case, recorded_ns, plain_ns)
 
     def scaled(finding: Finding) -> Finding:
@@ -40,7 +42,8 @@ def in_unprofiled_time(
 
     top = verdict.findings[0] if verdict.recoverable_ns and verdict.findings else None
     gain_ns = scaled(top).recoverable_ns if top else round(verdict.recoverable_ns * plain_ns / recorded_ns)
-    left = 1 - gain_ns / plain_ns
+    added_ns = round(rare_ns * plain_ns / recorded_ns)
+    left = 1 - gain_ns / (plain_ns + added_ns)
     ceiling = verdict.speedup_ceiling
     if ceiling is not None and verdict.recoverable_ns:
         ceiling = speedup(left)
@@ -48,13 +51,17 @@ def in_unprofiled_time(
     trust = min(gain_ns / usual_ns, 1.0) if usual_ns else 1.0
     shown = replace(
         verdict,
-        step_ns=plain_ns,
+        step_ns=plain_ns + added_ns,
         recorded_step_ns=recorded_ns,
         recoverable_ns=gain_ns,
         speedup_ceiling=ceiling,
         confidence=verdict.confidence * trust,
         findings=tuple(map(scaled, verdict.findings)),
-        caveats=(*_said(plain_ns, recorded_ns, idle_ns if trust < 1 else None), *verdict.caveats),
+        caveats=(
+            *([_rare(added_ns, plain_ns)] if added_ns else ()),
+            *_said(plain_ns, recorded_ns, idle_ns if trust < 1 else None),
+            *verdict.caveats,
+        ),
     )
     return shown, tuple(map(scaled, findings))
 
@@ -77,6 +84,8 @@ def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: i
     """
     kind = kind_of(finding.id)
     scaled_ns = round(finding.recoverable_ns * plain_ns / recorded_ns)
+    if kind.is_of_run:
+        return scaled_ns
     if idle_ns is None:
         waits = kind.bottleneck is Bottleneck.DATA
         return min(finding.recoverable_ns, plain_ns) if waits else scaled_ns
@@ -84,6 +93,13 @@ def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: i
         return min(finding.recoverable_ns, plain_ns - idle_ns)
     is_launching = kind.part is LAUNCHES or finding.id == STALL.id
     return min(scaled_ns if is_launching else finding.recoverable_ns, idle_ns)
+
+
+def _rare(rare_ns: int, usual_ns: int) -> str:
+    return (
+        f"the step is the mean of the run: {format_ns(usual_ns)} as usual and {format_ns(rare_ns)} for what only some"
+        " steps do"
+    )
 
 
 def _said(plain_ns: int, recorded_ns: int, idle_ns: int | None) -> tuple[str, ...]:

@@ -269,6 +269,8 @@ SIZES: Final = {
 
 def weight(finding: Finding, report: Report, *, of: str = " of the window") -> str:
     """How much a finding weighs: `moderate, 6.1 % of the window`."""
+    if of and (kind := KINDS.get(finding.id)) is not None and kind.is_of_run:
+        of = " of the run"
     share = f", {said}{of}" if (said := share_of(finding, report)) else ""
     return SIZES[finding.severity] + share
 
