@@ -283,6 +283,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         instead=metal_timeline(scope.command) if _is_metal(found) else _steps_alone(rank, facts.n_steps),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         not_ruled_out=_not_ruled_out(facts),
+        small_work=scope.fraction(facts.cpu.small_work_ns) if facts.cpu is not None else 0.0,
         notes=_notes(facts),
         meanwhile=quality.meanwhile(found[quality.ANALYZER.name]),
         **_apart(apart, facts, is_said=any(finding.id == STALL.id for finding in findings)),

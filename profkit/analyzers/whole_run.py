@@ -22,6 +22,8 @@ _MANY_LOOKS: Final = 30
 """Looks at what rare steps do, from which their place is as good as certain: two thirds of 30 are above half with 97 %."""
 _SURE: Final = 0.85
 _LESS_SURE: Final = 0.7
+_SLOWER: Final = 0.05
+"""Of the step, from which its growth is no weather. Chosen: thirds of a steady run on a quiet machine differ by 1 to 3 %."""
 _STARTS: Final = "the loader starts its workers"
 
 
@@ -45,11 +47,6 @@ def measure(facts: Facts) -> Seen | Skipped:
     return Seen(scope=scope_of(facts), run=run, is_cpu=facts.cpu is not None)
 
 
-def added_ns(run: WholeRun) -> int:
-    """What rare things add to the mean step, ns of an unprofiled step."""
-    return round(run.rare.beyond_ns / run.n) if run.rare is not None else 0
-
-
 def judge(result: Seen) -> tuple[Finding, ...]:
     """`host.rare` or `input.rare`, and `memory.grows`."""
     run = result.run
@@ -60,14 +57,14 @@ def judge(result: Seen) -> tuple[Finding, ...]:
 
 
 def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
-    share = rare.share * rare.at_place
+    share = rare.share  # all of it: what no look found at the line lies beside it in the same steps
     kind = RARE_INPUT if rare.way in _INPUT else RARE
     if share < kind.limit("run"):
         return ()
     run, scope, first = result.run, result.scope, rare.lines[0]
     often = f"every {round(rare.every)} steps" if rare.is_regular else f"in {rare.n} of {run.n} steps"
     what = _STARTS if rare.way == "start" else _named(first)
-    saved_ns = round(rare.beyond_ns / run.n * rare.at_place)
+    saved_ns = round(rare.beyond_ns / run.n)
     # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
     weight = (scope.step_ns or run.usual_ns) / run.usual_ns
     more = [line for line in (*rare.lines[1:], *rare.inside) if line.share > 0]
@@ -99,7 +96,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
         )
     return (
         kind.found(
-            title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns * rare.at_place / rare.n))}",
+            title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n))}",
             confidence=_SURE if rare.n_looks >= _MANY_LOOKS else _LESS_SURE,
             recoverable_ns=round(saved_ns * weight),
             fraction=share,
@@ -132,11 +129,8 @@ def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
         return ()
     run, held = result.run, memory.held
     has_graph = held is not None and held.has_graph
-    mib = memory.bytes_per_step / 2**20
-    # each quarter of a graph that is kept lies in fresh pages; a longer step towards the end is seen as well
-    pages_ns = round(mib * GROWS.limit("page") * 1e6) if result.is_cpu else 0
     slower_ns = max(run.last_ns - run.first_ns, 0)
-    cost_ns = min(pages_ns + slower_ns // 2, run.usual_ns // 2) if has_graph else 0
+    cost_ns = slower_ns // 2 if slower_ns >= _SLOWER * run.first_ns else 0
     kept = "" if held is None else f"`{held.name}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
     place = (
         ""
@@ -158,7 +152,7 @@ def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
                 statement=kept + place, metric="whole_run.held", value=held.per_step if held else 0.0, unit="count"
             )
         )
-    if slower_ns > 0.05 * run.first_ns:
+    if cost_ns:
         evidence.append(
             Evidence(
                 statement=f"the step grows as well: from {format_ns(run.first_ns)} to {format_ns(run.last_ns)}",
@@ -190,8 +184,7 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
     found: dict[str, tuple[PlaceShare, ...]] = {}
     rare, memory = result.run.rare, result.run.memory
     if rare is not None:
-        named = (*rare.lines, *rare.inside[:0])
-        shown = tuple(_share(line, line.share, round(rare.beyond_ns * line.share), rare.n) for line in named)
+        shown = tuple(_share(line, line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
         found[(RARE_INPUT if rare.way in _INPUT else RARE).id] = shown
     held = memory.held if memory is not None else None
     if held is not None and held.line:

@@ -28,7 +28,7 @@ VERDICTS: Final[Mapping[Bottleneck, str]] = {
     " late.",
     Bottleneck.STRAGGLER: "The other ranks wait for one that is late, or now for one and now for another with more"
     " tokens. It takes the traces of all ranks.",
-    Bottleneck.MEMORY: "The allocator calls the driver inside the steps.",
+    Bottleneck.MEMORY: "The allocator calls the driver inside the steps, or what each step leaves behind fills the memory.",
     Bottleneck.INCONCLUSIVE: "This trace cannot tell what limits the step. The next command of the report is the capture"
     " that can.",
 }

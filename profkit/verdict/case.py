@@ -63,6 +63,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The part of it of which nobody knows what it is: it may come back."""
     is_steady: bool = True
     """Whether what lies beside them repeats, so that it shows how the job goes on."""
+    small_work: float = 0.0
+    """Of the window, on a CPU: what operators compute that are so small that most of each is its fixed cost."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
     hottest: str = ""

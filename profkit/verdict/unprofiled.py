@@ -7,6 +7,7 @@ saves time that only the profiler takes. It takes the host's time: kernels, copi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,6 +20,10 @@ from profkit.model.documents.report import Bottleneck, Verdict, speedup
 from profkit.model.finding import Finding
 from profkit.units import format_ns
 from profkit.verdict.case import Case
+
+_LEAST_OF_SCALED: Final = 0.5
+_MOST_OF_STEP: Final = 0.95
+"""Chosen: some of the step is the work."""
 
 
 def in_unprofiled_time(
@@ -38,7 +43,10 @@ def in_unprofiled_time(
     idle_ns = None if case.is_cpu else _most_idle_ns(case, recorded_ns, plain_ns)
 
     def scaled(finding: Finding) -> Finding:
-        return replace(finding, recoverable_ns=_unprofiled_ns(finding, recorded_ns, plain_ns, idle_ns))
+        gain_ns = _unprofiled_ns(finding, recorded_ns, plain_ns, idle_ns)
+        if case.is_cpu and kind_of(finding.id).part is LAUNCHES:
+            gain_ns = _without_operators_ns(finding, recorded_ns, plain_ns, round(case.small_work * recorded_ns))
+        return replace(finding, recoverable_ns=gain_ns)
 
     top = verdict.findings[0] if verdict.recoverable_ns and verdict.findings else None
     gain_ns = scaled(top).recoverable_ns if top else round(verdict.recoverable_ns * plain_ns / recorded_ns)
@@ -48,7 +56,7 @@ def in_unprofiled_time(
     if ceiling is not None and verdict.recoverable_ns:
         ceiling = speedup(left)
     usual_ns = verdict.recoverable_ns * plain_ns / recorded_ns
-    trust = min(gain_ns / usual_ns, 1.0) if usual_ns else 1.0
+    trust = min(gain_ns / usual_ns, 1.0) if usual_ns and idle_ns is not None else 1.0
     shown = replace(
         verdict,
         step_ns=plain_ns + added_ns,
@@ -93,6 +101,18 @@ def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: i
         return min(finding.recoverable_ns, plain_ns - idle_ns)
     is_launching = kind.part is LAUNCHES or finding.id == STALL.id
     return min(scaled_ns if is_launching else finding.recoverable_ns, idle_ns)
+
+
+def _without_operators_ns(finding: Finding, recorded_ns: int, plain_ns: int, work_ns: int) -> int:
+    """What a fix of the host's overhead saves of an unprofiled step where the CPU is the device.
+
+    What the profiler takes is overhead of operators, all of it; with small operators goes half of what they compute
+    (`work_ns`), the rest is computed all the same. On two programs this was 0.93 and 0.94 of what the removal gave, the
+    plain proportion 1.02 and 1.22. Where the clocks disagree it is no less than half of that proportion.
+    """
+    scaled_ns = finding.recoverable_ns * plain_ns / recorded_ns
+    own_ns = finding.recoverable_ns - (recorded_ns - plain_ns) + min(work_ns, plain_ns) / 2
+    return round(min(max(own_ns, _LEAST_OF_SCALED * scaled_ns), plain_ns * _MOST_OF_STEP))
 
 
 def _rare(rare_ns: int, usual_ns: int) -> str:

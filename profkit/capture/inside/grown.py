@@ -40,7 +40,7 @@ class Grown:
 
     def look(self, frame: Any, memory: Sequence[tuple[int, int]], owns: Callable[[str], bool]) -> None:
         """Look at what the frames hold, if memory (steps so far, bytes) has grown for long enough."""
-        if self._is_done or len(memory) < _LEAST_SAMPLES or memory[-1][1] - memory[0][1] < _LEAST_BYTES:
+        if self._is_done or memory[-1][1] - memory[0][1] < _LEAST_BYTES:
             return
         step = memory[-1][0]
         if self._at_step >= 0 and step - self._at_step < _STEPS_BETWEEN:
