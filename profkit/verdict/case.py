@@ -8,6 +8,7 @@ import msgspec
 
 from profkit.analyzers.base import Scope
 from profkit.findings import kind_of
+from profkit.findings.whole_run import RARE, RARE_INPUT
 from profkit.model.budget import Budget
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
 
@@ -88,11 +89,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rare_ns(self) -> int:
         """What rare steps add to the mean step, in the time of recorded ones."""
-        return sum(one.recoverable_ns for one in self.findings if kind_of(one.id).is_of_run)
+        return sum(one.recoverable_ns for one in self.findings if one.id in (RARE.id, RARE_INPUT.id))
 
     @property
     def compute(self) -> float:
-        """The share of compute beside start-up and single stalls, of the run with its rare steps."""
+        """The share of compute beside start-up and single stalls, and beside what only the whole run shows."""
         rare = sum(one.fraction for one in self.findings if kind_of(one.id).is_of_run)
         return self.beside(self.budget.fraction("compute")) * max(1 - rare, 0.0)
 
