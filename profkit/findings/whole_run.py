@@ -12,7 +12,7 @@ _WORTH: Final = Threshold(
 )
 _MEASURED: Final = (
     "The capture times all steps of the run, not only the recorded ones, and beside the recording a thread of its own"
-    " looks at the line that runs, four times a step, not oftener than every 20 ms. Rare are steps 1.5 times as long as"
+    " looks at the line that runs, four times a step, at most every 20 ms, after 500 looks every 50 ms. Rare are steps 1.5 times as long as"
     " the median or longer, and beyond three distances of the quartiles. What they take beyond the mean of the others"
     " counts, where two thirds of it lie at one line, or at up to three, and the other steps have clearly less there"
     " (30 points). Longer steps that are at the same lines as the others are no finding."

@@ -120,3 +120,11 @@ def test_what_holds_no_run_says_nothing(run):
     _, found, rank = told(computing(profkit_run=run))
     assert not {"host.rare", "input.rare", "memory.grows"} & set(found)
     assert "whole_run" in {skip.analyzer for skip in rank.skipped}
+
+
+@pytest.mark.parametrize(("last_ms", "word"), [(48, "slower"), (20, "faster"), (34, "")])
+def test_a_run_that_becomes_slower_or_faster_says_so(last_ms, word):
+    verdict, _, _ = told(computing(profkit_run={**RUN, "n_long": 0, "last_ns": last_ms * MS}))
+    said = [note for note in verdict.caveats if note.startswith("the run becomes")]
+    assert bool(said) is bool(word)
+    assert all(word in note for note in said)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.capture.running import SCRIPTS, capture, trace
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
 from profkit.capture.inside import clock
 from profkit.capture.inside.whole_run import WholeRun
