@@ -21,6 +21,8 @@ _LONG: Final = 1.5
 """Times the median recorded step, from which it is one of the rare ones (as the capture has it)."""
 _LEAST: Final = 3
 """Steps in a row without rare ones, from which these show the usual step (chosen: as few as a verdict takes)."""
+_BURST: Final = 1.5
+"""Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
 _LONGEST: Final = 400
 
 
@@ -115,7 +117,16 @@ def whole_run(trace: Trace) -> WholeRun | None:
     if rare is not None:
         is_sound &= bool(rare.lines) and 0 < rare.share < 1 and 0 < rare.at_place <= 1 and rare.n > 0 < rare.long_ns
         is_sound &= rare.every >= 1 and 0 < rare.beyond_ns < 10**18
+    if is_sound and rare is not None and rare.way == "wait" and rare.every <= _BURST * _n_workers(trace):
+        run = replace(run, rare=None)  # saturated workers deliver in bursts: that is the input as a whole
     return run if is_sound else None
+
+
+def _n_workers(trace: Trace) -> int:
+    """The most workers of a loader whose batches the recorded steps took."""
+    told = trace.meta.metadata.get("profkit_loaders")
+    counts = [one.get("n_workers") for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    return max((count for count in counts if isinstance(count, int)), default=0)
 
 
 def without_rare(trace: Trace) -> Paced:

@@ -128,3 +128,10 @@ def test_a_run_that_becomes_slower_or_faster_says_so(last_ms, word):
     said = [note for note in verdict.caveats if note.startswith("the run becomes")]
     assert bool(said) is bool(word)
     assert all(word in note for note in said)
+
+
+@pytest.mark.parametrize(("n_workers", "is_rare"), [(2, True), (8, False)])
+def test_a_wait_for_each_round_of_the_workers_is_nothing_rare(n_workers, is_rare):
+    run = {**RUN, "rare": {**RARE, "way": "wait"}}
+    _, found, _ = told(computing(profkit_run=run, profkit_loaders=[{"n_workers": n_workers}]))
+    assert ("input.rare" in found) is is_rare
