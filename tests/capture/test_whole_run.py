@@ -56,7 +56,7 @@ def test_nobody_looks_while_steps_are_recorded_or_when_it_is_over():
 
 def test_a_fault_of_its_own_ends_the_looking_alone():
     run = WholeRun()
-    run.boundary("no time", None, is_plain=True)
     run.boundary(2, None, is_plain=True)
+    run.boundary("no time", None, is_plain=True)
     assert run.is_over
     assert run.told() == {}
