@@ -199,7 +199,7 @@ def _share(line: Line, share: float, ns: int, count: int) -> PlaceShare:
 def present(result: Seen) -> Section:
     """The numbers of the run."""
     run = result.run
-    values: dict[str, float | int] = {
+    values: dict[str, object] = {
         "n_steps": run.n,
         "median_step_ns": run.median_ns,
         "mean_step_ns": run.mean_ns,

@@ -25,7 +25,8 @@ def test_a_save_every_eight_steps_is_seen_after_the_window(tmp_path):
     assert run["n"] > 50, "recorded steps do not count"
     rare = run["rare"]
     assert rare["every"] == pytest.approx(8, rel=0.3)
-    assert {one["function"] for one in (*rare["lines"], *rare["callers"])} >= {"keep_for_later"}
+    named = (*rare["lines"], *rare["callers"])  # the loop inside, or the call, as looks fall
+    assert any("keep_for_later" in one["function"] + one["text"] for one in named)
     assert rare["beyond_ns"] / rare["n"] == pytest.approx(100e6, rel=0.3)
     assert "memory" not in run
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import linecache
 import os
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Optional
 
@@ -102,7 +102,7 @@ class _Beyond:
         self.of_looks = {key: in_long[key] - weight * in_usual[key] for key in {*in_long, *in_usual}}
         self.total = sum(self.of_looks.values())
         self._n_usual = sum(in_usual.values()) or 1
-        self.under: Counter[Any] = Counter()
+        self.under: dict[_Path, float] = defaultdict(float)
         self._usual: Counter[Any] = Counter()
         for key, value in self.of_looks.items():
             for depth in range(1, len(key[0]) + 1):
@@ -158,20 +158,20 @@ def _rare(beyond: _Beyond) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 
         lines, inside = inside, []
         if not lines or not beyond.is_of_its_own(lines):
             return None
-    ways: Counter[str] = Counter()
-    callees: Counter[str] = Counter()
+    ways: dict[str, float] = defaultdict(float)
+    callees: dict[str, float] = defaultdict(float)
     for key, value in beyond.of_looks.items():
         if any(key[0][: len(path)] == path for path in lines):
             ways[key[2]] += value
             callees[key[1]] += value
-    way, at_way = ways.most_common(1)[0]
+    way, at_way = max(ways.items(), key=lambda one: one[1])
     return {
         "lines": [_shown(path, beyond.share([path])) for path in lines],
         "inside": [_shown(path, beyond.share([path])) for path in inside],
         "callers": [_shown(lines[0][: depth + 1], 1.0) for depth in range(len(lines[0]) - 1)],
         "at_place": round(min(beyond.share(lines), 1.0), 4),
         "way": way if at_way >= _MOSTLY * sum(ways.values()) else "",
-        "callee": callees.most_common(1)[0][0],
+        "callee": max(callees, key=lambda name: callees[name]),
         "n_looks": round(beyond.total),
     }
 

@@ -120,8 +120,8 @@ class WholeRun:
         """How long a step took: by the device's events where there are any, since the host runs ahead of a GPU."""
         began, ended = self._events[place]
         if began is not None and ended is not None and ended.query():
-            return round(began.elapsed_time(ended) * 1e6)
-        return self._ended[place] - self._began[place]
+            return int(began.elapsed_time(ended) * 1e6)
+        return int(self._ended[place] - self._began[place])
 
     def _turn(self, *, is_on: bool) -> None:
         if not is_on:

@@ -124,8 +124,8 @@ def usual_mean(*steps_ns: int) -> Optional[int]:  # noqa: UP045 - Python 3.9
     return round(sum(kept) / len(kept))
 
 
-def _run(told: dict[str, Any]) -> dict[str, Any]:
-    """What the steps of the whole run show, the texts of lines without secrets."""
+def _run(told: dict[str, Any]) -> Any:
+    """What the steps of the whole run show, the texts of lines without secrets; None of no run."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, dict):
