@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profkit.analyzers import ANALYZERS, quality, roof, steps, streams
-from profkit.analyzers.base import Analyzer, profiled_mean_ns, scope_of
+from profkit.analyzers.base import Analyzer, scope_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.launches.measured import Apart, Launches
 from profkit.analyzers.roof import at_roof, roof_summary
@@ -36,6 +36,7 @@ from profkit.timeline.drawn import refuse_drawn
 from profkit.timeline.elsewhere import METAL
 from profkit.timeline.pace import Paced, paced
 from profkit.timeline.startup import settled
+from profkit.timeline.whole_run import without_rare
 from profkit.units import format_fraction
 from profkit.verdict import Case, bounded, capped, decide, in_unprofiled_time, said_once
 
@@ -79,7 +80,7 @@ def alone(analysed: Analysed) -> Analysed:
         analysed.rank.findings,
         analysed.case,
         plain_ns=meta.unprofiled_step_ns,
-        profiled_ns=profiled_mean_ns(meta),
+        profiled_ns=meta.profiled_step_ns,
     )
     verdict, findings = bounded(verdict, findings, is_cpu=analysed.case.is_cpu)
     return replace(analysed, verdict=verdict, rank=replace(analysed.rank, findings=findings))
@@ -118,7 +119,7 @@ def analyse(
 
 def _job_of(trace: Trace, *, is_alone: bool) -> Paced:
     """The trace with the window and the steps of the job: on one clock, wholly recorded, at the device's pace."""
-    cuts = (on_one_clock, beside_ranges, *((complete, settled, paced) if is_alone else ()))
+    cuts = (on_one_clock, beside_ranges, *((without_rare, complete, settled, paced) if is_alone else ()))
     notes = []
     for cut in cuts:
         chosen = cut(trace)
@@ -208,6 +209,8 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     case = _case(facts, rank, findings, cap, found)
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)
     case = replace(case, notes=notes, at_roof=at_roof(found.get(roof.ANALYZER.name)))
+    if case.step_ns is not None:
+        case = replace(case, step_ns=case.step_ns + case.rare_ns)
     verdict = decide(case)
     if not facts.is_of_torch:  # what tries a change or a delay does so in PyTorch
         verdict = replace(verdict, measure=None)
@@ -280,6 +283,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         instead=metal_timeline(scope.command) if _is_metal(found) else _steps_alone(rank, facts.n_steps),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         not_ruled_out=_not_ruled_out(facts),
+        small_work=scope.fraction(facts.cpu.small_work_ns) if facts.cpu is not None else 0.0,
         notes=_notes(facts),
         meanwhile=quality.meanwhile(found[quality.ANALYZER.name]),
         **_apart(apart, facts, is_said=any(finding.id == STALL.id for finding in findings)),

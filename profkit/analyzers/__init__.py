@@ -22,6 +22,7 @@ from profkit.analyzers import (
     streams,
     syncs,
     transfers,
+    whole_run,
 )
 from profkit.analyzers.base import Analyzer
 
@@ -47,5 +48,6 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         operators.ANALYZER,
         streams.ANALYZER,
         code.ANALYZER,
+        whole_run.ANALYZER,
     )
 }

@@ -17,7 +17,7 @@ from profkit.model.budget import NO_TIME, Budget, column
 from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.trace import Trace, TraceMeta, Traits
+from profkit.model.trace import Trace, Traits
 from profkit.shell import CommandLine, recorded, stand_in
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
@@ -151,12 +151,6 @@ def bare_step_ns(recorded_ns: int | None, plain_ns: int | None, profiled_ns: int
     if recorded_ns > (1 + COST.allows.value) * with_ns:  # a validation is in one of the recorded steps
         return round(recorded_ns * plain_ns / with_ns)
     return plain_ns
-
-
-def profiled_mean_ns(meta: TraceMeta) -> int | None:
-    """The mean recorded step by the clock of the capture, ns; None where it did not say."""
-    given = meta.metadata.get("profkit_profiled_step_mean_ns")
-    return given if isinstance(given, int) and given > 0 else None
 
 
 def by_name(trace: Trace, codes: NDArray[np.int32], durations_ns: I64) -> tuple[tuple[str, int, int], ...]:

@@ -19,6 +19,7 @@ from profkit.timeline import Facts
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
 from profkit.timeline.told import needed_ns, told
+from profkit.timeline.whole_run import whole_run
 from profkit.units import format_count, format_fraction, format_ns, format_numbers
 
 _MANY_FETCHES: Final = 3
@@ -30,6 +31,8 @@ _FASTER: Final = 1.25
 step shorter, and captures of a steady job differ by a tenth."""
 
 
+_MANY: Final = 30
+"""Steps of a run, whose thirds show where it goes: ten each. Chosen."""
 _FEW: Final = 5
 UNEVEN_CAP: Final = 0.6
 """The most that a verdict may claim on fewer steps than that, if they differ so much that none of them is the usual one.
@@ -191,7 +194,7 @@ def fetches_per_step(facts: Facts) -> I64:
 
 def notes(facts: Facts) -> tuple[str, ...]:
     """What limits the window as an example of the run, in sentences."""
-    return (*_other_loop(facts), *_faster(facts))
+    return (*_other_loop(facts), *_faster(facts), *_unsteady(facts))
 
 
 def _other_loop(facts: Facts) -> tuple[str, ...]:
@@ -226,6 +229,17 @@ def _faster(facts: Facts) -> tuple[str, ...]:
     said = (
         f"the steps before the recording took {format_ns(plain)}, the recorded ones {format_ns(profiled)}: the run was not"
         " steady, or shares its machine; record again, later in the run (--unprofiled-steps 30)"
+    )
+    return (said,)
+
+
+def _unsteady(facts: Facts) -> tuple[str, ...]:
+    run = whole_run(facts.trace)
+    if run is None or run.n < _MANY or max(run.first_ns, run.last_ns) < _FASTER * min(run.first_ns, run.last_ns):
+        return ()
+    said = (
+        f"the run becomes {'slower' if run.last_ns > run.first_ns else 'faster'}: {format_ns(run.first_ns)} a step in its"
+        f" first third, {format_ns(run.last_ns)} in its last, without the profiler"
     )
     return (said,)
 

@@ -22,6 +22,7 @@ from profkit.findings import (
     patterns,
     probe,
     roof,
+    whole_run,
 )
 from profkit.findings.kind import FindingKind
 from profkit.findings.ranks import pipeline, stragglers, tokens
@@ -32,6 +33,7 @@ _FAMILIES: Final = (
     capture,
     input,
     host,
+    whole_run,
     communication,
     copies,
     memory,

@@ -28,7 +28,7 @@ VERDICTS: Final[Mapping[Bottleneck, str]] = {
     " late.",
     Bottleneck.STRAGGLER: "The other ranks wait for one that is late, or now for one and now for another with more"
     " tokens. It takes the traces of all ranks.",
-    Bottleneck.MEMORY: "The allocator calls the driver inside the steps.",
+    Bottleneck.MEMORY: "The allocator calls the driver inside the steps, or what each step leaves behind fills the memory.",
     Bottleneck.INCONCLUSIVE: "This trace cannot tell what limits the step. The next command of the report is the capture"
     " that can.",
 }
@@ -110,6 +110,8 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is about the work itself: no bottleneck, but a reason not to call the work healthy."""
     leads: bool = False
     """Whether it comes before all other findings on the work, whatever these save: what they save is of the wrong device."""
+    is_of_run: bool = False
+    """Whether its share is of the whole run without the profiler, not of the recorded steps."""
     part: LookedFor | None = None
     """The parts of the budget that it explains."""
     late_phase: str = ""

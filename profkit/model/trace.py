@@ -316,7 +316,7 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     has_memory: bool = False
     unprofiled_step_ns: int | None = None
     profiled_step_ns: int | None = None
-    """The mean step before and during the recording, by the clock of the capture."""
+    """The mean step beside and during the recording, by the clock of the capture, without rare long ones."""
     scheduling: Mapping[str, int] = msgspec.field(default_factory=dict)
     """What the host's scheduler counted over the recorded steps, as `profkit capture` read it: times in ns, switches,
     and what it had to share: `cores`, `threads`, `ranks`."""

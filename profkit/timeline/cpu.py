@@ -42,6 +42,8 @@ class CpuBudget(msgspec.Struct, frozen=True, kw_only=True):
     """The estimated fixed cost of one operator, 0 if the trace has too few small ones."""
     n_leaf_ops: int
     n_small_ops: int
+    small_work_ns: int
+    """What operators of up to `SMALL_OP_NS` compute beyond their fixed cost: it goes with them."""
 
     @property
     def has_no_operators(self) -> bool:
@@ -111,6 +113,7 @@ def cpu_budget(trace: Trace) -> CpuBudget:
         op_cost_ns=cost,
         n_leaf_ops=int(start.size),
         n_small_ops=int((end - start <= SMALL_OP_NS).sum()),
+        small_work_ns=int(np.maximum(end - start - cost, 0)[end - start <= SMALL_OP_NS].sum()),
     )
 
 

@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.base import Scope
+from profkit.findings import kind_of
+from profkit.findings.whole_run import RARE, RARE_INPUT
 from profkit.model.budget import Budget
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
 
@@ -62,6 +64,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The part of it of which nobody knows what it is: it may come back."""
     is_steady: bool = True
     """Whether what lies beside them repeats, so that it shows how the job goes on."""
+    small_work: float = 0.0
+    """Of the window, on a CPU: what operators compute that are so small that most of each is its fixed cost."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
     hottest: str = ""
@@ -81,6 +85,17 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def beside(self, share: float) -> float:
         """A share of the window as that of the window without start-up and single stalls."""
         return min(share / (1 - self.apart), 1.0) if self.apart < 1 else 0.0
+
+    @property
+    def rare_ns(self) -> int:
+        """What rare steps add to the mean step, in the time of recorded ones."""
+        return sum(one.recoverable_ns for one in self.findings if one.id in (RARE.id, RARE_INPUT.id))
+
+    @property
+    def compute(self) -> float:
+        """The share of compute beside start-up and single stalls, and beside what only the whole run shows."""
+        rare = sum(one.fraction for one in self.findings if kind_of(one.id).is_of_run)
+        return self.beside(self.budget.fraction("compute")) * max(1 - rare, 0.0)
 
     @property
     def nearly_all_work(self) -> float:

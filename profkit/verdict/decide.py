@@ -96,7 +96,7 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
         said = format_fraction(case.budget.shown("idle_dependency", "idle_unknown"))
         why = f"{said} of the window is idle time of unknown cause"
         return _inconclusive(case, causes, why, None)
-    compute = case.beside(case.budget.fraction("compute"))
+    compute = case.compute
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
@@ -206,7 +206,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     # what is measured against peers is as true where it is small
     is_sure = _weight(case, top) >= case.dominant or top.id in _LEAST_BESIDE_PEERS
     confidence = top.confidence * (0.85 if close else 1.0) * (1.0 if is_sure else 0.6) * (1 - case.apart / 2)
-    if case.beside(case.budget.fraction("compute")) >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
+    if case.compute >= MOSTLY_WORK and top.id not in _LEAST_BESIDE_PEERS:
         confidence *= 0.8  # the work itself is the larger part: the cause limits, it does not dominate
     caveats = shown.caveats(case, top)
     if not is_sure:
@@ -216,7 +216,7 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     return Verdict(
         bottleneck=kind.bottleneck,
         is_healthy=False,
-        confidence=stated(confidence, case.confidence_cap, is_cpu=case.is_cpu),
+        confidence=stated(confidence, 1.0 if kind.is_of_run else case.confidence_cap, is_cpu=case.is_cpu),
         headline=shown.headline(case, top),
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns,

@@ -34,9 +34,11 @@ def of_mean_step(finding: Finding, *, step_ns: int | None, n_steps: int, window_
 
 
 def capped(findings: Iterable[Finding], cap: float) -> tuple[Finding, ...]:
-    """Findings with no more confidence than the capture allows; its own faults are certain."""
+    """Findings with no more confidence than the recorded steps allow; their faults, and what the run shows, aside."""
     return tuple(
-        finding if finding.id == QUALITY.id else replace(finding, confidence=min(finding.confidence, cap))
+        finding
+        if finding.id == QUALITY.id or kind_of(finding.id).is_of_run
+        else replace(finding, confidence=min(finding.confidence, cap))
         for finding in findings
     )
 
@@ -51,7 +53,8 @@ def headline(case: Case, top: Finding) -> str:
     if kind_of(top.id).bottleneck is Bottleneck.STRAGGLER:
         return top.title
     share = shown_share(top, case.budget if case.is_alone else None)
-    return f"{top.title}: {format_fraction(share)} of the window"
+    of = "run" if kind_of(top.id).is_of_run else "window"
+    return f"{top.title}: {format_fraction(share)} of the {of}"
 
 
 def ceiling(case: Case, top: Finding) -> float | None:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import bare_step_ns, profiled_mean_ns, scope_of
+from profkit.analyzers.base import bare_step_ns, scope_of
 from profkit.analyzers.roof.distance import Distance
 from profkit.analyzers.roof.unmeasured import without_work
 from profkit.analyzers.roof.uses import Use, families
@@ -262,7 +262,7 @@ def _steps(facts: Facts) -> dict[str, Any]:
     wanted = {step.index for step in steps_in_window(trace)}
     chosen = [place for place, step in enumerate(trace.steps) if step.index in wanted]
     sums = {name: int(counts[chosen].sum()) for name, counts in told(trace).items() if name != "embedded"}
-    bare = bare_step_ns(facts.step_ns, trace.meta.unprofiled_step_ns, profiled_mean_ns(trace.meta))
+    bare = bare_step_ns(facts.step_ns, trace.meta.unprofiled_step_ns, trace.meta.profiled_step_ns)
     return {
         "scope": scope_of(facts),
         "step_ns": bare or facts.step_ns,

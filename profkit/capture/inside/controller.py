@@ -31,6 +31,7 @@ from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
 from .seen import Counters, Listener, Queue, Seen, guarded, why_none, with_enough
 from .steps import StepFinder, name_of
+from .whole_run import WholeRun
 
 _KEPT: Final[list[Any]] = []
 _MAX_UNSTARTED: Final = 5000  # boundaries after which a capture that could not start gives up (chosen)
@@ -56,6 +57,7 @@ class Controller(Listener):
         self._seen = Seen()
         self._recorder: Recorder | ToolRecorder | None = None
         self._second = SecondWindow(options)
+        self._run = WholeRun()
         self._log: FetchLog | None = None
         self._queue = Queue()
         self._others: set[int] = set()
@@ -75,8 +77,10 @@ class Controller(Listener):
     def after_fork(self) -> None:
         """In a forked child: a worker needs no more than the hooks it has, a rank begins anew."""
         self._second.leave_to_parent()
+        self._run.after_fork()
         _KEPT.append((self._recorder, self._second, self._log))  # the parent's; to take apart would stop a profiler
         self._recorder, self._second, self._log = None, SecondWindow(self.options), None
+        self._run = WholeRun()
         store.forget_parts()
         self._ways_out = WaysOut(self.finish)
         self._close_phases()
@@ -94,6 +98,9 @@ class Controller(Listener):
     @guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer outside any other has made its step."""
+        if self.stage == "run":
+            self._goes_on(id(optimizer))
+            return
         self._find_home()
         self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
         self._follow()
@@ -101,6 +108,8 @@ class Controller(Listener):
     @guarded
     def data_wanted(self, iterator: Any) -> None:
         """The loop asks for a batch."""
+        if self.stage == "run" and self._finder.mode != "loader":
+            return
         is_over = self.stage == "done" or (self.stage == "standby" and not self._finder.is_leaving)
         if threading.get_ident() != self.home_thread or is_over:
             return
@@ -150,7 +159,7 @@ class Controller(Listener):
     def _follow(self) -> None:
         if self.stage == "standby" and not self._finder.is_leaving:
             self._hooks.watch_forward("none")
-        elif self.stage != "done":
+        elif self.stage not in ("done", "run"):
             self._hooks.watch_forward("all" if self.phase is not None else self._finder.forward_watch)
 
     def _find_home(self) -> None:
@@ -170,6 +179,8 @@ class Controller(Listener):
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
         self._act(source, ended_ns, ended, is_step=is_step)
+        if self.stage in ("warmup", "active", "after", "places"):
+            self._run.boundary(ended_ns, ended, is_plain=self.stage == "after", began=ended)
         if not self._second.has_begun:  # it counts its own
             self._seen.stalled_ns += time.perf_counter_ns() - ended_ns
 
@@ -207,6 +218,8 @@ class Controller(Listener):
         if self._log is not None:
             self._log.delete()
         self._seen = Seen()
+        self._run.stop()
+        self._run = WholeRun()
         self.stage, self._has_begun_again, self._has_gradients = "baseline", True, False
 
     def _consider_start(self, ended_ns: int, ended: Any) -> None:
@@ -225,6 +238,7 @@ class Controller(Listener):
         if self.options.device == "cuda" and not clock.cuda_in_use():
             raise RuntimeError("--device cuda was given, but this process does not use CUDA; see profkit doctor")
         self._finder.freeze()
+        self._run.begin([self._marks[row] for row in rows[window.settling - 1 :]])
         self._seen.times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
         self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
@@ -265,11 +279,25 @@ class Controller(Listener):
         if self._second.is_over:
             self._close_phases()
             self._end("", stays=self._finder.is_provisional)
+            if self.stage == "done" and not self.options.tool and self._finder.mode == "optimizer":
+                self._watch_on()
             if self.options.stops and self.stage == "done":
                 leave(self.options.folder, self.finish)
         elif self._second.is_recording and self.phase is None:
             self.phase = make_phase()
             self._copies.begin(self.phase)
+
+    def _watch_on(self) -> None:
+        """The window is over, the run is not: hear of the optimizer's steps alone, and time them."""
+        self._hooks.watch_steps(self)
+        self.stage = "run"
+        self._run.boundary(time.perf_counter_ns(), clock.recorded_event(), is_plain=True, began=clock.recorded_event())
+
+    def _goes_on(self, key: int) -> None:
+        """An optimizer (by identity) has stepped beside the window."""
+        if self._finder.is_leader(key) and threading.get_ident() == self.home_thread and not clock.is_capturing_graph():
+            event = clock.recorded_event()
+            self._run.boundary(time.perf_counter_ns(), event, is_plain=True, began=event)
 
     # ------------------------------------------------------------------------------------------------- ends
 
@@ -302,7 +330,12 @@ class Controller(Listener):
             return
         if self.stage == "standby":
             self._end("")
-        if self.stage == "done":
+        self._run.stop()
+        if self.stage == "run":
+            self._hooks.remove()
+            self.stage = "done"
+            self._write_facts()
+        elif self.stage == "done":
             if self._label and (clock.cuda_in_use() or self._second.watches_workers) and not self._is_settled:
                 self._write_facts()  # the last events, and batches of workers, were on their way when the window ended
         else:
@@ -395,6 +428,7 @@ class Controller(Listener):
             "loaders": self._queue.loaders,
             "n_seen": finder.n_candidates + self._seen.n_boundaries,
             "counters": self._counters.as_numbers() if self._label else [],
+            "run": self._run.told(),
             **self._second.told(),
         }
         store.write_facts(self.options, told)

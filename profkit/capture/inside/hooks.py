@@ -85,6 +85,13 @@ class Hooks:
         while self._undo:
             self._undo.pop()()
 
+    def watch_steps(self, watcher: Watcher) -> None:
+        """After `remove`: tell the watcher of optimizer steps again, and of nothing else."""
+        self._watcher = watcher
+        for optimizer_class in _subclasses(Optimizer):
+            if getattr(optimizer_class.step, "hooked", False):
+                self._wrap_step_of(optimizer_class)
+
     def watch_forward(self, how: str) -> None:
         """Watch calls of outermost modules: "none" of them, the next one ("once"), or "all".
 

@@ -234,6 +234,10 @@ class StepFinder:
         self._leader = self.leader()
         self._is_frozen = True
 
+    def is_leader(self, key: int) -> bool:
+        """Whether that optimizer (by identity) ends a step."""
+        return key == self._leader
+
     def described(self, *, has_gradients: bool = True) -> str:
         """Say in words what ends a step, and that nothing trains in it where no optimizer has stepped."""
         if self.mode != "optimizer":

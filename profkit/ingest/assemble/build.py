@@ -296,11 +296,17 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning], *, has_li
         has_shapes=bool(metadata.get("record_shapes")),
         has_memory=bool(metadata.get("profile_memory")),
         unprofiled_step_ns=whole(
-            metadata.get("profkit_unprofiled_step_mean_ns") or metadata.get("profkit_unprofiled_step_ns"),
+            metadata.get("profkit_unprofiled_usual_ns")
+            or metadata.get("profkit_unprofiled_step_mean_ns")
+            or metadata.get("profkit_unprofiled_step_ns"),
             1,
             LONGEST_PLAUSIBLE_NS,
         ),
-        profiled_step_ns=whole(metadata.get("profkit_profiled_step_mean_ns"), 1, LONGEST_PLAUSIBLE_NS),
+        profiled_step_ns=whole(
+            metadata.get("profkit_profiled_usual_ns") or metadata.get("profkit_profiled_step_mean_ns"),
+            1,
+            LONGEST_PLAUSIBLE_NS,
+        ),
         scheduling=_counted(metadata.get("profkit_scheduling"), _SCHEDULING),
         clocks=_counted(metadata.get("profkit_clocks"), _CLOCKS),
         connections=connections_of(raw.metadata.get("profkit_connections")),

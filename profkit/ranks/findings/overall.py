@@ -14,7 +14,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
-from profkit.findings.capture import COST
 from profkit.findings.communication import EXPOSED
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
@@ -29,7 +28,7 @@ from profkit.ranks.measure.stragglers import Stragglers
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.units import format_fraction, format_ns, format_numbers
-from profkit.verdict import bounded, decide, of_mean_step, ruled_out
+from profkit.verdict import bounded, decide, in_unprofiled_time, of_mean_step, ruled_out
 from profkit.verdict.compete import superseding
 
 _LONGEST: Final = 1.05
@@ -63,6 +62,8 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
         confidence_cap=1.0,  # each finding is capped by the captures it stands on
         is_alone=False,
     )
+    if case.step_ns is not None:
+        case = replace(case, step_ns=case.step_ns + case.rare_ns)
     verdict = decide(case)
     verdict = replace(verdict, caveats=(*beyond, *verdict.caveats))
     top = verdict.findings[0] if verdict.findings else None
@@ -86,27 +87,21 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
             late=budget_of(its.report),
         )
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
-    verdict = _beside_unprofiled(verdict, joint, usual)
     if verdict.bottleneck is not Bottleneck.INCONCLUSIVE:
         verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
-    verdict, findings = bounded(verdict, (*across, *single), is_cpu=case.is_cpu)
+    plain_ns = _unprofiled_ns(joint, usual)
+    verdict, findings = in_unprofiled_time(verdict, (*across, *single), case, plain_ns=plain_ns, profiled_ns=None)
+    verdict, findings = bounded(verdict, findings, is_cpu=case.is_cpu)
     return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
 
 
-def _beside_unprofiled(verdict: Verdict, joint: Joint, usual: Outcome) -> Verdict:
-    """The verdict, in recorded time, with the step that a typical rank takes without the profiler, if that is shorter.
+def _unprofiled_ns(joint: Joint, usual: Outcome) -> int | None:
+    """The step of a typical rank without the profiler, where every rank has timed its own.
 
-    Said where every rank has timed its own: one that ran without a profiler throughout waits for those that had one.
+    One that ran without a profiler throughout waits for those that had one.
     """
-    plain_ns = usual.report.unprofiled_step_ns
     is_known = all(outcome.report.unprofiled_step_ns for outcome in joint.outcomes)
-    if verdict.step_ns is None or plain_ns is None or not is_known:
-        return verdict
-    if verdict.step_ns <= (1 + COST.allows.value) * plain_ns:
-        return verdict
-    less = ": without the profiler, a fix may save less" if verdict.recoverable_ns else ""
-    said = f"times are as recorded{less}"
-    return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said, *verdict.caveats))
+    return usual.report.unprofiled_step_ns if is_known else None
 
 
 def _equal_tokens(joint: Joint) -> tuple[str, ...]:

@@ -129,7 +129,8 @@ def step_sentence(report: Report) -> str:
         known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
     if report.verdict.unprofiled_step_ns is not None:
         known[0] += f" recorded, {format_ns(report.verdict.unprofiled_step_ns)} without the profiler"
-    mean = " on average" if listed else ""
+    has_rare = any(one.id in KINDS and KINDS[one.id].is_of_run for one in report.findings)
+    mean = " on average" if listed or has_rare else ""
     return f"Step {format_ns(report.verdict.step_ns)}{mean} ({', '.join(known)})"
 
 
@@ -269,6 +270,8 @@ SIZES: Final = {
 
 def weight(finding: Finding, report: Report, *, of: str = " of the window") -> str:
     """How much a finding weighs: `moderate, 6.1 % of the window`."""
+    if of and (kind := KINDS.get(finding.id)) is not None and kind.is_of_run:
+        of = " of the run"
     share = f", {said}{of}" if (said := share_of(finding, report)) else ""
     return SIZES[finding.severity] + share
 

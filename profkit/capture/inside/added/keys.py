@@ -10,8 +10,12 @@ from typing import Any, Final, Optional
 
 from ...beside import redact
 
-_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines")
+_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines", "run")
 """Facts of the timed steps, which the trace of a second window lacks."""
+_FAR: Final = 2.0
+"""Times the median, from which a step may be a rare one (chosen: a profiler costs steps alike)."""
+_RARE: Final = 0.3
+"""The share of the steps up to which such ones are rare (chosen: of two waits in five steps the mean is the step)."""
 
 
 def top_level(facts: dict[str, Any]) -> dict[str, Any]:
@@ -24,6 +28,8 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_unprofiled_step_mean_ns": baseline.get("mean_ns"),
         "profkit_unprofiled_step_ns": baseline.get("median_ns"),
         "profkit_unprofiled_steps": baseline.get("n"),
+        "profkit_unprofiled_usual_ns": usual_mean(*baseline.get("steps_ns", ()), *after.get("steps_ns", ())),
+        "profkit_profiled_usual_ns": usual_mean(*profiled.get("steps_ns", ())),
         "profkit_profiled_step_mean_ns": profiled.get("mean_ns"),
         "profkit_after_step_mean_ns": after.get("mean_ns"),
         "profkit_after_steps": after.get("n"),
@@ -46,6 +52,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_loaders": facts.get("loaders") or None,
         "profkit_worker_fetch_ns": _median(end - start for _, _, start, end, _ in facts.get("fetches") or []),
         "profkit_workers_busy": busy_share(facts.get("fetches") or []),
+        "profkit_run": _run(facts.get("run") or {}),
         "profkit_worker_lines": _worker_lines(facts.get("worker_lines") or {}),
         **_code(facts.get("found") or {}),
     }
@@ -101,6 +108,31 @@ def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Pyth
         if spent_ns > 0:
             shares.append(min(sum(end - start for start, end in rows[:-1]) / spent_ns, 1.0))
     return round(sum(shares) / len(shares), 4) if shares else None
+
+
+def usual_mean(*steps_ns: int) -> Optional[int]:  # noqa: UP045 - Python 3.9
+    """The mean of step times (ns) without rare long ones; None of no step.
+
+    Not of all: one that saves, or a step of another kind as a rollout, is in some stretches and not in others. Not
+    the median: steps that wait for every fourth batch are of two kinds. So the long ones count where they are many.
+    """
+    ordered = sorted(steps_ns)
+    if not ordered:
+        return None
+    usual = [one for one in ordered if one <= _FAR * ordered[len(ordered) // 2]]
+    kept = usual if len(ordered) - len(usual) <= _RARE * len(ordered) else ordered
+    return round(sum(kept) / len(kept))
+
+
+def _run(told: dict[str, Any]) -> Any:
+    """What the steps of the whole run show, the texts of lines without secrets; None of no run."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: redact().redacted_text(one) if key == "text" else clean(one) for key, one in value.items()}
+        return [clean(one) for one in value] if isinstance(value, list) else value
+
+    return clean(told) or None
 
 
 def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9

@@ -1,0 +1,222 @@
+"""What does the run do that the recorded steps do not show: rare long steps, memory that grows?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import py_spy_main
+from profkit.findings.whole_run import GROWS, RARE, RARE_INPUT
+from profkit.model.code import Phase, PlaceShare
+from profkit.model.documents.rank_report import Section
+from profkit.model.finding import Evidence, Finding, Severity, Skipped
+from profkit.timeline import Facts
+from profkit.timeline.whole_run import Line, Memory, Rare, WholeRun, whole_run
+from profkit.units import format_bytes, format_fraction, format_ns
+
+_INPUT: Final = ("load", "wait", "start")
+_MANY_LOOKS: Final = 30
+"""Looks at what rare steps do, from which their place is as good as certain: two thirds of 30 are above half with 97 %."""
+_SURE: Final = 0.85
+_LESS_SURE: Final = 0.7
+_SLOWER: Final = 0.05
+"""Of the step, from which its growth is no weather. Chosen: thirds of a steady run on a quiet machine differ by 1 to 3 %."""
+_STARTS: Final = "the loader starts its workers"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """The run and the scope of the recorded steps, whose time its gains are turned into."""
+
+    scope: Scope
+    run: WholeRun
+    is_cpu: bool
+
+
+def measure(facts: Facts) -> Seen | Skipped:
+    """Read what the capture wrote."""
+    run = whole_run(facts.trace)
+    if run is None:
+        return Skipped(
+            analyzer="whole_run",
+            reason="the trace does not say what the steps beside the recorded ones take",
+            how_to_get="record with profkit capture, and let the script run on",
+        )
+    return Seen(scope=scope_of(facts), run=run, is_cpu=facts.cpu is not None)
+
+
+def judge(result: Seen) -> tuple[Finding, ...]:
+    """`host.rare` or `input.rare`, and `memory.grows`."""
+    run = result.run
+    return (
+        *(_rare(result, run.rare) if run.rare is not None else ()),
+        *(_grows(result, run.memory) if run.memory is not None else ()),
+    )
+
+
+def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
+    share = rare.share  # all of it: what no look found at the line lies beside it in the same steps
+    kind = RARE_INPUT if rare.way in _INPUT else RARE
+    if share < kind.limit("run"):
+        return ()
+    run, scope, first = result.run, result.scope, rare.lines[0]
+    often = f"every {round(rare.every)} steps" if rare.is_regular else f"in {rare.n} of {run.n} steps"
+    what = _STARTS if rare.way == "start" else _named(first)
+    saved_ns = round(rare.beyond_ns / run.n)
+    # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
+    weight = (scope.step_ns or run.usual_ns) / run.usual_ns
+    more = [line for line in (*rare.lines[1:], *rare.inside) if line.share > 0]
+    evidence = [
+        Evidence(
+            statement=f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({run.n}"
+            f" steps without the profiler)",
+            metric="whole_run.long_ns",
+            value=float(rare.long_ns),
+            unit="ns",
+        ),
+        Evidence(
+            statement=f"{format_fraction(rare.at_place)} of what these take more is at {_named(first)}"
+            + (f" and {len(rare.lines) - 1} other lines" if len(rare.lines) > 1 else ""),
+            metric="whole_run.at_place",
+            value=rare.at_place,
+            unit="fraction",
+        ),
+    ]
+    if more:
+        evidence.append(
+            Evidence(
+                statement="there most often: "
+                + "; ".join(f"{_named(line)} ({format_fraction(line.share)})" for line in more[:3]),
+                metric="whole_run.n_lines",
+                value=float(len(more)),
+                unit="count",
+            )
+        )
+    return (
+        kind.found(
+            title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n))}",
+            confidence=_SURE if rare.n_looks >= _MANY_LOOKS else _LESS_SURE,
+            recoverable_ns=round(saved_ns * weight),
+            fraction=share,
+            evidence=tuple(evidence),
+            fix=_fix(rare),
+            next_tools=(py_spy_main(scope.command),),
+            one_stretch=share,
+        ),
+    )
+
+
+def _fix(rare: Rare) -> str:
+    if rare.way == "start":
+        return "persistent_workers=True: workers live on from epoch to epoch"
+    if rare.way == "wait":
+        return "find the items that take long in the workers; more workers and a larger prefetch_factor give them time"
+    if rare.way == "load":
+        return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
+    if rare.way == "save":
+        return "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
+    return "do it less often, or beside the training (a thread, another process)"
+
+
+def _named(line: Line) -> str:
+    return line.place.words
+
+
+def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
+    if memory.grown_bytes < GROWS.limit("bytes") or memory.n_steps < 1 or memory.bytes_per_step < 1:
+        return ()
+    run, held = result.run, memory.held
+    has_graph = held is not None and held.has_graph
+    slower_ns = max(run.last_ns - run.first_ns, 0)
+    cost_ns = slower_ns // 2 if slower_ns >= _SLOWER * run.first_ns else 0
+    kept = "" if held is None else f"`{held.name}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
+    place = (
+        ""
+        if held is None or not held.line
+        else f", in {Line(held.file, held.line, held.function, held.text).place.words}"
+    )
+    evidence = [
+        Evidence(
+            statement=f"{format_bytes(memory.grown_bytes)} more after {memory.n_steps} steps, steadily since step"
+            f" {memory.first_step}",
+            metric="whole_run.bytes_per_step",
+            value=float(memory.bytes_per_step),
+            unit="bytes",
+        )
+    ]
+    if kept:
+        evidence.append(
+            Evidence(
+                statement=kept + place, metric="whole_run.held", value=held.per_step if held else 0.0, unit="count"
+            )
+        )
+    if cost_ns:
+        evidence.append(
+            Evidence(
+                statement=f"the step grows as well: from {format_ns(run.first_ns)} to {format_ns(run.last_ns)}",
+                metric="whole_run.last_ns",
+                value=float(run.last_ns),
+                unit="ns",
+            )
+        )
+    share = cost_ns / run.usual_ns
+    scale = (result.scope.step_ns or run.usual_ns) / run.usual_ns
+    return (
+        GROWS.found(
+            title=f"memory grows by {format_bytes(memory.bytes_per_step)} with every step"
+            + (f": {kept}" if has_graph else ""),
+            severity=Severity.MEDIUM if has_graph else Severity.LOW,
+            confidence=_SURE if has_graph else _LESS_SURE,
+            recoverable_ns=round(cost_ns * scale),
+            fraction=share,
+            evidence=tuple(evidence),
+            fix="keep loss.detach() or loss.item(), not the loss: it keeps the graph of its step"
+            if has_graph
+            else "find out what each step leaves behind; bound what is kept",
+        ),
+    )
+
+
+def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
+    """The lines, which no recorded row has."""
+    found: dict[str, tuple[PlaceShare, ...]] = {}
+    rare, memory = result.run.rare, result.run.memory
+    if rare is not None:
+        shown = tuple(_share(line, line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
+        found[(RARE_INPUT if rare.way in _INPUT else RARE).id] = shown
+    held = memory.held if memory is not None else None
+    if held is not None and held.line:
+        found[GROWS.id] = (_share(Line(held.file, held.line, held.function, held.text), 1.0, 0, 1),)
+    return found
+
+
+def _share(line: Line, share: float, ns: int, count: int) -> PlaceShare:
+    return PlaceShare(place=line.place, phase=Phase.OTHER, ns=ns, share=min(share, 1.0), count=count, n_modules=0)
+
+
+def present(result: Seen) -> Section:
+    """The numbers of the run."""
+    run = result.run
+    values: dict[str, object] = {
+        "n_steps": run.n,
+        "median_step_ns": run.median_ns,
+        "mean_step_ns": run.mean_ns,
+        "usual_step_ns": run.usual_ns,
+        "n_long": run.n_long,
+    }
+    if run.memory is not None:
+        values["bytes_per_step"] = run.memory.bytes_per_step
+    return Section(analyzer="whole_run", title="the whole run", values=values, tables=())
+
+
+ANALYZER = Analyzer(
+    name="whole_run",
+    question="what does the run do that the recorded steps do not show?",
+    needs="a capture by profkit of a run that went on after it",
+    measure=measure,
+    judge=judge,
+    present=present,
+    places=places,
+)

@@ -1,0 +1,188 @@
+"""Which steps of a run are rare and long, and which lines of the script's own code their time goes to.
+
+Standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Optional
+
+from .places.owners import shown_path
+
+LONG: Final = 1.5
+"""Times the median step, from which a step is a long one. Chosen: below, a single one is weather."""
+_BEYOND_QUARTILES: Final = 3
+"""...and by so many distances of the quartiles beyond the upper one (Tukey's far-out values)."""
+_LEAST_LONG: Final = 3
+_LEAST_LOOKS: Final = 10
+"""Chosen: a share of two thirds of ten looks is above a third with 98 %."""
+_AT_ONE_PLACE: Final = 0.66
+_BEYOND_USUAL: Final = 0.3
+"""By how much a place's share of what long steps take more exceeds its share of a usual step. Chosen: where a machine
+hiccups, or batches differ, the longer steps are at the same lines as the others."""
+_MOST_LINES: Final = 3
+_LEAST_OF_LINE: Final = 0.2
+_MOST_CHARS: Final = 160
+_MOSTLY: Final = 0.5
+_Path = tuple[tuple[str, int, str], ...]  # file, line and function of each call, the outermost first
+
+
+class Look(NamedTuple):
+    """One look at the training thread: when (perf_counter_ns), its own lines, what the innermost calls, how."""
+
+    at_ns: int
+    own: tuple[tuple[str, int, str], ...]
+    callee: str
+    way: str
+
+
+def told_of(
+    spent: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
+) -> dict[str, Any]:
+    """Facts of a run's unrecorded steps, `spent` ns each by their place; `edges` have when all steps began and ended.
+
+    `n`, `median_ns`, `mean_ns`, `usual_ns` (the mean of those that are not long), `first_ns` and `last_ns` (medians of
+    the usual ones' first and last third), `n_long`, and `rare` where the long ones' time lies at one place.
+    """
+    if len(spent) < 2:
+        return {}
+    ordered = sorted(spent.values())
+    median, high, low = (ordered[len(ordered) * part // 4] for part in (2, 3, 1))
+    most = max(LONG * median, high + _BEYOND_QUARTILES * (high - low))
+    usual = {place: ns for place, ns in spent.items() if ns <= most}
+    long = {place: ns for place, ns in spent.items() if ns > most}
+    third = max(len(usual) // 3, 1)
+    in_order = list(usual.values())
+    usual_ns = sum(in_order) / len(in_order)
+    found: dict[str, Any] = {
+        "n": len(spent),
+        "median_ns": median,
+        "mean_ns": round(sum(ordered) / len(ordered)),
+        "usual_ns": round(usual_ns),
+        "first_ns": _middle(in_order[:third]),
+        "last_ns": _middle(in_order[-third:]),
+        "n_long": len(long),
+    }
+    beyond = _looks_in(usual, long, edges, looks) if len(long) >= _LEAST_LONG else None
+    rare = _rare(beyond) if beyond is not None else None
+    if rare:
+        beyond_ns = sum(long.values()) - usual_ns * len(long)
+        found["rare"] = {
+            **rare,
+            "n": len(long),
+            "every": round(len(spent) / len(long), 1),
+            "is_regular": _is_regular(sorted(long)),
+            "long_ns": round(sum(long.values()) / len(long)),
+            "beyond_ns": round(beyond_ns),
+            "share": round(beyond_ns / sum(ordered), 5),
+        }
+    return found
+
+
+def _middle(values: Sequence[int]) -> int:
+    return sorted(values)[len(values) // 2]
+
+
+def _is_regular(places: Sequence[int]) -> bool:
+    """Whether nearly all of them are as many steps apart."""
+    apart = [second - first for first, second in zip(places, places[1:])]  # noqa: B905, RUF007 - Python 3.9
+    usual = _middle(apart) if apart else 0
+    return usual > 1 and sum(abs(one - usual) <= 1 for one in apart) >= 0.75 * len(apart)
+
+
+class _Beyond:
+    """What long steps have beyond the usual ones, in looks: under each path of calls, and of each look."""
+
+    def __init__(self, in_long: Counter[Any], in_usual: Counter[Any], weight: float) -> None:
+        self.of_looks = {key: in_long[key] - weight * in_usual[key] for key in {*in_long, *in_usual}}
+        self.total = sum(self.of_looks.values())
+        self._n_usual = sum(in_usual.values()) or 1
+        self.under: dict[_Path, float] = defaultdict(float)
+        self._usual: Counter[Any] = Counter()
+        for key, value in self.of_looks.items():
+            for depth in range(1, len(key[0]) + 1):
+                self.under[key[0][:depth]] += value
+                self._usual[key[0][:depth]] += in_usual[key]
+
+    def share(self, paths: Sequence[_Path]) -> float:
+        return sum(self.under[path] for path in paths) / self.total
+
+    def is_of_its_own(self, paths: Sequence[_Path]) -> bool:
+        """Whether most of it is there, and clearly less of a usual step."""
+        share, usual = self.share(paths), sum(self._usual[path] for path in paths) / self._n_usual
+        return share >= _AT_ONE_PLACE and share - usual >= _BEYOND_USUAL
+
+    def inside(self, around: _Path) -> list[_Path]:
+        """The lines that the call at the end of a path runs, those with most of it."""
+        found = [path for path in self.under if len(path) == len(around) + 1 and path[:-1] == around]
+        found.sort(key=lambda path: -self.under[path])
+        return [path for path in found[:_MOST_LINES] if self.under[path] >= _LEAST_OF_LINE * self.total]
+
+
+def _looks_in(
+    usual: Mapping[int, int], long: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
+) -> Optional[_Beyond]:  # noqa: UP045 - Python 3.9
+    """The looks by the steps they fell into; None where these are too few."""
+    began, ended = edges
+    in_long: Counter[Any] = Counter()
+    in_usual: Counter[Any] = Counter()
+    seen: set[int] = set()
+    for look in looks:
+        place = bisect_right(began, look.at_ns) - 1
+        if place < 0 or place >= len(ended) or look.at_ns > ended[place]:
+            continue
+        if place in long:
+            in_long[look[1:]] += 1
+            seen.add(place)
+        elif place in usual:
+            in_usual[look[1:]] += 1
+    first_ns, last_ns = (looks[0].at_ns, looks[-1].at_ns) if looks else (0, 0)
+    n_usual = sum(1 for place in usual if began[place] >= first_ns and ended[place] <= last_ns)
+    if len(seen) < _LEAST_LONG or not n_usual:
+        return None
+    found = _Beyond(in_long, in_usual, len(seen) / n_usual)
+    return found if found.total >= _LEAST_LOOKS else None
+
+
+def _rare(beyond: _Beyond) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
+    """Where the long steps spend what they have beyond the usual ones; None where that is at no place of its own."""
+    held = [path for path, value in beyond.under.items() if value >= _AT_ONE_PLACE * beyond.total]
+    around: _Path = max(held, key=len, default=())
+    lines, inside = [around] if around else [], beyond.inside(around)
+    if not around or not beyond.is_of_its_own(lines):  # the call holds the usual steps as well: what else is in it?
+        lines, inside = inside, []
+        if not lines or not beyond.is_of_its_own(lines):
+            return None
+    ways: dict[str, float] = defaultdict(float)
+    callees: dict[str, float] = defaultdict(float)
+    for key, value in beyond.of_looks.items():
+        if any(key[0][: len(path)] == path for path in lines):
+            ways[key[2]] += value
+            callees[key[1]] += value
+    way, at_way = max(ways.items(), key=lambda one: one[1])
+    return {
+        "lines": [_shown(path, beyond.share([path])) for path in lines],
+        "inside": [_shown(path, beyond.share([path])) for path in inside],
+        "callers": [_shown(lines[0][: depth + 1], 1.0) for depth in range(len(lines[0]) - 1)],
+        "at_place": round(min(beyond.share(lines), 1.0), 4),
+        "way": way if at_way >= _MOSTLY * sum(ways.values()) else "",
+        "callee": max(callees, key=lambda name: callees[name]),
+        "n_looks": round(beyond.total),
+    }
+
+
+def _shown(path: Any, share: float) -> dict[str, Any]:
+    file, line, function = path[-1]
+    whole = os.path.abspath(file)  # noqa: PTH100 - a text
+    return {
+        "file": shown_path(whole),
+        "line": line,
+        "function": function,
+        "text": linecache.getline(whole, line).strip()[:_MOST_CHARS],
+        "share": round(min(max(share, 0.0), 1.0), 4),
+    }

@@ -1,0 +1,204 @@
+"""The whole run beside the recorded window: how long each step takes, where the rare long ones spend it, what grows.
+
+A thread of its own looks at the stack of the training thread a few times a step, but never while steps are recorded.
+Runs in the traced process: standard library and torch only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Optional, TypeVar
+
+from ..beside import files
+from .grown import Grown
+from .long_steps import Look, told_of
+from .places.owners import is_own_path
+
+_LEAST_EVERY_S: Final = 0.02
+_MOST_EVERY_S: Final = 0.25
+_LOOKS_A_STEP: Final = 4
+_EAGER_LOOKS: Final = 500
+_LATER_EVERY_S: Final = 0.05
+"""A look costs a loop that is all Python 0.2 ms (measured on 2 cores: 4.4 % at 200 a second, 1.4 +- 1.7 % at 50): 0.1 s
+in all for the first ones, which short runs need, then below 0.5 %."""
+_MEMORY_EVERY_NS: Final = 100_000_000
+_MOST_STEPS: Final = 200_000
+_MOST_LOOKS: Final = 200_000
+_MOST_FRAMES: Final = 60
+_PAGES: Final = "/proc/self/statm"
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _contained(function: _Function) -> _Function:
+    """Turn an exception into the end of the looking: the capture stays as it is."""
+
+    @functools.wraps(function)
+    def wrapper(self: WholeRun, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(self, *args, **kwargs)
+        except Exception:  # noqa: BLE001 - whatever it is, what was recorded is there
+            self.is_over = True
+            return None
+
+    return wrapper  # type: ignore[return-value]
+
+
+class WholeRun:
+    """The steps of one process from the first to the last: `begin`, `boundary` at each step's end, `told`."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._began = array("q")
+        self._ended = array("q")
+        self._is_plain = bytearray()
+        self._events: list[tuple[Any, Any]] = []  # of the device, at the begin and the end of each step
+        self._looks: list[Look] = []
+        self._is_own: dict[str, bool] = {}
+        self._memory: list[tuple[int, int]] = []
+        self._grown = Grown()
+        self._thread = 0
+        self._every_s = _LEAST_EVERY_S
+        self._goes = threading.Event()
+        self._looking: Optional[threading.Thread] = None  # noqa: UP045 - Python 3.9
+
+    @_contained
+    def begin(self, marks: Sequence[Any]) -> None:
+        """Take the steps between marks (`clock.Mark`), which nothing has recorded."""
+        for first, second in zip(marks, marks[1:]):  # noqa: B905, RUF007 - Python 3.9
+            self._began.append(first.began_ns)
+            self._ended.append(second.ended_ns)
+            self._is_plain.append(1)
+            self._events.append((first.began, second.ended))
+
+    @_contained
+    def boundary(self, ended_ns: int, ended: Any, *, is_plain: bool, began: Any = None) -> None:
+        """A step has ended and another one begins now; nothing records it if it `is_plain`."""
+        if self.is_over:
+            return
+        if len(self._began) > len(self._ended):
+            self._ended.append(ended_ns)
+            self._events[-1] = (self._events[-1][0], ended)
+        if len(self._began) >= _MOST_STEPS or len(self._looks) >= _MOST_LOOKS:
+            self.stop()
+            return
+        self._is_plain.append(is_plain)
+        self._events.append((began, None))
+        if is_plain != self._goes.is_set():
+            self._turn(is_on=is_plain)
+        self._began.append(time.perf_counter_ns())
+
+    def stop(self) -> None:
+        """Look no longer."""
+        self.is_over = True
+        self._goes.set()
+
+    def after_fork(self) -> None:
+        """In a forked child there is no thread that looks."""
+        self.is_over, self._looking = True, None
+
+    def told(self) -> dict[str, Any]:
+        """What the steps of the run show (`long_steps.told_of`), and what memory grew; {} where nothing does."""
+        with suppress(Exception):
+            n = len(self._ended)
+            known = [place for place in range(n) if self._is_plain[place]]
+            spent = {place: self._spent_ns(place) for place in known}
+            edges = (list(self._began[:n]), list(self._ended))
+            return {
+                **told_of(spent, edges, list(self._looks)),
+                **self._grown.told(list(self._memory)),
+            }
+        return {}
+
+    def _spent_ns(self, place: int) -> int:
+        """How long a step took: by the device's events where there are any, since the host runs ahead of a GPU."""
+        began, ended = self._events[place]
+        if began is not None and ended is not None and ended.query():
+            return int(began.elapsed_time(ended) * 1e6)
+        return int(self._ended[place] - self._began[place])
+
+    def _turn(self, *, is_on: bool) -> None:
+        if not is_on:
+            self._goes.clear()
+            return
+        spent = sorted(end - begin for begin, end in zip(self._began, self._ended))  # noqa: B905 - Python 3.9
+        usual_s = spent[len(spent) // 2] / 1e9 if spent else 0.0
+        self._every_s = min(max(usual_s / _LOOKS_A_STEP, _LEAST_EVERY_S), _MOST_EVERY_S)
+        self._thread = threading.get_ident()
+        self._goes.set()
+        if self._looking is None:
+            self._looking = threading.Thread(target=self._look_on, name="profkit looks", daemon=True)
+            self._looking.start()
+
+    def _look_on(self) -> None:
+        read_ns, pid = 0, os.getpid()
+        while self._goes.wait() and not self.is_over and os.getpid() == pid:
+            is_eager = len(self._looks) < _EAGER_LOOKS
+            time.sleep(self._every_s if is_eager else max(self._every_s, _LATER_EVERY_S))
+            if not self._goes.is_set() or self.is_over:
+                continue
+            try:
+                at_ns, frame = time.perf_counter_ns(), sys._current_frames().get(self._thread)  # noqa: SLF001
+                if frame is None:
+                    return
+                self._looks.append(self._stack(at_ns, frame))
+                if at_ns - read_ns >= _MEMORY_EVERY_NS:
+                    read_ns = at_ns
+                    self._memory.append((len(self._ended), _held_bytes()))
+                    self._grown.look(frame, self._memory, self._owns)
+                del frame
+            except Exception:  # noqa: BLE001 - frames change while they are looked at
+                self.is_over = True
+
+    def _stack(self, at_ns: int, frame: Any) -> Look:
+        """The lines of the script's own code that run, the outermost first, and what the innermost calls."""
+        own: list[tuple[str, int, str]] = []
+        below, below_names = "", []
+        for _ in range(_MOST_FRAMES):
+            if frame is None:
+                break
+            code = frame.f_code
+            if self._owns(code.co_filename):
+                own.append((code.co_filename, frame.f_lineno or 0, code.co_name))
+            elif not own:
+                below = code.co_name
+                below_names.append(code.co_name)
+            elif code.co_name in _WAYS:
+                below_names.append(code.co_name)
+            frame = frame.f_back
+        way = next((_WAYS[name] for name in below_names if name in _WAYS), "")
+        return Look(at_ns, tuple(reversed(own)), below, way)
+
+    def _owns(self, file: str) -> bool:
+        if file not in self._is_own:
+            self._is_own[file] = is_own_path(file)
+        return self._is_own[file]
+
+
+_WAYS: Final = {
+    "_get_iterator": "start",
+    "_shutdown_workers": "start",
+    "_reset": "start",
+    "_try_get_data": "wait",
+    "_next_data": "load",
+    "save": "save",
+}
+"""Functions of torch that tell what a line outside or inside of them does: what a loader does, a save."""
+
+
+def _held_bytes() -> int:
+    """The memory that is held: of the GPU's allocator where CUDA is in use, else the process's own pages."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        return int(torch.cuda.memory_allocated())
+    with suppress(OSError, ValueError, IndexError):
+        _, resident, shared = files().read_small(_PAGES, 256).split()[:3]
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return 0

@@ -1,0 +1,75 @@
+"""Findings on the whole run beside the recorded steps: rare steps that are long, and memory that grows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings.kind import FindingKind, Threshold
+from profkit.model.documents.report import Bottleneck
+
+_WORTH: Final = Threshold(
+    0.03, "fires at {} of the run", "as the blind rounds have it: a cause that gives less counts as healthy"
+)
+_MEASURED: Final = (
+    "The capture times all steps of the run, not only the recorded ones, and beside the recording a thread of its own"
+    " looks at the line that runs, four times a step, at most every 20 ms, after 500 looks every 50 ms. Rare are steps 1.5 times as long as"
+    " the median or longer, and beyond three distances of the quartiles. What they take beyond the mean of the others"
+    " counts, where two thirds of it lie at one line, or at up to three, and the other steps have clearly less there"
+    " (30 points). Longer steps that are at the same lines as the others are no finding."
+)
+
+RARE: Final = FindingKind(
+    id="host.rare",
+    title="some steps also do something else",
+    bottleneck=Bottleneck.OVERHEAD,
+    is_of_run=True,
+    meaning="Every so many steps the loop does something beside training: it saves, evaluates, logs, collects experience. The recorded steps hold none of it, or more than the run does; its share is that of the run.",
+    measured=_MEASURED,
+    thresholds={"run": _WORTH},
+    lookalikes=(
+        "an evaluation that is wanted as often as this: its share is its price",
+        "another program that takes the cores or the disk now and then",
+    ),
+    proof="Leave it out, or do it half as often: the mean step becomes shorter by the share shown, or by half of it.",
+    fixes=(
+        "do it less often, or in a thread or process beside the training",
+        "save asynchronously (torch.distributed.checkpoint.async_save), or only what changes",
+        "keep metrics as tensors on the device, write them every few hundred steps",
+    ),
+)
+
+RARE_INPUT: Final = FindingKind(
+    id="input.rare",
+    tries=("one_batch",),
+    title="some batches take far longer than others",
+    bottleneck=Bottleneck.DATA,
+    is_of_run=True,
+    meaning="Most batches come at once; now and then one takes many times as long, and the step waits for it: a broken record, a large file, a cache that is filled, workers that start anew with each epoch.",
+    measured=_MEASURED,
+    thresholds={"run": _WORTH},
+    lookalikes=("storage that others use as well: the same items are fast another time",),
+    proof="Leave the slow items out, or feed the same batch again: the mean step becomes shorter by the share shown.",
+    fixes=(
+        "repair or leave out the slow items, or prepare them once and store the result",
+        "more workers and a larger prefetch_factor, so that a slow item has time",
+        "persistent_workers=True, where workers start anew with each epoch",
+    ),
+)
+
+GROWS: Final = FindingKind(
+    id="memory.grows",
+    title="memory grows with every step",
+    bottleneck=Bottleneck.MEMORY,
+    is_of_run=True,
+    meaning="What the process holds grows by as much in each step: something that each step leaves behind is kept. A loss that is kept with its graph keeps all activations of its step. In the end memory runs out; until then steps may become longer.",
+    measured="The process's own pages, of a GPU the allocator's bytes, read five times a second beside the recorded steps. It is said where all quarters of these steps grow, none by less than 0.4 of what it should. Lists, dictionaries and sums of the script's own functions are measured twice: the one that grew, and holds tensors with a graph, is named. What it costs is half of what the step grows by from the run's first third to its last: that is the mean.",
+    thresholds={
+        "bytes": Threshold(32 * 2**20, "grown by {} or more", "chosen: what a process holds swings by less", "KiB"),
+    },
+    lookalikes=("a replay buffer or a cache that is meant to fill",),
+    proof="Keep loss.item() or loss.detach() in place of the loss: memory stays level.",
+    fixes=(
+        "keep numbers, not tensors with a graph: loss.detach(), or loss.item() every few steps",
+        "bound the container (deque(maxlen=...)), or empty it",
+    ),
+)

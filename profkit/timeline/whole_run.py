@@ -1,0 +1,154 @@
+"""What a capture saw of the whole run beside the recorded steps, and the recorded steps without the rare ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.model.arrays import median
+from profkit.model.code import CodePlace
+from profkit.model.trace import Trace
+from profkit.plain import clean
+from profkit.timeline.pace import Paced
+from profkit.timeline.steps import step_lengths_ns, steps_in_window
+from profkit.units import format_numbers
+
+_LONG: Final = 1.5
+"""Times the median recorded step, from which it is one of the rare ones (as the capture has it)."""
+_LEAST: Final = 3
+"""Steps in a row without rare ones, from which these show the usual step (chosen: as few as a verdict takes)."""
+_BURST: Final = 1.5
+"""Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
+_LONGEST: Final = 400
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of the script's own code and its share (0-1) of what the rare steps take more."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+    share: float = 0.0
+
+    @property
+    def place(self) -> CodePlace:
+        """The line as a place."""
+        file, function, text = (clean(value[:_LONGEST]) for value in (self.file, self.function, self.text))
+        return CodePlace(file=file, function=function, line=self.line, text=text)
+
+
+class Rare(msgspec.Struct, frozen=True, kw_only=True):
+    """Rare long steps of the run: how many, every how many steps, how long (ns), and where."""
+
+    lines: tuple[Line, ...]
+    n: int
+    every: float
+    long_ns: int
+    beyond_ns: int
+    share: float
+    """Of the run's time (0-1), what they take beyond the usual step."""
+    at_place: float
+    """Of that (0-1), what lies at the lines."""
+    n_looks: int
+    is_regular: bool = False
+    inside: tuple[Line, ...] = ()
+    callers: tuple[Line, ...] = ()
+    way: str = ""
+    """"load" and "wait" (a loader's own thread, its workers), "start" (of workers), "save", "" else."""
+    callee: str = ""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """The container that grows."""
+
+    name: str
+    has_graph: bool
+    has_tensor: bool
+    per_step: float
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    text: str = ""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that grows: bytes for each step, over so many steps since the first."""
+
+    bytes_per_step: int
+    grown_bytes: int
+    first_step: int
+    n_steps: int
+    held: Held | None = None
+
+
+class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a run that nothing recorded: `n` of them, ns."""
+
+    n: int
+    median_ns: int
+    mean_ns: int
+    usual_ns: int
+    """The mean of those that are not long."""
+    first_ns: int
+    last_ns: int
+    """Medians of the first and the last third of these."""
+    n_long: int = 0
+    rare: Rare | None = None
+    memory: Memory | None = None
+
+
+def whole_run(trace: Trace) -> WholeRun | None:
+    """What the capture saw of the run; None where it said nothing, or nothing that holds together."""
+    told: Any = trace.meta.metadata.get("profkit_run")
+    if not isinstance(told, dict) or not told:
+        return None
+    try:
+        run = msgspec.convert(told, WholeRun)
+    except (msgspec.ValidationError, OverflowError):
+        return None
+    times = (run.median_ns, run.mean_ns, run.usual_ns, run.first_ns, run.last_ns)
+    rare = run.rare
+    is_sound = run.n > 1 and all(0 < one < 10**18 for one in times)
+    if rare is not None:
+        is_sound &= bool(rare.lines) and 0 < rare.share < 1 and 0 < rare.at_place <= 1 and rare.n > 0 < rare.long_ns
+        is_sound &= rare.every >= 1 and 0 < rare.beyond_ns < 10**18
+    if is_sound and rare is not None and rare.way == "wait" and rare.every <= _BURST * _n_workers(trace):
+        run = replace(run, rare=None)  # saturated workers deliver in bursts: that is the input as a whole
+    return run if is_sound else None
+
+
+def _n_workers(trace: Trace) -> int:
+    """The most workers of a loader whose batches the recorded steps took."""
+    told = trace.meta.metadata.get("profkit_loaders")
+    counts = [one.get("n_workers") for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    return max((count for count in counts if isinstance(count, int)), default=0)
+
+
+def without_rare(trace: Trace) -> Paced:
+    """The trace with the longest stretch of steps that hold nothing rare, where the run shows that it is rare."""
+    run = whole_run(trace)
+    steps = steps_in_window(trace)
+    if run is None or run.rare is None or len(steps) <= _LEAST or not trace.is_marked:
+        return Paced(trace)
+    lengths = step_lengths_ns(trace)
+    is_long = lengths > _LONG * median(lengths)
+    odd = np.flatnonzero(is_long)
+    if not odd.size:
+        return Paced(trace)
+    bounds = [-1, *odd.tolist(), len(steps)]
+    first, last = max(((low + 1, high) for low, high in pairwise(bounds)), key=lambda two: two[1] - two[0])
+    if last - first < _LEAST:
+        return Paced(trace)
+    end = steps[last].start_ns if last < len(steps) else trace.window_ns[1]
+    numbers = [steps[place].number for place in odd.tolist()]
+    which = f"step{'s' * (len(numbers) > 1)} {format_numbers(numbers)}"
+    note = (
+        f"{which} also {'do' if len(numbers) > 1 else 'does'} what only some steps of the run do: shares are of the"
+        f" {last - first} steps without it"
+    )
+    return Paced(replace(trace, window_ns=(steps[first].start_ns, end)), note)

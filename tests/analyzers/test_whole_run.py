@@ -1,0 +1,137 @@
+"""What a capture saw of the whole run: rare steps with their share of it, and memory that grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.model.documents.report import Bottleneck, Report
+from profkit.model.finding import Severity
+from profkit.pipeline import triage_trace
+from profkit.render.words.triage import step_sentence
+from profkit.testing import operator, span, trace_of
+
+MS = 1_000_000
+SAVE = {"file": "train.py", "line": 31, "function": "keep", "text": "torch.save(state, path)", "share": 0.96}
+RARE = {
+    "lines": [SAVE],
+    "n": 10,
+    "every": 10.0,
+    "is_regular": True,
+    "long_ns": 110 * MS,
+    "beyond_ns": 800 * MS,
+    "share": 0.2,
+    "at_place": 0.96,
+    "n_looks": 40,
+    "way": "save",
+    "callee": "save",
+}
+RUN = {
+    "n": 100,
+    "median_ns": 30 * MS,
+    "mean_ns": 40 * MS,
+    "usual_ns": 32 * MS,
+    "first_ns": 32 * MS,
+    "last_ns": 32 * MS,
+    "n_long": 10,
+}
+KEPT = {"name": "losses", "has_graph": True, "has_tensor": True, "per_step": 1.0, "file": "train.py", "line": 9}
+GROWS = {"bytes_per_step": 5 * 2**20, "grown_bytes": 500 * 2**20, "first_step": 20, "n_steps": 100}
+
+
+def computing(*, long=(), step_ms=32, **metadata):
+    """Twelve recorded steps of compute; those in `long` take five times as long, in Python."""
+    rows, now = [], 0
+    for number in range(12):
+        work, end = now + step_ms * MS, now + step_ms * MS * (5 if number in long else 1)
+        rows.append(span(f"ProfilerStep#{number}", now, end))
+        for part in range(8):
+            length = (work - now) // 8
+            rows.append(operator("aten::mm", now + part * length, now + (part + 1) * length - 1000))
+        now = end
+    return trace_of(rows, **metadata)
+
+
+def told(trace):
+    rank, verdict = triage_trace(trace)
+    return verdict, {finding.id: finding for finding in rank.findings}, rank
+
+
+@pytest.mark.parametrize("long", [(), (2, 9)])
+def test_a_save_every_ten_steps_is_the_verdict_with_its_share_of_the_run(long):
+    verdict, found, rank = told(computing(long=long, profkit_run={**RUN, "rare": RARE}))
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert verdict.headline == (
+        "every 10 steps, train.py:31 in keep(): torch.save(state, path) takes 80.0 ms: 20.0 % of the run"
+    )
+    assert verdict.recoverable_ns == pytest.approx(8 * MS, rel=0.01)
+    assert verdict.step_ns == pytest.approx(40 * MS, rel=0.01), "the mean of the run"
+    assert verdict.most_recoverable_ns >= verdict.recoverable_ns
+    assert found["host.rare"].places[0].place.line == 31
+    assert "host.launch_bound" not in found, "the recorded steps that hold a save are set apart"
+    report = Report(verdict=verdict, ranks=(rank,), findings=rank.findings, skipped=rank.skipped)
+    assert step_sentence(report).startswith("Step 40.0 ms on average (")
+
+
+def test_a_rare_step_that_waits_for_an_item_is_about_the_input_and_no_profiler_cost():
+    metadata = {
+        "profkit_run": {**RUN, "rare": {**RARE, "way": "load", "share": 0.8, "beyond_ns": 12_800 * MS}},
+        "profkit_unprofiled_step_mean_ns": 2 * MS,
+        "profkit_unprofiled_usual_ns": 32 * MS,
+        "profkit_profiled_usual_ns": 33 * MS,
+    }
+    verdict, found, rank = told(computing(**metadata))
+    assert verdict.bottleneck is Bottleneck.DATA
+    assert found["input.rare"].fraction == 0.8
+    assert verdict.confidence >= 0.8
+    assert verdict.step_ns == pytest.approx(160 * MS, rel=0.01)
+    assert verdict.speedup_ceiling == pytest.approx(5, rel=0.02)
+    assert next(check for check in rank.checks if check.id == "profiler.cost").ok
+
+
+def test_what_rare_steps_take_is_no_finding_below_its_limit():
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "share": 0.02, "beyond_ns": 60 * MS}}))
+    assert "host.rare" not in found
+    assert verdict.bottleneck is Bottleneck.KERNEL
+
+
+@pytest.mark.parametrize("has_graph", [True, False])
+def test_a_kept_graph_is_no_healthy_job_and_a_buffer_that_fills_is(has_graph):
+    memory = {**GROWS, "held": {**KEPT, "has_graph": has_graph}}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "memory": memory}))
+    grows = found["memory.grows"]
+    assert grows.severity is (Severity.MEDIUM if has_graph else Severity.LOW)
+    assert verdict.is_healthy is not has_graph
+    assert ("losses" in verdict.headline) is has_graph
+    assert grows.recoverable_ns == 0
+
+
+def test_steps_that_grow_with_the_memory_are_what_it_costs():
+    run = {**RUN, "n_long": 0, "last_ns": 48 * MS, "memory": {**GROWS, "held": KEPT}}
+    verdict, found, _ = told(computing(profkit_run=run))
+    assert found["memory.grows"].recoverable_ns == 8 * MS
+    assert verdict.bottleneck is Bottleneck.MEMORY
+
+
+@pytest.mark.parametrize(
+    "run",
+    [{}, [], "no", {**RUN, "n": "many"}, {**RUN, "median_ns": -1}, {**RUN, "rare": {**RARE, "share": 7}}, {"n": 3}],
+)
+def test_what_holds_no_run_says_nothing(run):
+    _, found, rank = told(computing(profkit_run=run))
+    assert not {"host.rare", "input.rare", "memory.grows"} & set(found)
+    assert "whole_run" in {skip.analyzer for skip in rank.skipped}
+
+
+@pytest.mark.parametrize(("last_ms", "word"), [(48, "slower"), (20, "faster"), (34, "")])
+def test_a_run_that_becomes_slower_or_faster_says_so(last_ms, word):
+    verdict, _, _ = told(computing(profkit_run={**RUN, "n_long": 0, "last_ns": last_ms * MS}))
+    said = [note for note in verdict.caveats if note.startswith("the run becomes")]
+    assert bool(said) is bool(word)
+    assert all(word in note for note in said)
+
+
+@pytest.mark.parametrize(("n_workers", "is_rare"), [(2, True), (8, False)])
+def test_a_wait_for_each_round_of_the_workers_is_nothing_rare(n_workers, is_rare):
+    run = {**RUN, "rare": {**RARE, "way": "wait"}}
+    _, found, _ = told(computing(profkit_run=run, profkit_loaders=[{"n_workers": n_workers}]))
+    assert ("input.rare" in found) is is_rare

@@ -1,0 +1,111 @@
+"""Steps that are rare and long are told from a machine that hiccups, and from batches that differ."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from profkit.capture.inside.added.keys import usual_mean
+from profkit.capture.inside.grown import Grown, _lengths
+from profkit.capture.inside.long_steps import Look, told_of
+
+pytestmark = pytest.mark.torch
+MS = 1_000_000
+MAIN = ("train.py", 10, "<module>")
+FORWARD = (MAIN, ("train.py", 20, "train"))
+BACKWARD = (MAIN, ("train.py", 21, "train"))
+SAVE = (MAIN, ("train.py", 25, "train"), ("save.py", 5, "keep"))
+
+
+def run_of(durations_ms, what):
+    """Facts of a run whose steps take so long; `what` says which calls run at a part (0-1) of a step."""
+    edges, looks, now = ([], []), [], 0
+    for place, taken in enumerate(durations_ms):
+        edges[0].append(now)
+        looks += [Look(now + at * MS, *what(place, at, taken)) for at in range(0, taken, 10)]
+        now += taken * MS
+        edges[1].append(now)
+    return told_of(dict(enumerate(taken * MS for taken in durations_ms)), edges, looks)
+
+
+def usual(at, taken):
+    return (FORWARD if at < taken // 2 else BACKWARD), "mm", ""
+
+
+def test_a_save_every_ten_steps_has_its_line_its_rate_and_its_share():
+    durations = [120 if place % 10 == 9 else 40 for place in range(100)]
+    told = run_of(durations, lambda _, at, taken: (SAVE, "save", "save") if at >= 40 else usual(at, 40))
+    rare = told["rare"]
+    assert (told["n"], told["n_long"], told["usual_ns"]) == (100, 10, 40 * MS)
+    assert (rare["n"], rare["every"], rare["is_regular"], rare["way"]) == (10, 10.0, True, "save")
+    assert [(one["file"].rpartition("/")[2], one["line"]) for one in rare["lines"]] == [("save.py", 5)]
+    assert rare["share"] == pytest.approx(10 * 80 / 4800, rel=1e-4)
+    assert rare["at_place"] > 0.95
+
+
+def test_an_evaluation_of_several_lines_is_named_by_the_call_around_them():
+    evaluation = [(MAIN, ("train.py", 30, "train"), ("train.py", line, "evaluate")) for line in (50, 51, 52, 53)]
+    durations = [440 if place % 20 == 0 else 40 for place in range(1, 101)]
+    told = run_of(durations, lambda _, at, taken: (evaluation[at // 10 % 4], "mm", "") if at >= 40 else usual(at, 40))
+    assert [one["line"] for one in told["rare"]["lines"]] == [30]
+
+
+def test_longer_steps_at_the_lines_of_all_steps_are_no_finding():
+    durations = [120 if place % 7 == 3 else 40 for place in range(100)]
+    assert "rare" not in run_of(durations, lambda _, at, taken: usual(at, taken))
+
+
+@pytest.mark.parametrize("n_long", [1, 2, 40])
+def test_two_long_steps_show_no_rate_and_many_are_not_rare(n_long):
+    durations = [
+        120 if place % (100 // n_long) == 0 and place < n_long * (100 // n_long) else 40 for place in range(100)
+    ]
+    told = run_of(durations, lambda _, at, taken: (SAVE, "save", "save") if at >= 40 else usual(at, 40))
+    assert "rare" not in told
+
+
+def test_the_usual_step_leaves_out_rare_ones_and_keeps_waits_that_are_many():
+    assert usual_mean(*[10] * 9, 400) == 10
+    assert usual_mean(10, 40, 10, 40, 10, 40) == 25
+    assert usual_mean() is None
+
+
+def test_memory_that_grows_in_all_quarters_is_told_and_an_arena_that_fills_is_not():
+    growing = [(step, 2**30 + step * 4 * 2**20) for step in range(0, 100, 5)]
+    filling = [(step, 2**30 + min(step, 30) * 4 * 2**20) for step in range(0, 100, 5)]
+    told = Grown().told(growing)["memory"]
+    assert told["bytes_per_step"] == 4 * 2**20
+    assert Grown().told(filling) == {}
+    assert Grown().told(growing[:3]) == {}
+
+
+def test_the_list_that_keeps_graphs_is_named_with_its_line():
+    import sys
+
+    import torch
+
+    grown, memory, kept, few = Grown(), [(0, 0)], [], [1.0]
+    weight = torch.ones(2, requires_grad=True)
+    for step in range(40):
+        kept.append(weight.sum())
+        memory.append((step + 1, (step + 1) * 8 * 2**20))
+        grown.look(sys._getframe(), memory, lambda file: file == __file__)
+    held = grown.told(memory)["memory"]["held"]
+    assert (held["name"], held["has_graph"], held["per_step"]) == ("kept", True, 1.0)
+    assert held["text"] == "kept.append(weight.sum())"
+    assert len(kept) == 40
+    assert few == [1.0]
+
+
+def test_looking_at_a_functions_names_keeps_nothing_alive():
+    import sys
+    import weakref
+
+    import torch
+
+    tensor = torch.ones(1)
+    gone = weakref.ref(tensor)
+    assert _lengths(sys._getframe(), lambda file: file == __file__) is not None
+    del tensor
+    assert gone() is None

@@ -1,0 +1,63 @@
+"""The run that goes on after the window: rare steps and growing memory are seen, and nothing is left in torch."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from tests.capture.running import SCRIPTS, capture, trace
+
+pytest.importorskip("torch")
+
+from profkit.capture.inside import clock
+from profkit.capture.inside.whole_run import WholeRun
+
+pytestmark = pytest.mark.torch
+RARE = str(SCRIPTS / "rare.py")
+
+
+def test_a_save_every_eight_steps_is_seen_after_the_window(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, RARE, "saves")
+    assert (done.code, done.out) == (0, "")
+    run = trace(tmp_path / "out")["profkit_run"]
+    assert run["n"] > 50, "recorded steps do not count"
+    rare = run["rare"]
+    assert rare["every"] == pytest.approx(8, rel=0.3)
+    named = (*rare["lines"], *rare["callers"])  # the loop inside, or the call, as looks fall
+    assert any("keep_for_later" in one["function"] + one["text"] for one in named)
+    assert rare["beyond_ns"] / rare["n"] == pytest.approx(100e6, rel=0.3)
+    assert "memory" not in run
+
+
+def test_losses_that_keep_their_graphs_are_named(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, RARE, "keeps")
+    assert done.code == 0
+    memory = trace(tmp_path / "out")["profkit_run"]["memory"]
+    assert memory["bytes_per_step"] == pytest.approx(256 * 2048 * 4, rel=0.3)
+    assert (memory["held"]["name"], memory["held"]["has_graph"]) == ("kept", True)
+    assert memory["held"]["text"] == "kept.append(loss)"
+
+
+def test_nobody_looks_while_steps_are_recorded_or_when_it_is_over():
+    run = WholeRun()
+    run.begin([clock.Mark(0, 1), clock.Mark(5, 6), clock.Mark(9, 10)])
+    run.boundary(20, None, is_plain=False)
+    assert run._looking is None
+    run.boundary(30, None, is_plain=True)
+    assert run._looking in threading.enumerate()
+    run.boundary(40, None, is_plain=False)
+    assert not run._goes.is_set()
+    run.stop()
+    run._looking.join(2)
+    assert not run._looking.is_alive()
+    assert run.told()["n"] == 3, "two before, one after the recording"
+
+
+def test_a_fault_of_its_own_ends_the_looking_alone():
+    run = WholeRun()
+    run.boundary(2, None, is_plain=True)
+    run.boundary("no time", None, is_plain=True)
+    assert run.is_over
+    assert run.told() == {}
