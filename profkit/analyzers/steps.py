@@ -209,8 +209,9 @@ def not_the_job(facts: Facts) -> tuple[str, NextTool | None]:
     if not isinstance(told, dict) or (facts.trace.meta.world_size or 1) > 1:
         return "", None
     share, spent_ns, options = (told.get(key) for key in ("share", "spent_ns", "options"))
-    is_sound = isinstance(share, float) and 0 <= share < _OF_LOOPS and isinstance(spent_ns, int) and spent_ns > 0
-    if not is_sound or not isinstance(options, str) or not _OPTIONS.fullmatch(options):
+    if not isinstance(share, float) or not 0 <= share < _OF_LOOPS or not isinstance(spent_ns, int) or spent_ns <= 0:
+        return "", None
+    if not isinstance(options, str) or not _OPTIONS.fullmatch(options):
         return "", None
     other, mine = (clean(str(told.get(key, "")))[:_MOST_CHARS] for key in ("name", "recorded"))
     why = (

@@ -204,11 +204,11 @@ class Loops:
                 del self._in_reach[old]
         if n_known == len(self._in_reach) and key in self._key:
             return False
-        old, n_reach = self._running(), reach(len(self._names))
-        if old is not None and self._key > self._in_reach.keys() and self._stretch.n_calls < n_reach:
-            self._is_recorded_left = old is self._recorded
+        before, n_reach = self._running(), reach(len(self._names))
+        if before is not None and self._key > self._in_reach.keys() and self._stretch.n_calls < n_reach:
+            self._is_recorded_left = before is self._recorded
             self._passage = self._stretch  # from one loop to the next: these steps were the next one's
-            old.add(-self._passage.n_calls, -self._passage.n_timed, -self._passage.timed_ns)
+            before.add(-self._passage.n_calls, -self._passage.n_timed, -self._passage.timed_ns)
         self._stretch = Loop((), 0, 0)
         self._key = frozenset(self._in_reach)
         self._pace = self._own_pace if self._key == self._own_key else 0

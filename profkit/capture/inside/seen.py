@@ -119,7 +119,7 @@ def has_enough(window: Window, seen: Seen, n_recorded: int) -> bool:
         return False
     usual_ns = clock.summary(clock.durations_ns(seen.times["baseline"]))["median_ns"]
     slower_ns = sum(clock.durations_ns(seen.times["profiled"])) - (n_recorded - 1) * usual_ns
-    return WRITTEN_OVER_SLOWER * slower_ns > WRITES_NS
+    return bool(WRITTEN_OVER_SLOWER * slower_ns > WRITES_NS)
 
 
 def why_none(finder: StepFinder, seen: Seen, window: Window) -> str:

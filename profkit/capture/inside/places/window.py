@@ -130,7 +130,7 @@ class SecondWindow:
         self._step += 1
         if self._recorder is None:
             self._n_calls = self._n_calls or self._counter.stop()
-            if not self.is_waiting or self._allowance.is_long_enough():
+            if not self.is_waiting or (self._allowance is not None and self._allowance.is_long_enough()):
                 self._start(self._n_calls)
         elif len(self._marks) == self._n_steps or self._is_spent():
             self._marks.append(clock.Mark(ended_ns, ended_ns, ended, ended, n_loads))
