@@ -263,13 +263,14 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
     apart: Apart | None = launches.apart if launches is not None else None
     failed = [check for check in rank.checks if not check.ok]
     scope = scope_of(facts)
+    other_loop, on_other_loop = steps.not_the_job(facts)
     return Case(
         budget=facts.budget,
         step_ns=rank.steps.mean_ns,
         n_steps=facts.n_steps,
         findings=findings,
         failed_checks=tuple(check.message for check in failed),
-        refusals=tuple(check.message for check in failed if check.id in REFUSING),
+        refusals=(*(check.message for check in failed if check.id in REFUSING), *filter(None, [other_loop])),
         confidence_cap=cap,
         is_cpu=facts.cpu is not None,
         matrix_share=kernels.matrix_share if kernels is not None else None,
@@ -280,7 +281,8 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         rank=rank.rank,
         source=rank.source,
         turnaround_fraction=_turnaround_fraction(facts),
-        instead=metal_timeline(scope.command) if _is_metal(found) else _steps_alone(rank, facts.n_steps),
+        instead=on_other_loop
+        or (metal_timeline(scope.command) if _is_metal(found) else _steps_alone(rank, facts.n_steps)),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         not_ruled_out=_not_ruled_out(facts),
         small_work=scope.fraction(facts.cpu.small_work_ns) if facts.cpu is not None else 0.0,

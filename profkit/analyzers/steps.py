@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Final
 
@@ -13,8 +14,9 @@ from profkit.analyzers.tools import equal_batches
 from profkit.findings.ranks.tokens import PADDING
 from profkit.model.arrays import I64, median, quantile
 from profkit.model.documents.rank_report import UNEVEN, Section, Steps, TableView
-from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.intervals import Intervals
+from profkit.plain import clean
 from profkit.timeline import Facts
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
@@ -33,6 +35,12 @@ step shorter, and captures of a steady job differ by a tenth."""
 
 _MANY: Final = 30
 """Steps of a run, whose thirds show where it goes: ten each. Chosen."""
+_OF_LOOPS: Final = 0.4
+"""The recorded loop's share of the time of all loops of the run, below which it is not the job while another is longer.
+Chosen: of two loops that alternate and take alike, either may be looked at."""
+_OPTIONS: Final = re.compile(r"(--[a-z]+(-[a-z]+)* \d{1,9}( |\Z))+")
+_MOST_CHARS: Final = 200
+
 _FEW: Final = 5
 UNEVEN_CAP: Final = 0.6
 """The most that a verdict may claim on fewer steps than that, if they differ so much that none of them is the usual one.
@@ -190,6 +198,30 @@ def fetches_per_step(facts: Facts) -> I64:
     place = np.searchsorted(start, begun, "right") - 1
     inside = (place >= 0) & (begun < end[place])
     return np.bincount(place[inside], minlength=start.size).astype(np.int64)
+
+
+def not_the_job(facts: Facts) -> tuple[str, NextTool | None]:
+    """Why the recorded steps are not of the loop that takes the run's time, and what records that; ("", None) if they are.
+
+    As the capture tells it, which timed all loops of the run.
+    """
+    told = facts.trace.meta.metadata.get("profkit_other_loop")
+    if not isinstance(told, dict) or (facts.trace.meta.world_size or 1) > 1:
+        return "", None
+    share, spent_ns, options = (told.get(key) for key in ("share", "spent_ns", "options"))
+    if not isinstance(share, float) or not 0 <= share < _OF_LOOPS or not isinstance(spent_ns, int) or spent_ns <= 0:
+        return "", None
+    if not isinstance(options, str) or not _OPTIONS.fullmatch(options):
+        return "", None
+    other, mine = (clean(str(told.get(key, "")))[:_MOST_CHARS] for key in ("name", "recorded"))
+    why = (
+        f"its steps are of the loop of {mine}, {format_fraction(share)} of the time of the run's loops; that of {other}"
+        f" took {format_ns(spent_ns)} and ended before it could be recorded"
+    )
+    line = scope_of(facts).command.under(f"profkit run {options}")
+    return why, NextTool(
+        name="profkit", line=line, purpose="record the loop that takes the time", look_for="its verdict"
+    )
 
 
 def notes(facts: Facts) -> tuple[str, ...]:

@@ -68,6 +68,7 @@ def session(folder: str | Path = "profkit-capture", **options: Unpack[WindowOpti
         command=redacted_command(["python", *sys.argv]),
         capture_id=capture_id,
         finishes=True,
+        has_budget="stack_steps" not in options,
         **options,
     )
     lines: list[str] = []

@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from .beside import units
+
+LONGER: Final = 1.25
+"""Time of a loop over that of the recorded one, from which it is the job (chosen: two stretches of one steady loop
+differ by a tenth)."""
+_ENOUGH_CALLS: Final = 28
+"""Steps of a loop that a whole capture needs: 3 to settle, 10 + 6 unprofiled, 1 + 5 recorded, 1 + 2 with stacks."""
 
 
 def told(facts: Sequence[dict[str, Any]], folder: Path) -> list[str]:
@@ -40,9 +46,58 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
         parts.append(f"{times} ({ratio:.2f}x)" + (f", {shown(after['mean_ns'])} after" if after["n"] else ""))
     stalled_ns = max(one.get("stalled_ns", 0), one["stop_ns"] + one["export_ns"])
     parts.append(f"the script waited {shown(stalled_ns)} for the profiler to start, stop and write")
-    parts += _odd_steps(one) + _second(one)
-    cut = "; INCOMPLETE: the run ended during the recording" if one.get("is_cut") else ""
+    parts += _loops(one) + _odd_steps(one) + _second(one)
+    cut = f"; INCOMPLETE: {one.get('why_cut') or 'the run ended'} during the recording" if one.get("is_cut") else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"
+
+
+def _loops(one: dict[str, Any]) -> list[str]:
+    """Of which loop the steps are, where the run has several; and how to record the longest one, if it is another."""
+    loops = one.get("loops") or []
+    mine = next((loop for loop in loops if loop["is_recorded"]), None)
+    if mine is None or len(loops) == 1:
+        return []
+    share = mine["spent_ns"] / max(sum(loop["spent_ns"] for loop in loops), 1)
+    said = f"the script has {len(loops)} loops: these steps are of {_name(mine)}, {share:.0%} of their time"
+    other = other_loop(loops)
+    if not other:
+        return [said]
+    took = f"{other['name']} took {units().format_ns(other['spent_ns'])} and ended before it could be recorded"
+    return [f"{said}; {took} (profkit run {other['options']} records it)"]
+
+
+def other_loop(loops: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The loop that takes clearly more time than the recorded one, and how to record it; {} where none does.
+
+    `name` and `spent_ns` are its own, `recorded` names the recorded loop, `share` (0-1) is that one's of all loops'
+    time, `options` are what `profkit run` is to be given.
+    """
+    mine = next((loop for loop in loops if loop["is_recorded"]), None)
+    longest = max(loops, key=lambda loop: int(loop["spent_ns"]), default=None)
+    if mine is None or longest is None or longest["spent_ns"] <= LONGER * mine["spent_ns"]:
+        return {}
+    return {
+        "name": _name(longest),
+        "spent_ns": longest["spent_ns"],
+        "recorded": _name(mine),
+        "share": round(mine["spent_ns"] / max(sum(loop["spent_ns"] for loop in loops), 1), 4),
+        "options": _again(longest, mine),
+    }
+
+
+def _name(loop: dict[str, Any]) -> str:
+    """How a loop is called: by the classes and the numbers of its optimizers."""
+    names = " and ".join(loop["optimizers"])
+    kind = "at another pace" if loop.get("is_other_pace") else f"optimizer {loop['first_optimizer']}"
+    return f"{names} ({kind})"
+
+
+def _again(loop: dict[str, Any], before: dict[str, Any]) -> str:
+    """The options with which `profkit run` records this loop, which comes after the recorded one."""
+    if loop.get("is_other_pace"):
+        return f"--unprofiled-steps {before['n_calls']} --steps 2"
+    few = " --unprofiled-steps 1 --warmup-steps 1 --steps 2" if loop["n_calls"] < _ENOUGH_CALLS else ""
+    return f"--optimizer {loop['first_optimizer']}{few}"
 
 
 def _second(one: dict[str, Any]) -> list[str]:

@@ -36,6 +36,18 @@ STEPS_OF_SHORT: Final = 20
 ENOUGH_NS: Final = 1_000_000_000
 """Of a process alone, short steps are recorded until they take so long together, or are as many (chosen: of five steps
 of 20 ms, a cause that comes with each fourth one has none, or twice its share)."""
+STEADY_NS: Final = 250_000_000
+"""...but as many as take so long together: what another process takes in one slice of the CPU, 4 to 10 ms on Linux, is
+then at most 4 % of them..."""
+STEPS_OF_VERY_SHORT: Final = 50
+"""...and at most so many (chosen: a trace of them has no more events than one of 20 larger steps)."""
+LEAST_RUN_NS: Final = 5_000_000_000
+"""A loop without a DataLoader tells nothing of its length: so long it lasts if somebody records it (chosen)."""
+WRITES_NS: Final = 300_000_000
+"""What the script may wait until the steps are written, from which no more than the least are recorded (chosen)..."""
+WRITTEN_OVER_SLOWER: Final = 7
+"""...and what it waits over what the profiler slows the steps by: both come with each event (measured with torch 2.13
+on two slow cores: 25 us to 3.6 us)."""
 LONGEST_WINDOW_NS: Final = 60_000_000_000
 """What the steps of one of several ranks may take together where nothing was asked for, but for the least (chosen)."""
 MAX_WAIT_STEPS: Final = 32
@@ -56,6 +68,8 @@ class Options:
     `probe` is what delays are asked for where nothing is recorded: `n_steps` (0: chosen), `seed`, `cost` (a share),
     `places`.
     `trial` is what is changed and timed instead: `change`, `how`, `n_settling`, `n_steps`.
+    `optimizer` N: the steps of optimizers before the Nth one that steps are passed over; 0 for none.
+    `has_budget` is true where what the script waits for the steps with Python stacks has a limit.
     `stops` is true where the process is to end once it has what was asked for.
     """
 
@@ -81,6 +95,8 @@ class Options:
     probe: Mapping[str, Any] = field(default_factory=dict)
     trial: Mapping[str, Any] = field(default_factory=dict)
     stops: bool = False
+    optimizer: int = 0
+    has_budget: bool = True
 
     def to_text(self) -> str:
         """The value of the environment variable."""
@@ -107,6 +123,8 @@ class Window:
     warmup: int
     steps: int
     after: int
+    least: int = 0
+    """Steps from which the recording may end before it has all; 0 where it may not."""
 
     @property
     def n_needed(self) -> int:
@@ -155,7 +173,8 @@ def steps_of_one(step_ns: int, least: int, n_left: float) -> int:
 
     `n_left` steps may be recorded without the run's end cutting them, as far as that is known.
     """
-    n_wanted = min(STEPS_OF_SHORT, ENOUGH_NS // max(step_ns, 1), n_left)
+    n_short = min(STEPS_OF_VERY_SHORT, max(STEPS_OF_SHORT, STEADY_NS // max(step_ns, 1)))
+    n_wanted = min(n_short, ENOUGH_NS // max(step_ns, 1), n_left)
     return least * max(1, int(n_wanted // least))
 
 

@@ -57,6 +57,11 @@ def window_options(function: Any) -> Any:
             what="Record so many steps once more, with Python stacks and shapes, after the timed ones.",
             default="2",
         ),
+        count_option(
+            "--optimizer",
+            what="Pass over the steps of optimizers before the Nth that steps: record a later loop of the script.",
+            default="the loop that takes most of the time",
+        ),
         click.option("--memory", is_flag=True, help="Record every allocation."),
         ranks_option("all"),
         step_on_option,
@@ -94,7 +99,8 @@ def command(
 
     Steps before and after the recorded ones are timed without the profiler, so the report knows what it cost.
     Works for python x.py, python -m pkg and torchrun, one trace for each rank. Where a capture lies in the folder, the
-    next one goes to profkit-capture-2. The exit code is the command's own, 4 if that is 0 and nothing was recorded.
+    next one goes to profkit-capture-2. The exit code is the command's own; only with
+    --strict it is 4 if that is 0 and nothing was recorded.
 
     \b
     Examples:
@@ -134,15 +140,16 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     has_trace: bool
     is_lacking: bool
+    is_strict: bool = False
 
     def leave(self) -> int:
-        """The exit code: the command's own, 4 if that is 0 and profkit recorded nothing, or not all.
+        """The exit code: the command's own. With `--strict` 4 if that is 0 and profkit recorded nothing, or not all.
 
         Where a signal ended the command, it ends this process as well.
         """
         from profkit.capture import runner
 
-        return runner.leave_like(self.code) or 4 * self.is_lacking
+        return runner.leave_like(self.code) or 4 * (self.is_lacking and self.is_strict)
 
 
 def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) -> Captured:
@@ -161,7 +168,7 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
             say(f"{problem}; running without a capture")
         if problem:
             code = runner.run(command_line, options=None).code
-            return Captured(code=code, folder=folder, has_trace=False, is_lacking=True)
+            return Captured(code=code, folder=folder, has_trace=False, is_lacking=True, is_strict=chosen["strict"])
         with watched(options) as clocks:
             ran = runner.run(command_line, options=options)
         return _outcome(options, ran, clocks)
@@ -183,7 +190,7 @@ def _outcome(options: Any, ran: Any, clocks: Any) -> Captured:
         facts = outcomes_of(options, folder, details=details, beside=clocks.of)
     except OSError as error:
         say(f"the traces could not be merged ({error})")
-        return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True)
+        return Captured(code=ran.code, folder=folder, has_trace=False, is_lacking=True, is_strict=options.strict)
     for line in [*told(facts, folder), *_unused_gpus(facts, len(details["gpus"]))]:
         head, _, trace = line.partition("\n")
         say(head)
@@ -191,7 +198,7 @@ def _outcome(options: Any, ran: Any, clocks: Any) -> Captured:
             say_below(trace.strip())
     has_trace = any(one.get("trace") for one in facts)
     lacks = not has_trace or any(one.get("is_failure") for one in facts)
-    return Captured(code=ran.code, folder=folder, has_trace=has_trace, is_lacking=lacks)
+    return Captured(code=ran.code, folder=folder, has_trace=has_trace, is_lacking=lacks, is_strict=options.strict)
 
 
 def _unused_gpus(facts: Sequence[dict[str, Any]], n_gpus: int) -> list[str]:
@@ -265,6 +272,7 @@ def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bo
     if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", chosen["ranks"]):
         raise UsageError(f"--ranks {chosen['ranks']!r} is neither all nor a list of ranks", hint="--ranks 0,3")
     given = {name: value for name, value in chosen.items() if value is not None}
+    given["has_budget"] = "stack_steps" not in given
     if given.get("stacks") is False:
         given["stack_steps"] = 0
     return Options(folder=str(folder), command=command, capture_id=uuid.uuid4().hex, finishes=finishes, **given)

@@ -14,6 +14,7 @@ from profkit.cli.capture import DEFAULT_FOLDER, captured, folder_for, window_opt
 from profkit.cli.shared.command import Command
 from profkit.cli.shared.options import PLACE, Option, color_option, format_option, output_option, verbose_option
 from profkit.cli.shared.output import format_for, is_standard_output
+from profkit.cli.shared.say import say
 from profkit.errors import UsageError
 
 _FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z]{2,8}")
@@ -48,7 +49,7 @@ def command(
     """Run COMMAND to its end, record a few of its training steps, and say where their time goes.
 
     The report goes to -o, else to standard output if that is a terminal, else to standard error: what is piped on is
-    the script's. The exit code is the command's own, 4 if that is 0 and nothing was recorded.
+    the script's. The exit code is the command's own; only with --strict it is 4 if that is 0 and nothing was recorded.
 
     \b
     Examples:
@@ -62,6 +63,8 @@ def command(
     shown = _report_options(fmt, report, verbose=verbose, color=color)  # what is wrong with them is said before the run
     kept = folder_for(place, overwrite=overwrite, is_strict=chosen["strict"], flag="--folder")
     done = captured(command_line, kept, {**chosen, "overwrite": overwrite})
+    if not done.has_trace:
+        say("no report: nothing was recorded; the exit code is the command's own")
     if done.has_trace:
         _triage(done.folder, shown, is_file=report is not None)
     return done.leave()

@@ -60,6 +60,12 @@ def test_an_optimizer_that_hardly_ever_steps_marks_no_step():
     assert len(loop.finder.step_rows()) == 92
 
 
+def test_an_optimizer_of_a_loop_that_is_over_leads_no_more():
+    loop = Loop().play("fbA", times=8).play("fbB", times=18)
+    assert loop.finder.leader() == ord("B")
+    assert len(loop.play("fbB", times=2).finder.step_rows()) == 19
+
+
 def test_who_leads_is_open_until_a_second_optimizer_has_come_twice():
     loop = Loop().play("fbA" * 5 + "fbB" + "fbA" * 4, times=1)
     assert loop.finder.leader() is None

@@ -18,22 +18,25 @@ import torch
 
 from ..command import raised, tell
 from ..options import STEPS_AFTER, Options, Window, window_for
+from ..place import PLACES
 from . import clock, store
 from .exits import WaysOut, in_backward
 from .hooks import Hooks
 from .leaving import leave
 from .loader import FetchLog
+from .loops import Keys, Loops
 from .places.frames import found_in
 from .places.names import variables
-from .places.window import SecondWindow
+from .places.window import LONG, LONG_NS, SecondWindow
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
-from .seen import Counters, Listener, Queue, Seen, guarded, why_none, with_enough
+from .seen import Counters, Listener, Queue, Seen, guarded, has_enough, why_none, with_enough
 from .steps import StepFinder, name_of
 from .whole_run import WholeRun
 
 _KEPT: Final[list[Any]] = []
+_RECORDING: Final = ("warmup", "active", "after", "places")
 _MAX_UNSTARTED: Final = 5000  # boundaries after which a capture that could not start gives up (chosen)
 
 
@@ -61,6 +64,11 @@ class Controller(Listener):
         self._log: FetchLog | None = None
         self._queue = Queue()
         self._others: set[int] = set()
+        self._keys = Keys()
+        self._loops = Loops()
+        self._n_ranks = 1
+        self._most_ns = LONG_NS
+        self._recorded: dict[str, Any] | None = None  # facts of a recording that a longer loop's is to replace
         self._counters = Counters()
         self._label = ""
         self._ways_out = WaysOut(self.finish)
@@ -84,6 +92,7 @@ class Controller(Listener):
         store.forget_parts()
         self._ways_out = WaysOut(self.finish)
         self._close_phases()
+        self._loops, self._recorded = Loops(), None
         if self.stage not in ("baseline", "standby", "done"):
             self.stage = "done"
             self._hooks.remove()
@@ -98,19 +107,35 @@ class Controller(Listener):
     @guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer outside any other has made its step."""
-        if self.stage == "run":
-            self._goes_on(id(optimizer))
-            return
         self._find_home()
-        self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
+        key = self._keys.of(optimizer)
+        if key < self.options.optimizer:
+            if not self._finder.calls:  # what its loop did is no part of the one that comes
+                self._finder.forget()
+            return
+        if threading.get_ident() == self.home_thread:
+            self._loops.stepped(
+                key,
+                type(optimizer).__name__,
+                time.perf_counter_ns(),
+                is_timed=self.stage in ("baseline", "after", "run") or self._second.is_waiting,
+                leads=self._n_ranks == 1 and self._finder.is_leader(key),
+            )
+        if self.stage == "run":
+            self._goes_on(key)
+            return
+        if self._second.is_waiting and self._reconsider():
+            return
+        self._finder.optimizer_stepped(key, has_closure=has_closure)
         self._follow()
+        if self.stage in _RECORDING and self._loops.has_left(self._finder.frozen_leader) and self._is_safe():
+            self._leave_loop()
 
     @guarded
     def data_wanted(self, iterator: Any) -> None:
         """The loop asks for a batch."""
-        if self.stage == "run" and self._finder.mode != "loader":
-            return
-        is_over = self.stage == "done" or (self.stage == "standby" and not self._finder.is_leaving)
+        self._look()
+        is_over = self.stage in ("run", "done") or (self.stage == "standby" and not self._finder.is_leaving)
         if threading.get_ident() != self.home_thread or is_over:
             return
         if self._seen.window is None:
@@ -124,6 +149,7 @@ class Controller(Listener):
     @guarded
     def forward_began(self, module: Any) -> None:
         """An outermost module is called."""
+        self._look()
         self._has_gradients = self._has_gradients or torch.is_grad_enabled()
         self._second.saw(module)
         self._finder.forward_began(id(module), name_of(module))
@@ -179,10 +205,13 @@ class Controller(Listener):
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
         self._act(source, ended_ns, ended, is_step=is_step)
-        if self.stage in ("warmup", "active", "after", "places"):
-            self._run.boundary(ended_ns, ended, is_plain=self.stage == "after", began=ended)
+        if self.stage in _RECORDING:
+            is_plain = self.stage == "after" or self._second.is_waiting
+            self._run.boundary(ended_ns, ended, is_plain=is_plain, began=ended)
+        stalled_ns = time.perf_counter_ns() - ended_ns
+        self._loops.skip(stalled_ns)
         if not self._second.has_begun:  # it counts its own
-            self._seen.stalled_ns += time.perf_counter_ns() - ended_ns
+            self._seen.stalled_ns += stalled_ns
 
     def _act(self, source: str, ended_ns: int, ended: Any, *, is_step: bool) -> None:
         if source == "restart":
@@ -210,17 +239,61 @@ class Controller(Listener):
         self._marks.clear()
         if self.stage == "baseline":
             return
-        self._second.drop()
-        self._second = SecondWindow(self.options)
         self._stop_recorder()
+        if self._recorded is None:
+            self._second.drop()
+            store.drop_raw(self.options, self._label)
+        else:  # it stays until there is another
+            self._second.close()
+            self._hooks.remove()
+            self._hooks.install(self)
+        self._second = SecondWindow(self.options)
         self._ways_out.unguard()
-        store.drop_raw(self.options, self._label)
+        self._queue = Queue()
         if self._log is not None:
             self._log.delete()
         self._seen = Seen()
         self._run.stop()
         self._run = WholeRun()
         self.stage, self._has_begun_again, self._has_gradients = "baseline", True, False
+
+    def _reconsider(self) -> bool:
+        """Record anew where the loop that runs now has taken more time than the recorded one: the job is that."""
+        is_longer = self._loops.is_longer()
+        if self._n_ranks > 1:  # they record the same steps
+            at = self._loops.place_to_agree()
+            is_longer = bool(at) and bool(store.agreed(self.options, at, int(is_longer)))
+        if not is_longer or not self._is_safe() or self.options.step_on != "auto":
+            return False
+        self._loops.n_again += 1
+        tell(self._loops.why_again())
+        self._recorded = self._told()
+        self._finder.forget()
+        return True
+
+    def _leave_loop(self) -> None:
+        """The recorded loop is over while its recording goes on: keep the steps that are whole."""
+        if self.stage == "active" and len(self._seen.times["profiled"]) > 1:
+            self._seen.facts["why_cut"] = "the loop ended"
+            self._export(is_cut=True)
+        elif self.stage == "places":
+            self._second.finish("the loop ended")
+        elif self.stage != "after":
+            self._finder.forget()
+            return
+        self._close_phases()
+        self._rest()
+
+    def _look(self) -> None:
+        """Inside a recorded step: end the recording where it has come to last far longer than a step does."""
+        marks = self._seen.times["profiled"]
+        if self.stage != "active" or len(marks) < 2 or self._n_ranks > 1:  # ranks record the same steps
+            return
+        if time.perf_counter_ns() - marks[-1].began_ns > self._most_ns and self._is_safe():
+            self._seen.facts["why_cut"] = "a step took far longer than the others"
+            self._export(is_cut=True)
+            self.stage = "after"
+            self._follow()
 
     def _consider_start(self, ended_ns: int, ended: Any) -> None:
         rows = self._finder.step_rows()
@@ -240,6 +313,10 @@ class Controller(Listener):
         self._finder.freeze()
         self._run.begin([self._marks[row] for row in rows[window.settling - 1 :]])
         self._seen.times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
+        self._n_ranks = store.world_size()
+        usual_ns = clock.summary(clock.durations_ns(self._seen.times["baseline"])).get("median_ns", 0)
+        self._most_ns = max(LONG * usual_ns, LONG_NS)
+        self._loops.record(usual_ns)
         self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
         self._label = self._label or store.claim_label(self.options)
@@ -259,7 +336,7 @@ class Controller(Listener):
             return
         self._seen.n_boundaries += 1
         n_recorded = self._seen.n_boundaries - window.warmup
-        if n_recorded == window.steps:
+        if n_recorded == window.steps or has_enough(window, self._seen, n_recorded):
             self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended, self._finder.n_loads))
             self._export(is_cut=False)
             self.stage = "after"
@@ -278,26 +355,31 @@ class Controller(Listener):
         """Record again with the ranges of the timed steps, or end."""
         if self._second.is_over:
             self._close_phases()
-            self._end("", stays=self._finder.is_provisional)
-            if self.stage == "done" and not self.options.tool and self._finder.mode == "optimizer":
-                self._watch_on()
+            self._rest()
             if self.options.stops and self.stage == "done":
                 leave(self.options.folder, self.finish)
         elif self._second.is_recording and self.phase is None:
             self.phase = make_phase()
             self._copies.begin(self.phase)
 
-    def _watch_on(self) -> None:
-        """The window is over, the run is not: hear of the optimizer's steps alone, and time them."""
+    def _rest(self) -> None:
+        """The window is over, the run is not: hear of the optimizers' steps alone, and time them."""
+        leader = self._finder.frozen_leader
+        is_watched = leader is not None and not self.options.tool and not self.options.stops
+        self._end("", stays=is_watched or self._finder.is_provisional)
+        if not is_watched:
+            return
+        self._hooks.remove()
         self._hooks.watch_steps(self)
         self.stage = "run"
         self._run.boundary(time.perf_counter_ns(), clock.recorded_event(), is_plain=True, began=clock.recorded_event())
 
     def _goes_on(self, key: int) -> None:
-        """An optimizer (by identity) has stepped beside the window."""
+        """An optimizer has stepped beside the window."""
         if self._finder.is_leader(key) and threading.get_ident() == self.home_thread and not clock.is_capturing_graph():
             event = clock.recorded_event()
             self._run.boundary(time.perf_counter_ns(), event, is_plain=True, began=event)
+        self._reconsider()
 
     # ------------------------------------------------------------------------------------------------- ends
 
@@ -315,6 +397,10 @@ class Controller(Listener):
             self._log.shut()
         with store.raw_file(self.options, self._label) as path:
             recorder.export(path)
+        if self._recorded is not None:
+            self._recorded = None
+            store.drop_raw(self.options, f"{self._label}{PLACES}")
+        self._loops.keep()
         self._seen.facts["stop_ns"] = stopped_ns - begun_ns
         self._seen.facts["export_ns"] = time.perf_counter_ns() - stopped_ns
         self._seen.facts.update(recorder.seen_beside, is_cut=is_cut)
@@ -328,14 +414,10 @@ class Controller(Listener):
         """The process or the session ends: keep what was recorded, leave no profiler running."""
         if os.getpid() != self._pid:
             return
-        if self.stage == "standby":
-            self._end("")
         self._run.stop()
-        if self.stage == "run":
-            self._hooks.remove()
-            self.stage = "done"
-            self._write_facts()
-        elif self.stage == "done":
+        if self.stage in ("standby", "run"):
+            self._end("")
+        if self.stage == "done":
             if self._label and (clock.cuda_in_use() or self._second.watches_workers) and not self._is_settled:
                 self._write_facts()  # the last events, and batches of workers, were on their way when the window ended
         else:
@@ -369,7 +451,7 @@ class Controller(Listener):
             return
         if self.stage == "active" and not in_backward() and not self._finder.is_leaving:
             n_whole = len(self._seen.times["profiled"]) - 1
-            if n_whole >= 1:
+            if n_whole >= (1 if self._recorded is None else 2):
                 self._export(is_cut=True)
                 self._end("")
                 return
@@ -416,10 +498,15 @@ class Controller(Listener):
         return self._seen.window or window_for(self.options, n_workers=queue.n_workers, n_queued=queue.n_batches)
 
     def _write_facts(self) -> None:
+        told = self._recorded or self._told()
+        store.write_facts(self.options, {**told, "loops": self._loops.told()})
+
+    def _told(self) -> dict[str, Any]:
+        """What is known of the recording, as plain values."""
         log, facts, finder = self._log, self._seen.facts, self._finder
         if log is not None and "fetches" not in facts and "export_ns" in facts:
             facts["fetches"] = log.rows()
-        told = {
+        return {
             **self._seen.told(),
             "reason": self.reason,
             "label": self._label,
@@ -431,4 +518,3 @@ class Controller(Listener):
             "run": self._run.told(),
             **self._second.told(),
         }
-        store.write_facts(self.options, told)

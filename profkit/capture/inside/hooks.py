@@ -61,9 +61,9 @@ class Hooks:
         self._is_inside = False
         self._is_warning_off = False
 
-    def install(self) -> None:
+    def install(self, again_for: Watcher | None = None) -> None:
         """Wrap optimizer steps (of classes used from now on), loader, backward and the start of profilers."""
-        watcher = self._watcher
+        self._watcher = watcher = self._watcher or again_for
         if watcher is None:
             return
         self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
@@ -86,8 +86,9 @@ class Hooks:
             self._undo.pop()()
 
     def watch_steps(self, watcher: Watcher) -> None:
-        """After `remove`: tell the watcher of optimizer steps again, and of nothing else."""
+        """After `remove`: tell the watcher of optimizers and their steps again, and of nothing else."""
         self._watcher = watcher
+        self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
         for optimizer_class in _subclasses(Optimizer):
             if getattr(optimizer_class.step, "hooked", False):
                 self._wrap_step_of(optimizer_class)

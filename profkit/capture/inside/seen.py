@@ -15,7 +15,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Optional, TypeVar
 
-from ..options import Options, Window, steps_of_one, steps_of_ranks, why_steps_of_ranks, why_too_few
+from ..options import (
+    LEAST_RUN_NS,
+    STEPS_OF_SHORT,
+    WRITES_NS,
+    WRITTEN_OVER_SLOWER,
+    Options,
+    Window,
+    steps_of_one,
+    steps_of_ranks,
+    why_steps_of_ranks,
+    why_too_few,
+)
 from . import clock, store
 from .exits import in_backward
 from .places.datasets import made_by
@@ -91,12 +102,24 @@ def with_enough(window: Window, options: Options, seen: Seen, n_batches_left: fl
     if n_ranks == 1:
         fetches = sorted(clock.fetches(baseline))
         n_left = n_batches_left / max(fetches[len(fetches) // 2], 1) if fetches else n_batches_left
-        n_others = window.warmup + window.after + 2 * options.stack_steps
-        return replace(window, steps=steps_of_one(step_ns, window.steps, n_left - n_others))
+        n_left -= window.warmup + window.after + 2 * options.stack_steps
+        if not any(fetches) and not options.finishes:  # a block that code records may be one of thirty steps
+            n_seen = window.settling + window.baseline
+            n_left = min(LEAST_RUN_NS // max(step_ns, 1) - n_seen, STEPS_OF_SHORT)
+        return replace(window, steps=steps_of_one(step_ns, window.steps, n_left), least=window.steps)
     n_collectives = clock.collectives_per_step(baseline)
     steps = store.agreed(options, "steps", max(window.steps, steps_of_ranks(step_ns, n_collectives)))
     seen.facts["why_steps"] = why_steps_of_ranks(steps, n_ranks, n_collectives)
     return replace(window, steps=steps)
+
+
+def has_enough(window: Window, seen: Seen, n_recorded: int) -> bool:
+    """Whether the steps recorded so far are enough, since to write them holds the script up long by now."""
+    if not window.least or n_recorded < window.least or n_recorded % window.least:
+        return False
+    usual_ns = clock.summary(clock.durations_ns(seen.times["baseline"]))["median_ns"]
+    slower_ns = sum(clock.durations_ns(seen.times["profiled"])) - (n_recorded - 1) * usual_ns
+    return bool(WRITTEN_OVER_SLOWER * slower_ns > WRITES_NS)
 
 
 def why_none(finder: StepFinder, seen: Seen, window: Window) -> str:
@@ -158,7 +181,7 @@ class Queue:
     def n_left(self) -> float:
         """The batches that are left for certain: of an epoch with a length its rest, of a stream without one no end.
 
-        A loop without a loader promises none: it may be one of thirty steps, for a trial.
+        A loop without a loader promises none.
         """
         iterator = self._latest() if self._latest else None
         if iterator is None:

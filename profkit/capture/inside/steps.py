@@ -37,6 +37,11 @@ _WORDS: Final = {
 }
 
 
+def reach(n_optimizers: int) -> int:
+    """The calls of optimizers after which one that was not among them steps no more: two rounds of all of them."""
+    return max(_MAX_CALLS_RATIO + 2, 2 * n_optimizers)
+
+
 def name_of(called: object) -> str:
     """How a module is named, by its class, or a function, by its own name."""
     name = getattr(called, "__name__", None)
@@ -47,8 +52,9 @@ class StepFinder:
     """Turns what happens in a training loop into step boundaries.
 
     Until `freeze` every optimizer may be the leading one: each pending boundary becomes a *candidate*, and who leads
-    is read from the calls so far: the optimizer called least, among equals the one that comes last. Thus one round of
-    a GAN, of 5 critic steps and 1 generator step, or of an optimizer for each parameter is one step.
+    is read from the calls so far: the optimizer called least, among equals the one that comes last, of those that still
+    step: another loop, with an optimizer of its own, may have gone before. Thus one round of a GAN, of 5 critic steps
+    and 1 generator step, or of an optimizer for each parameter is one step.
 
     A loop without an optimizer (`is_provisional`) is taken for the training until an optimizer steps, or until the
     first backward pass: then "restart" is told, and what was found in the loop before counts no more.
@@ -79,6 +85,8 @@ class StepFinder:
         self._since: set[int] = set()
         self._n_candidates = 0
         self._rows: dict[int | None, list[int]] = {}
+        self._n_calls = 0
+        self._last_call: dict[int, int] = {}
         self._ticked_ns = time.perf_counter_ns()
 
     # ------------------------------------------------------------------------------------------ what happens
@@ -97,6 +105,8 @@ class StepFinder:
         if self.mode != "optimizer":
             return
         self.calls[key] = self.calls.get(key, 0) + 1
+        self._n_calls += 1
+        self._last_call[key] = self._n_calls
         self._since.add(key)
         if self._is_frozen and key != self._leader:
             return
@@ -213,16 +223,23 @@ class StepFinder:
         """The optimizer whose call ends a step, or the module whose call begins one; None while that is open."""
         if self.mode == "forward":
             return self._modules.leader()
-        total = sum(self.calls.values())
+        since = self._n_calls - reach(len(self.calls))
+        calls = {key: count for key, count in self.calls.items() if self._last_call[key] > since}
+        total = sum(calls.values())
         if self.is_alone and total >= _FEW_CALLS:
-            return next(iter(self.calls))
+            return next(iter(calls))
         if total < MIN_CALLS:
             return None
-        if total < _MIN_UNDECIDED_CALLS and min(self.calls.values()) == 1:
+        if total < _MIN_UNDECIDED_CALLS and min(calls.values()) == 1:
             return None
-        least = max(2, max(self.calls.values()) // _MAX_CALLS_RATIO)
-        fewest = min((count for count in self.calls.values() if count >= least), default=0)
-        return next((key for key in reversed(list(self.calls)) if self.calls[key] == fewest), None)
+        least = max(2, max(calls.values()) // _MAX_CALLS_RATIO)
+        fewest = min((count for count in calls.values() if count >= least), default=0)
+        return next((key for key in reversed(list(calls)) if calls[key] == fewest), None)
+
+    @property
+    def frozen_leader(self) -> int | None:
+        """The optimizer whose call ends each step from now on; None while that is open, or none does."""
+        return self._leader if self._is_frozen and self.mode == "optimizer" else None
 
     @property
     def is_alone(self) -> bool:
@@ -235,7 +252,7 @@ class StepFinder:
         self._is_frozen = True
 
     def is_leader(self, key: int) -> bool:
-        """Whether that optimizer (by identity) ends a step."""
+        """Whether that optimizer ends a step."""
         return key == self._leader
 
     def described(self, *, has_gradients: bool = True) -> str:
@@ -310,6 +327,8 @@ class StepFinder:
         """Change what ends a step; what was counted until now was counted by another measure."""
         self.mode = mode
         self.calls = {}
+        self._last_call = {}
+        self._n_calls = 0
         self.sources = {}
         self._n_candidates = 0
         self._rows = {}

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import Any, Final, Optional
 
 from ...beside import redact
+from ...lines import other_loop
 
-_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines", "run")
+_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines", "run", "loops")
 """Facts of the timed steps, which the trace of a second window lacks."""
 _FAR: Final = 2.0
 """Times the median, from which a step may be a rare one (chosen: a profiler costs steps alike)."""
@@ -36,6 +37,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_first_step": facts.get("first_step"),
         "profkit_step_source": facts.get("step_source"),
         "profkit_is_cut": facts.get("is_cut"),
+        "profkit_other_loop": other_loop(facts.get("loops") or []) or None,
         "profkit_stop_ns": facts.get("stop_ns"),
         "profkit_export_ns": facts.get("export_ns"),
         "profkit_python": facts.get("python"),

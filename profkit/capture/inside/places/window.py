@@ -17,7 +17,8 @@ from typing import Any, Final, Optional, TypeVar
 
 import torch
 
-from ...command import raised
+from ...beside import units
+from ...command import raised, tell
 from ...options import Options
 from ...place import PLACES
 from .. import clock, store
@@ -27,12 +28,12 @@ from ..seen import Seen
 from .frames import found_in
 from .names import variables
 from .operators import SignLines
-from .room import Counter, steps_that_fit
+from .room import Allowance, Counter, steps_that_fit
 from .sampler import Sampler
 from .worker_lines import LineLog
 
-_LONG: Final = 20
-_LONG_NS: Final = 5_000_000_000
+LONG: Final = 20
+LONG_NS: Final = 5_000_000_000
 """A step that takes so many times as long as an unprofiled one, and so long, holds something else: a validation, a
 checkpoint (chosen)."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -65,11 +66,14 @@ class SecondWindow:
 
     def __init__(self, options: Options) -> None:
         self.is_recording = self.is_over = self.has_begun = False
+        self.is_waiting = False
+        """Until the run has lasted so long that the steps are paid for."""
         self._options = replace(options, shapes=True, stacks=True, memory=False, device="cpu")
         self._is_wanted = options.stack_steps > 0 and not options.tool and not options.stacks
         self._label, self._step, self._n_steps, self._most_ns = "", 0, options.stack_steps, 0
         self._thread = 0
         self._counter = Counter()
+        self._allowance: Optional[Allowance] = None  # noqa: UP045 - Python 3.9
         self._sign_lines = SignLines()
         self._lines = LineLog(options.capture_id)
         self._sampler: Optional[Sampler] = None  # noqa: UP045 - Python 3.9
@@ -80,6 +84,7 @@ class SecondWindow:
         self._callbacks: Any = None
         self._stalled_ns = 0
         self._reason = ""
+        self._n_calls = 0
         self._facts: dict[str, Any] = {}
         self._found: dict[str, Any] = {}
 
@@ -100,10 +105,16 @@ class SecondWindow:
         self._label = f"{label}{PLACES}"
         self._step = seen.first_step + len(seen.times["profiled"]) + len(seen.times["after"]) - 2
         usual_ns = int(clock.summary(clock.durations_ns(seen.times["baseline"])).get("median_ns", 0))
-        self._most_ns = max(_LONG * usual_ns, _LONG_NS)
+        self._most_ns = max(LONG * usual_ns, LONG_NS)
+        spent_ns = seen.facts.get("stop_ns", 0) + seen.facts.get("export_ns", 0)
+        self._allowance = Allowance(
+            usual_ns=usual_ns,
+            operators_ns=spent_ns // max(len(seen.times["profiled"]) - 1, 1),
+            is_limited=self._options.has_budget,
+        )
         is_taken = has_others or torch.autograd._profiler_enabled()  # noqa: SLF001
         problem = "the script's own profiler runs" if is_taken else ""
-        if self._is_wanted:
+        if self._is_wanted and self._allowance.may_count:
             problem = problem or self._counter.start()
         if problem:
             self.give_up(problem)
@@ -118,8 +129,10 @@ class SecondWindow:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
         self._step += 1
         if self._recorder is None:
-            self._start(self._counter.stop())
-        elif len(self._marks) == self._n_steps:
+            self._n_calls = self._n_calls or self._counter.stop()
+            if not self.is_waiting or (self._allowance is not None and self._allowance.is_long_enough()):
+                self._start(self._n_calls)
+        elif len(self._marks) == self._n_steps or self._is_spent():
             self._marks.append(clock.Mark(ended_ns, ended_ns, ended, ended, n_loads))
             self._export(is_cut=False)
         else:
@@ -136,16 +149,17 @@ class SecondWindow:
 
     def saw(self, module: Any) -> None:
         """A module is called from outside any other."""
+        self.look()
         if self.is_recording and len(self._called) < 64 and all(module is not one for one in self._called):
             self._called.append(module)
 
     @_contained
-    def finish(self) -> None:
+    def finish(self, reason: str = "the run ended") -> None:
         """The process ends: keep the steps that are whole, where this is the thread that may stop the profiler."""
         if self.is_recording and threading.get_ident() == self._thread:
-            self._cut("the run ended")
+            self._cut(reason)
         elif not self.is_over:
-            self.give_up("the run ended before its first step")
+            self.give_up(f"{reason} before its first step")
 
     def give_up(self, reason: str) -> None:
         """End it without a trace, if it is on."""
@@ -194,12 +208,32 @@ class SecondWindow:
         self._lines.delete()
 
     def _start(self, n_calls: int) -> None:
-        n_steps = steps_that_fit(self._n_steps, n_calls)
-        if n_steps:
-            self._n_steps = n_steps
-        else:
+        allowance = self._allowance
+        if allowance is None:
+            return
+        n_steps = min(steps_that_fit(self._n_steps, n_calls), allowance.steps(self._n_steps, n_calls))
+        if not n_calls:  # there was no time to count them
+            n_steps = 0
+        least_ns = allowance.cost_ns(max(n_steps, 1), n_calls) if n_steps else allowance.looks_ns(1)
+        if not n_steps:
+            n_steps = allowance.looked_at(self._n_steps)
             self._sampler = Sampler()
             self._options = replace(self._options, stacks=False)
+        if not n_steps:
+            shown = units().format_ns
+            most = shown(allowance.most_ns)
+            why = f"to record one more step would hold the script up for about {shown(least_ns)}, more than {most}"
+            self._reason = f"{why} (--stack-steps {self._n_steps} records them all the same)"
+            self._sampler, self._options = None, replace(self._options, stacks=True)
+            self.is_waiting = allowance.waits_for(least_ns)
+            if self.is_waiting:
+                self._lines.shut()
+            else:
+                self.give_up(self._reason)
+            return
+        self.is_waiting, self._reason, self._n_steps = False, "", n_steps
+        self._announce(allowance, n_calls)
+        self._most_ns = min(self._most_ns, allowance.longest_step_ns(n_calls))
         self._held = variables()  # now: where an exception ends the run its functions are gone
         self._watch_compiler(True)
         self._recorder = Recorder(self._options, first_step=self._step, n_warmup=0)
@@ -211,6 +245,21 @@ class SecondWindow:
                 self._sign_lines.begin()
         self.is_recording = True
         self._facts = {"first_step": self._step, "n_calls": n_calls, "is_sampled": self._sampler is not None}
+
+    def _announce(self, allowance: Allowance, n_calls: int) -> None:
+        """Say before it begins what the script will wait."""
+        shown, n, is_sampled = units().format_ns, self._n_steps, self._sampler is not None
+        cost_ns = allowance.looks_ns(n) if is_sampled else allowance.cost_ns(n, n_calls)
+        limit = f", at most {shown(allowance.most_ns)}" if self._options.has_budget else ""
+        what = f"{n} more step{'s' * (n != 1)} for lines of code"
+        tell(f"recording {what}: holds the script up for about {shown(cost_ns)}{limit}")
+
+    def _is_spent(self) -> bool:
+        """Whether the steps so far are slower by half of the allowance; to write them takes as long again."""
+        if self._allowance is None or len(self._marks) < 2:
+            return False
+        taken_ns = sum(clock.durations_ns(self._marks)) - (len(self._marks) - 1) * self._allowance.usual_ns
+        return 2 * taken_ns > self._allowance.most_ns
 
     def _take_off(self) -> None:
         with suppress(Exception):

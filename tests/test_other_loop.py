@@ -1,0 +1,48 @@
+"""A capture of a loop that is not the job gives no verdict, but the command that records the job."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.model.documents.report import Bottleneck
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, kernel, launch, span, trace_of
+
+MS = 1_000_000
+OTHER = {
+    "name": "Adam (optimizer 2)",
+    "recorded": "SGD (optimizer 1)",
+    "share": 0.09,
+    "spent_ns": 380 * MS,
+    "options": "--optimizer 2 --steps 2",
+}
+
+
+def steps() -> list[Row]:
+    """Eight steps of 40 ms that the loader holds up."""
+    rows = []
+    for number in range(8):
+        start = number * 40 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+        rows.append(span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 25 * MS))
+        rows.append(span("aten::mm", start + 25 * MS, start + 40 * MS - 1000, cat="cpu_op"))
+        rows.append(launch(start + 26 * MS, start + 26 * MS + 5_000, correlation=number + 1))
+        rows.append(kernel("gemm", start + 26 * MS + 10_000, start + 38 * MS, correlation=number + 1))
+    return rows
+
+
+def test_a_loop_that_is_not_the_job_gets_no_verdict_but_the_command_for_it():
+    _, verdict = triage_trace(trace_of(steps(), profkit_other_loop=OTHER))
+    assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+    assert "the loop of SGD (optimizer 1), 9.0 % of the time" in verdict.headline
+    assert "that of Adam (optimizer 2) took 380 ms" in verdict.headline
+    assert verdict.next_tool.command.startswith("profkit run --optimizer 2 --steps 2 -- ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"share": 0.45}, {"share": "0.1"}, {"options": "--optimizer 2; rm -rf /"}, {"options": ""}, {"spent_ns": None}],
+)
+def test_the_recorded_loop_is_judged_where_it_may_be_the_job_or_nothing_sound_is_told(change):
+    _, verdict = triage_trace(trace_of(steps(), profkit_other_loop={**OTHER, **change}))
+    assert verdict.bottleneck is Bottleneck.DATA
