@@ -87,7 +87,7 @@ def _places(
     modules, module = of_modules
     own, callee = frames.own, frames.callee
     name = frames.rows.name
-    line = _call_lines(trace, frames)
+    line = call_lines(trace, frames)
     calls: dict[int, str] = {}
     called = np.where(callee >= 0, name[np.maximum(callee, 0)], -1)
     is_made = frames.generated > own
@@ -203,7 +203,7 @@ def call_words(name: str) -> str:
     return f"{function}()" if function != name else ""
 
 
-def _call_lines(trace: Trace, frames: Frames) -> I64:
+def call_lines(trace: Trace, frames: Frames) -> I64:
     """Per frame the line that called it, where the capture recorded that (`profkit_call_lines`), else 0.
 
     Recorded are the time at which each frame began, ns of Unix, and the line of its caller then.
