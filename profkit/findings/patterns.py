@@ -11,6 +11,8 @@ _WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least 
 _WORTH_WORK: Final = Threshold(0.05, "fires at {} of the window", "chosen: the severity medium")
 _MOSTLY: Final = 0.5
 """Chosen: what is half of the late launches names them."""
+_NAMES: Final = 0.1
+"""Chosen: what few programs do, and costs so much of the host's time, is changed first: the rest has no one remedy."""
 # the host launches nothing meanwhile: the same time stands under late launches, and as one of few stalls
 _IS_THE_HOSTS: Final = (
     Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
@@ -125,7 +127,7 @@ PARAMETER_LOOP: Final = FindingKind(
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
     late_word="parameters",
-    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),),
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _NAMES),),
     meaning="Averages of the weights (EMA), clipping, norms of gradients for a log, zeroing: written as a loop, they run some operators for each parameter tensor, and with .item() wait for each. torch has each of these for all tensors at once.",
     measured="Stretches with no operator of the forward or backward pass nor of the optimizer in which most operators take tensors of the shapes of gradients, by recorded shapes. On a GPU, what it would idle less if they took the host no time counts, by a replay of the launches; on a CPU, all of their time, less a quarter that stays.",
     thresholds={
@@ -163,6 +165,24 @@ UNREAD: Final = FindingKind(
     fixes=(
         "if it is an evaluation or a metric: every so many steps, on fewer batches, or on the outputs that the training step has anyway",
         "keep its outputs for each sample where the inputs come again (a frozen backbone, a teacher on fixed data), in half precision or compiled where they do not, under torch.no_grad()",
+    ),
+)
+
+PILED: Final = FindingKind(
+    id="work.unused_gradients",
+    title="the backward pass computes gradients that no optimizer uses",
+    is_about_work=True,
+    meaning="Gradients are computed for parameters that the optimizer does not have: a teacher that runs without torch.no_grad(), a part that was meant to be frozen, a discriminator in the generator's step. They pile up in .grad, since nobody clears them there.",
+    measured="In the first backward pass after an optimizer's step, accumulations (AccumulateGrad) that add to a gradient that was left, where others of the pass find none: the nodes that lead to them. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Of nodes through which gradients flow on to parameters in use half is counted: only those of their own weights can be spared.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "gradients": Threshold(2, "with {} such gradients or more in a pass", "chosen: a layer's weight and bias", ""),
+    },
+    notes=("after model.zero_grad(), or in a model of which all gradients are added to, it is not seen",),
+    lookalikes=("a second optimizer that steps later and takes the sum of several passes on purpose",),
+    proof="Print the names of parameters with p.grad is not None right after optimizer.zero_grad(): these are not in the optimizer. Freeze them: the step becomes shorter by about the time shown.",
+    fixes=(
+        "run what does not train under torch.no_grad(); freeze its parameters with requires_grad_(False), also a discriminator during the generator's step",
     ),
 )
 
@@ -249,8 +269,8 @@ UNUSED_PARAMETERS: Final = FindingKind(
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
     late_word="searching",
-    meaning="With find_unused_parameters=True, DistributedDataParallel walks through the graph of every step before its backward pass, and reduces one more small tensor.",
-    measured="The reducer's range search_unused_parameters. On a GPU, what it would idle less without it counts, by a replay of the launches; on a CPU, all of its time.",
+    meaning="With find_unused_parameters=True, DistributedDataParallel walks through the graph of every step before its backward pass, marks each gradient that came, and reduces one more small tensor, for which all ranks wait.",
+    measured="The reducer's range search_unused_parameters. On a GPU, what it would idle less without it counts, by a replay of the launches; on a CPU, all of its time, that of the marks (operators inside AccumulateGrad and copy_bucket_to_grad), and that in which only the last all-reduce of the pass runs.",
     thresholds={"window": _WORTH},
     lookalikes=("a model whose branches differ from step to step needs it",),
     proof="Set find_unused_parameters=False. DDP raises an error at the second step if a parameter is unused.",

@@ -27,6 +27,7 @@ from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import shares
 from profkit.timeline.code.callers import callers
+from profkit.timeline.code.join import CALLS_OF_BACKWARD
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import enclosing_op, launching_threads, outermost
@@ -39,6 +40,7 @@ _LEAST_OF: Final = 1 / 3
 """Share of a loop's operators that take a tensor of a parameter's shape: beside each are views and reads. Chosen."""
 _MOST_LINES: Final = 2
 """Lines that call it, before the lines inside. Chosen."""
+_IN_BUCKETS: Final = re.compile(r"\bddp\.reducer::|distributed::reducer::")
 _ASKED: Final = re.compile(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
 
@@ -53,8 +55,12 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
     """These, and those of the backward pass and of the optimizer."""
 
 
-def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
-    """The runs of these threads; None where the trace has no backward pass with autograd's numbers."""
+def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) -> Unread | None:
+    """The runs of these threads; None where the trace has no backward pass with autograd's numbers.
+
+    At the end of the recording a backward pass may still come to what ran with gradients: with `to_the_end`, such runs
+    as well.
+    """
     ops, backward = trace.ops, backward_of(trace)
     made = distinct(backward.forward[backward.forward >= 0])
     if not made.size:
@@ -69,8 +75,8 @@ def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
     is_open = is_used | named(trace, ops.take(tops), _ASKED)
     if len(optimizer):
         is_open |= enclosing_op(optimizer, ops.thread[tops], ops.start_ns[tops]) >= 0
-    # at the end of the recording a backward pass may still come, but not to what ran without gradients
-    is_open |= (ops.start_ns[tops] > last) & (ops.sequence[tops] >= 0)
+    if not to_the_end:
+        is_open |= (ops.start_ns[tops] > last) & (ops.sequence[tops] >= 0)
     runs = tuple(run for run in _runs(trace, tops, is_open) if run.size)
     return Unread(runs=runs, used=tops[is_used].astype(np.int64), trained=tops[is_open].astype(np.int64))
 
@@ -206,7 +212,7 @@ def parameter_loops(facts: Facts) -> Ranges | None:
 
     None where shapes are not known.
     """
-    trace, found = facts.trace, unread(facts.trace, step_threads(facts))
+    trace, found = facts.trace, unread(facts.trace, step_threads(facts), to_the_end=True)
     if found is None or not trace.signatures:
         return None
     shapes = _gradient_shapes(trace)
@@ -216,6 +222,7 @@ def parameter_loops(facts: Facts) -> Ranges | None:
         code for code, one in enumerate(trace.signatures) if one is not None and one.dims[:1] and one.dims[0] in shapes
     ]
     on_one = is_one_of(trace.ops.signature, codes)
+    on_one &= ~_calls_backward(facts)
     is_short = trace.ops.end_ns - trace.ops.start_ns <= PARAMETER_LOOP.limit("each")
     kept = []
     for run in found.runs:
@@ -229,6 +236,15 @@ def parameter_loops(facts: Facts) -> Ranges | None:
         if _LEAST_OF * loop.size <= mine.size and 2 * is_short[loop].sum() > loop.size and n_shapes > 1:
             kept.append(loop)
     return _spanning(facts, kept)
+
+
+def _calls_backward(facts: Facts) -> Bool:
+    """Per operator whether the line that calls the backward pass runs it: DDP fills its buckets behind the last node."""
+    code = facts.code
+    if code is None:
+        return np.full(len(facts.trace.ops), any(map(_IN_BUCKETS.search, facts.trace.strings)))
+    place = [number for number, one in enumerate(code.places) if one.call in CALLS_OF_BACKWARD]
+    return is_one_of(code.place_of_op, place)
 
 
 def title_of_loop(facts: Facts, found: Ranges) -> str:

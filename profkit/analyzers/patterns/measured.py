@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import forward, ranges
+from profkit.analyzers.patterns import forward, piled, ranges
 from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
@@ -23,6 +23,7 @@ from profkit.findings.patterns import (
     MATH_ATTENTION,
     OPTIMIZER_LOOP,
     PARAMETER_LOOP,
+    PILED,
     RECOMPILE,
     RECOMPUTATION,
     SLOW_PATH,
@@ -99,6 +100,14 @@ PATTERNS: Final = (
         ("stretch of forward work that no backward reads", "stretches of forward work that no backward reads"),
         forward.fix_of_forward,
         title=forward.title_of_forward,
+    ),
+    Pattern(
+        PILED,
+        piled.piled,
+        False,
+        ("stretch of such backward nodes", "stretches of such backward nodes"),
+        halved=piled.flowing,
+        remains="half of the nodes through which gradients flow on stays",
     ),
     Pattern(
         CPU_OPERATORS,

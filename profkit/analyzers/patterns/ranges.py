@@ -23,6 +23,11 @@ from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 _MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
 _NUMBERED: Final = re.compile(r"^Torch-Compiled Region: \d")
 _SEARCH: Final = re.compile(r"search_unused_parameters$")
+_SINK: Final = re.compile(r"^_DDPSink|: _DDPSinkBackward$")
+_MARKED: Final = re.compile(r"torch::autograd::AccumulateGrad$|reducer::copy_bucket_to_grad$")
+_MARKING: Final = re.compile(r"^aten::(?:select|fill_|item)$")
+_ASKING: Final = re.compile(r"^c10d::allreduce_$")
+_REDUCING: Final = re.compile(r"^\w+:all_?reduce$")
 _CAST: Final = re.compile(r"^aten::_to_copy$")
 _AT_ONCE: Final = re.compile(r"^aten::_(?:foreach|fused)_")
 """In a step of an optimizer: an operator for all parameters at once..."""
@@ -149,9 +154,50 @@ def recompilations(facts: Facts) -> Ranges:
 
 
 def searches(facts: Facts) -> Ranges:
-    """DDP's searches for parameters that a step does not use."""
-    trace = facts.trace
-    return Ranges.of(trace.ops, named(trace, trace.ops, _SEARCH), trace.window_ns)
+    """DDP's searches for parameters that a step does not use, and on a CPU what else it does only for these.
+
+    That is a node before the backward pass, a mark for each gradient, a look at it, and one more all-reduce, of which
+    what comes after all others have ended is waited for.
+    """
+    trace, ops = facts.trace, facts.trace.ops
+    rows = np.flatnonzero(named(trace, ops, _SEARCH))
+    if not rows.size or facts.cpu is None:
+        return Ranges.of(ops, rows, trace.window_ns)
+    inner = np.flatnonzero(named(trace, ops, _MARKING))
+    around = np.flatnonzero(named(trace, ops, _MARKED))
+    whose = enclosing_op(ops.take(around), ops.thread[inner], ops.start_ns[inner])
+    first, last = np.full(around.size, np.iinfo(np.int64).max), np.zeros(around.size, np.int64)
+    np.minimum.at(first, whose[whose >= 0], ops.start_ns[inner[whose >= 0]])
+    np.maximum.at(last, whose[whose >= 0], ops.end_ns[inner[whose >= 0]])
+    marked = last > 0
+    asked = np.flatnonzero(named(trace, ops, _ASKING))
+    asked = asked[np.argsort(ops.start_ns[asked], kind="stable")]
+    of_search = np.searchsorted(np.sort(ops.start_ns[rows]), ops.start_ns[asked], "right")
+    asked = asked[np.append(np.diff(of_search) > 0, True)[: asked.size]]  # the last of each pass
+    sinks = np.flatnonzero(named(trace, ops, _SINK))
+    found = Ranges.of(ops, distinct(np.concatenate((rows, sinks, asked))), trace.window_ns)
+    waits = np.concatenate((_last_reductions(facts, ops.start_ns[rows]), np.stack((first[marked], last[marked]), 1)))
+    return Ranges(
+        start_ns=np.concatenate((found.start_ns, waits[:, 0])),
+        end_ns=np.concatenate((found.end_ns, waits[:, 1])),
+        thread=np.concatenate((found.thread, np.full(len(waits), ops.thread[rows[0]], np.int32))),
+        name=np.concatenate((found.name, np.full(len(waits), ops.name[rows[0]], np.int32))),
+    )
+
+
+def _last_reductions(facts: Facts, searched_ns: I64) -> I64:
+    """Per search the time in which only the all-reduce that began last before the next search runs, shape (n, 2)."""
+    trace, spans = facts.trace, facts.trace.spans
+    rows = np.flatnonzero((spans.kind == SpanKind.COMM) & named(trace, spans, _REDUCING))
+    rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
+    of_search = np.searchsorted(np.sort(searched_ns), spans.start_ns[rows], "right")
+    waits = []
+    for mine in np.split(rows, np.flatnonzero(np.diff(of_search)) + 1):
+        if mine.size > 1:
+            begins = max(int(spans.end_ns[mine[:-1]].max()), int(spans.start_ns[mine[-1]]))
+            if begins < spans.end_ns[mine[-1]]:
+                waits.append((begins, int(spans.end_ns[mine[-1]])))
+    return np.array(waits, np.int64).reshape(-1, 2)
 
 
 def math_attention(facts: Facts) -> Ranges:

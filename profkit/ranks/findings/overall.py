@@ -29,7 +29,7 @@ from profkit.ranks.measure.stragglers import Stragglers
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.units import format_fraction, format_ns, format_numbers
-from profkit.verdict import bounded, decide, of_mean_step, ruled_out
+from profkit.verdict import Case, bounded, decide, in_unprofiled_time, of_mean_step, ruled_out
 from profkit.verdict.compete import superseding
 
 _LONGEST: Final = 1.05
@@ -86,27 +86,34 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
             late=budget_of(its.report),
         )
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
-    verdict = _beside_unprofiled(verdict, joint, usual)
+    given = (*across, *single)
+    verdict, given = _beside_unprofiled(verdict, given, joint, (usual, case))
     if verdict.bottleneck is not Bottleneck.INCONCLUSIVE:
         verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
-    verdict, findings = bounded(verdict, (*across, *single), is_cpu=case.is_cpu)
+    verdict, findings = bounded(verdict, given, is_cpu=case.is_cpu)
     return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
 
 
-def _beside_unprofiled(verdict: Verdict, joint: Joint, usual: Outcome) -> Verdict:
-    """The verdict, in recorded time, with the step that a typical rank takes without the profiler, if that is shorter.
+def _beside_unprofiled(
+    verdict: Verdict, findings: tuple[Finding, ...], joint: Joint, of: tuple[Outcome, Case]
+) -> tuple[Verdict, tuple[Finding, ...]]:
+    """The verdict with the step that a typical rank takes without the profiler, if that is shorter.
 
     Said where every rank has timed its own: one that ran without a profiler throughout waits for those that had one.
+    On CPUs, where it slows all work alike, gains are in that time too; of GPUs they stay in recorded time.
     """
+    usual, case = of
+    plain = [outcome.report.unprofiled_step_ns for outcome in joint.outcomes]
     plain_ns = usual.report.unprofiled_step_ns
-    is_known = all(outcome.report.unprofiled_step_ns for outcome in joint.outcomes)
-    if verdict.step_ns is None or plain_ns is None or not is_known:
-        return verdict
+    if verdict.step_ns is None or plain_ns is None or not all(plain):
+        return verdict, findings
     if verdict.step_ns <= (1 + COST.allows.value) * plain_ns:
-        return verdict
+        return verdict, findings
+    if case.is_cpu:
+        return in_unprofiled_time(verdict, findings, case, plain_ns=plain_ns, profiled_ns=None)
     less = ": without the profiler, a fix may save less" if verdict.recoverable_ns else ""
     said = f"times are as recorded{less}"
-    return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said, *verdict.caveats))
+    return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said, *verdict.caveats)), findings
 
 
 def _equal_tokens(joint: Joint) -> tuple[str, ...]:

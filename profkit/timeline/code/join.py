@@ -24,7 +24,7 @@ _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<li
 """The rest of a function behind a graph break, as torch.compile names it."""
 _HEAD: Final = re.compile(r"@|(?:async\s+)?def\b.*[:(,]$")
 """A line that begins a function and runs nothing of it: what is called there, the script does not call."""
-_BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
+CALLS_OF_BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
 """What is called to run the backward pass."""
 _NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "pybind11_type"))
 """What a built-in method may be "of" that says nothing: a class itself, or a namespace."""
@@ -41,7 +41,7 @@ def of_frames(trace: Trace) -> Code:
         frames=frames,
         place_of_frame=place_of_frame,
         module_of_frame=module.astype(np.int32),
-        is_backward=np.array([place.call in _BACKWARD for place in places] or [False], np.bool_),
+        is_backward=np.array([place.call in CALLS_OF_BACKWARD for place in places] or [False], np.bool_),
         phases=phases_of(trace, backward),
     )
     ops = trace.ops
