@@ -153,6 +153,8 @@ UNREAD: Final = FindingKind(
     id="work.unread_forward",
     title="forward work in each step that no backward pass reads",
     is_about_work=True,
+    # of small layers it is overhead as well, which goes with it
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, 2 / 3),),
     meaning="Part of the step runs a model forward, and no gradient comes from it: evaluation inside the training step, a metric, a teacher, a target network, sampling, a frozen backbone. It may be meant; it need not run in each step, nor twice on the same data.",
     measured="Outermost operators of the step's threads to which autograd's sequence numbers lead no backward node, beside the backward pass and the optimizer: stretches that multiply matrices, from their first product to their last operator. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time.",
     thresholds={

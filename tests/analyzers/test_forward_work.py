@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
 
@@ -200,3 +201,14 @@ def test_a_loop_over_parameters_is_named_with_its_own_time() -> None:
 )
 def test_other_loops_are_none(args: dict[str, Any]) -> None:
     assert found("host.parameter_loop", gradients, lambda step: loop(step, **args)) is None
+
+
+def test_an_evaluation_of_small_operators_is_named_before_their_overhead() -> None:
+    def small(step: int) -> list[Row]:
+        return [at(step, "aten::mm", 310 + 7 * place, 313 + 7 * place) for place in range(95)]
+
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *small(step))]
+    rank, verdict = triage_trace(trace_of(rows))
+    assert "host.launch_bound" in [one.id for one in rank.findings]
+    assert verdict.findings[0].id == "work.unread_forward"
+    assert verdict.bottleneck is Bottleneck.KERNEL
