@@ -170,6 +170,21 @@ UNREAD: Final = FindingKind(
     ),
 )
 
+ANOMALY: Final = FindingKind(
+    id="host.anomaly_mode",
+    title="autograd's anomaly mode is on",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="anomaly mode",
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _NAMES),),
+    meaning="torch.autograd.set_detect_anomaly(True) stores the Python stack of each forward operation and looks for NaN in each gradient of the backward pass, which waits for the device. It is for finding a bug, not for training.",
+    measured="Inside backward nodes the look for NaN (aten::isnan to aten::item around aten::_is_any_true); and for each operator that makes a node as much as views take there that make one (the median): they do nothing but store the stack. On a GPU, what it would idle less without these; on a CPU, all of their time.",
+    thresholds={"window": _WORTH},
+    lookalikes=("a hook of one's own that looks for NaN in gradients",),
+    proof="torch.autograd.set_detect_anomaly(False): the operators aten::_is_any_true are gone from the backward pass, and the step is shorter by about the time shown.",
+    fixes=("remove torch.autograd.set_detect_anomaly(True), and torch.autograd.detect_anomaly() around the loop",),
+)
+
 PILED: Final = FindingKind(
     id="work.unused_gradients",
     title="the backward pass computes gradients that no optimizer uses",

@@ -162,6 +162,31 @@ def _late_optimizer(step: int) -> list[Row]:
     ]
 
 
+@pytest.mark.parametrize("checks", [True, False])
+def test_anomaly_mode_is_known_by_its_looks_for_nan(*, checks: bool) -> None:
+    def beside(step: int) -> list[Row]:
+        looked = [
+            at(step, "aten::isnan", 242, 244),
+            at(step, "aten::_is_any_true" if checks else "aten::any", 244, 246),
+            at(step, "aten::item", 246, 248),
+        ]
+        return [*looked, *(row for place in range(3) for row in view(step, place))]
+
+    def view(step: int, place: int) -> list[Row]:
+        number, begin = 10 * step + 1 + place, 400 + 40 * place
+        return [
+            at(step, "aten::t", begin, begin + 20, Sequence_number=number, Fwd_thread_id=0),
+            at(step, NODE + "TBackward0", begin + 20, begin + 21, Sequence_number=number, Fwd_thread_id=1),
+        ]
+
+    one = found("host.anomaly_mode", beside)
+    if checks:
+        assert one.evidence[0].value == N_STEPS * (6 + 4 * 20) * US
+        assert "set_detect_anomaly" in one.fix
+    else:
+        assert one is None
+
+
 def gradients(step: int) -> list[Row]:
     """What tells the shapes of parameters."""
     shapes = ([64, 64], [64])

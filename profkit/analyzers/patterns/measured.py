@@ -9,12 +9,13 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import forward, piled, ranges
+from profkit.analyzers.patterns import anomaly, forward, piled, ranges
 from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import (
+    ANOMALY,
     CONVERSIONS,
     CPU_OPERATORS,
     GC,
@@ -116,6 +117,7 @@ PATTERNS: Final = (
         ("operator on the CPU", "operators on the CPU"),
         ranges.fix_of_cpu_operators,
     ),
+    Pattern(ANOMALY, anomaly.checks, True, ("check or stored stack", "checks and stored stacks")),
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
     Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
     Pattern(MATH_ATTENTION, ranges.math_attention, False, ("attention call", "attention calls")),
