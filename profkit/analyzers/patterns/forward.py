@@ -38,6 +38,8 @@ _FRESH: Final = re.compile(r"^aten::(?:rand\w*|normal\w*|empty|zeros|ones|arange
 """What makes a tensor: the batch of the next step, noise. Forward work before it is another's."""
 _LEAST_OF: Final = 1 / 3
 """Share of a loop's operators that take a tensor of a parameter's shape: beside each are views and reads. Chosen."""
+_MOST_KNOWN: Final = 0.9
+"""Share of the backward nodes with a number whose forward operator must be known. Chosen: of others it may be any."""
 _MOST_LINES: Final = 2
 """Lines that call it, before the lines inside. Chosen."""
 _IN_BUCKETS: Final = re.compile(r"\bddp\.reducer::|distributed::reducer::")
@@ -56,14 +58,15 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) -> Unread | None:
-    """The runs of these threads; None where the trace has no backward pass with autograd's numbers.
+    """The runs of these threads; None where the trace has no backward pass with autograd's numbers, or they lead nowhere.
 
     At the end of the recording a backward pass may still come to what ran with gradients: with `to_the_end`, such runs
     as well.
     """
     ops, backward = trace.ops, backward_of(trace)
     made = distinct(backward.forward[backward.forward >= 0])
-    if not made.size:
+    numbered = ops.sequence[backward.rows] >= 0
+    if not made.size or (backward.forward[numbered] >= 0).mean() < _MOST_KNOWN:
         return None
     tops = outermost(ops)
     tops = tops[is_one_of(ops.thread[tops], threads)]
@@ -75,10 +78,16 @@ def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) 
     is_open = is_used | named(trace, ops.take(tops), _ASKED)
     if len(optimizer):
         is_open |= enclosing_op(optimizer, ops.thread[tops], ops.start_ns[tops]) >= 0
-    if not to_the_end:
-        is_open |= (ops.start_ns[tops] > last) & (ops.sequence[tops] >= 0)
-    runs = tuple(run for run in _runs(trace, tops, is_open) if run.size)
-    return Unread(runs=runs, used=tops[is_used].astype(np.int64), trained=tops[is_open].astype(np.int64))
+    runs = [run for run in _runs(trace, tops, is_open) if run.size]
+    if not to_the_end:  # but for what ran before as well, to which none came
+        before = {ops.name[run].tobytes() for run in runs if ops.start_ns[run[-1]] < last}
+        runs = [run for run in runs if ops.name[run].tobytes() in before or _is_closed(trace, run, last)]
+    return Unread(runs=tuple(runs), used=tops[is_used].astype(np.int64), trained=tops[is_open].astype(np.int64))
+
+
+def _is_closed(trace: Trace, run: I64, last_ns: int) -> bool:
+    """Whether a run lies before the last backward pass, or all of it without gradients."""
+    return bool(trace.ops.start_ns[run[-1]] < last_ns or (trace.ops.sequence[run] < 0).all())
 
 
 def _runs(trace: Trace, tops: NDArray[np.intp], is_open: Bool) -> Iterator[I64]:
