@@ -86,11 +86,9 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
             late=budget_of(its.report),
         )
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
-    given = (*across, *single)
-    verdict, given = _beside_unprofiled(verdict, given, joint, (usual, case))
+    verdict, findings = _beside_unprofiled(verdict, (*across, *single), joint, (usual, case))
     if verdict.bottleneck is not Bottleneck.INCONCLUSIVE:
         verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
-    verdict, findings = bounded(verdict, given, is_cpu=case.is_cpu)
     return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
 
 
@@ -100,19 +98,21 @@ def _beside_unprofiled(
     """The verdict with the step that a typical rank takes without the profiler, if that is shorter.
 
     Said where every rank has timed its own: one that ran without a profiler throughout waits for those that had one.
-    On CPUs, where it slows all work alike, gains are in that time too; of GPUs they stay in recorded time.
+    On CPUs, where it slows all work alike, what a fix saves is of that step; on GPUs it stays in recorded time.
     """
     usual, case = of
-    plain = [outcome.report.unprofiled_step_ns for outcome in joint.outcomes]
-    plain_ns = usual.report.unprofiled_step_ns
-    if verdict.step_ns is None or plain_ns is None or not all(plain):
-        return verdict, findings
-    if verdict.step_ns <= (1 + COST.allows.value) * plain_ns:
-        return verdict, findings
-    if case.is_cpu:
-        return in_unprofiled_time(verdict, findings, case, plain_ns=plain_ns, profiled_ns=None)
-    less = ": without the profiler, a fix may save less" if verdict.recoverable_ns else ""
-    said = f"times are as recorded{less}"
+    plain_ns, step_ns = usual.report.unprofiled_step_ns, verdict.step_ns
+    is_known = all(outcome.report.unprofiled_step_ns for outcome in joint.outcomes)
+    if step_ns is None or plain_ns is None or not is_known or step_ns <= (1 + COST.allows.value) * plain_ns:
+        return bounded(verdict, findings, is_cpu=case.is_cpu)
+    said = "times are as recorded" + (": without the profiler, a fix may save less" if verdict.recoverable_ns else "")
+    if case.is_cpu and verdict.recoverable_ns:
+        scaled, findings = in_unprofiled_time(verdict, findings, case, plain_ns=plain_ns, profiled_ns=None)
+        scaled, findings = bounded(scaled, findings, is_cpu=True)
+        verdict = replace(scaled, step_ns=step_ns, recorded_step_ns=verdict.recorded_step_ns, caveats=verdict.caveats)
+        said = "times are as recorded, what a fix saves is without the profiler"
+    else:
+        verdict, findings = bounded(verdict, findings, is_cpu=case.is_cpu)
     return replace(verdict, unprofiled_step_ns=plain_ns, caveats=(said, *verdict.caveats)), findings
 
 
