@@ -195,7 +195,9 @@ PILED: Final = FindingKind(
         "window": _WORTH_WORK,
         "gradients": Threshold(2, "with {} such gradients or more in a pass", "chosen: a layer's weight and bias", ""),
     },
-    notes=("after model.zero_grad(), or in a model of which all gradients are added to, it is not seen",),
+    notes=(
+        "after model.zero_grad() or zero_grad(set_to_none=False), with optimizers that clear gradients by means of their own, or in a model of which all gradients are added to, it is not seen",
+    ),
     lookalikes=("a second optimizer that steps later and takes the sum of several passes on purpose",),
     proof="Print the names of parameters with p.grad is not None right after optimizer.zero_grad(): these are not in the optimizer. Freeze them: the step becomes shorter by about the time shown.",
     fixes=(

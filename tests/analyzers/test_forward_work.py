@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
@@ -117,6 +118,7 @@ def piled(step: int, *, adds: bool = True) -> list[Row]:
         at(step, NODE + "TBackward0", 420, 620),
         at(step, NODE + "torch::autograd::AccumulateGrad", 620, 630),
         *inner,
+        span("Optimizer.zero_grad#AdamW.zero_grad", begin + 192 * US, begin + 194 * US),
         span("Optimizer.step#AdamW.step", begin + 700 * US, begin + 800 * US),
         at(step, "aten::_fused_adamw_", 710, 790),
     ]
@@ -131,6 +133,18 @@ def test_gradients_that_pile_up_are_nobodys(*, adds: bool) -> None:
         return
     assert one is not None
     assert one.recoverable_ns == 420 * US
+
+
+@pytest.mark.parametrize("change", ["another optimizer clears", "to zero"])
+def test_gradients_that_are_cleared_otherwise_do_not_pile_up(change: str) -> None:
+    """An optimizer that sets its gradients to zero, or has a way of its own, has autograd add to them."""
+    rows = [row for step in range(N_STEPS) for row in piled(step)]
+    if change == "to zero":
+        rows += [at(step, "aten::_foreach_zero_", 192.5, 193.5) for step in range(N_STEPS)]
+    else:
+        rows = [replace(row, name=row.name.replace("AdamW.step", "FusedAdam.step")) for row in rows]
+    rank, _ = triage_trace(trace_of(rows))
+    assert "work.unused_gradients" not in [one.id for one in rank.findings]
 
 
 def test_gradients_of_a_second_pass_add_up_on_purpose() -> None:

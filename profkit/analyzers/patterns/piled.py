@@ -15,7 +15,7 @@ import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, named
 from profkit.findings.patterns import PILED
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, distinct_codes
 from profkit.model.names import family_of
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
@@ -24,6 +24,7 @@ from profkit.timeline.host import BACKWARD_NODE, enclosing_op
 
 _ADD: Final = re.compile(r"^aten::add_?$")
 _ACCUMULATE: Final = re.compile(rf"^{BACKWARD_NODE}: torch::autograd::AccumulateGrad")
+_ZERO: Final = re.compile(r"^aten::(?:_foreach_)?zero_$")
 _MATRIX: Final = frozenset({"matmul", "convolution", "attention"})
 _BOTH: Final = re.compile(r"convolution_backward|attention.*_backward")
 """Operators that may make the gradient of the input and that of the weight in one."""
@@ -67,7 +68,7 @@ def _found(trace: Trace) -> _Passes | None:
     ops, spans = trace.ops, trace.spans
     nodes = np.flatnonzero(named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
     ends = np.sort(spans.end_ns[spans.kind == SpanKind.OPTIMIZER])
-    if not nodes.size or not ends.size:
+    if not nodes.size or not ends.size or not _is_cleared(trace):
         return None
     nodes = nodes[np.argsort(ops.start_ns[nodes], kind="stable")]
     is_one = named(trace, ops, _ACCUMULATE)[nodes]
@@ -90,6 +91,24 @@ def _found(trace: Trace) -> _Passes | None:
             stretches.append(part)
             flows.append(on)
     return _Passes(tuple(stretches), tuple(flows))
+
+
+def _is_cleared(trace: Trace) -> bool:
+    """Whether each optimizer that steps drops its gradients by torch's own `zero_grad`: what is set to zero is added to."""
+    spans, ops = trace.spans, trace.ops
+    found = {what: {trace.name(code) for code in _codes(trace, what)} for what in ("step", "zero_grad")}
+    classes = {what: {name.split("#", 1)[1].partition(".")[0] for name in names} for what, names in found.items()}
+    clearing = spans.take(np.flatnonzero(np.isin(spans.name, list(_codes(trace, "zero_grad")))))
+    zeroing = np.flatnonzero(named(trace, ops, _ZERO))
+    is_inside = len(clearing) > 0 and (enclosing_op(clearing, ops.thread[zeroing], ops.start_ns[zeroing]) >= 0).any()
+    return bool(classes["step"]) and classes["step"] <= classes["zero_grad"] and not is_inside
+
+
+def _codes(trace: Trace, what: str) -> set[int]:
+    """The codes of the names of an optimizer's ranges of that method."""
+    return {
+        code for code in distinct_codes(trace.spans.name).tolist() if trace.name(code).startswith(f"Optimizer.{what}#")
+    }
 
 
 def _foreign(trace: Trace, nodes: I64, is_one: Bool, adds: Bool) -> list[tuple[I64, bool]]:
