@@ -11,6 +11,8 @@ _WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least 
 _WORTH_WORK: Final = Threshold(0.05, "fires at {} of the window", "chosen: the severity medium")
 _MOSTLY: Final = 0.5
 """Chosen: what is half of the late launches names them."""
+_NAMES: Final = 0.1
+"""Chosen: what few programs do, and costs so much of the host's time, is changed first: the rest has no one remedy."""
 # the host launches nothing meanwhile: the same time stands under late launches, and as one of few stalls
 _IS_THE_HOSTS: Final = (
     Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
@@ -111,9 +113,96 @@ OPTIMIZER_LOOP: Final = FindingKind(
             "ns",
         ),
     },
+    notes=(
+        "on a CPU a part stays, measured with AVX-512 on 6 to 100 tensors: fused takes 0.2 to 0.4 of the loop's time for Adam and AdamW, 0.3 to 0.5 for Adagrad, 0.4 to 0.7 for SGD; foreach 0.6 or more",
+    ),
     lookalikes=("an optimizer of one's own: it has no fused form", "gradient clipping inside the optimizer's step"),
     proof="Set fused=True (or foreach=True): the optimizer's range becomes a few operators, and the step shorter by up to the time shown.",
     fixes=("fused=True, or foreach=True where that is not taken", "fewer, larger parameter tensors"),
+)
+
+PARAMETER_LOOP: Final = FindingKind(
+    id="host.parameter_loop",
+    title="a loop of Python works through the parameters one by one",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="parameters",
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _NAMES),),
+    meaning="Averages of the weights (EMA), clipping, norms of gradients for a log, zeroing: written as a loop, they run some operators for each parameter tensor, and with .item() wait for each. torch has each of these for all tensors at once.",
+    measured="Stretches with no operator of the forward or backward pass nor of the optimizer in which most operators take tensors of the shapes of gradients, by recorded shapes. On a GPU, what it would idle less if they took the host no time counts, by a replay of the launches; on a CPU, all of their time, less a quarter that stays.",
+    thresholds={
+        "window": Threshold(0.03, "fires at {} of the window", "chosen: what a blind round counts as a fault"),
+        "operators": Threshold(40, "with {} such operators or more in a stretch", "chosen: as host.optimizer_loop", ""),
+        "each": Threshold(
+            50_000, "most of {} each or less", "chosen: longer ones work, and take as long for all at once", "ns"
+        ),
+        "stays": Threshold(
+            0.25,
+            "on a CPU {} of the time stays",
+            "measured on a CPU with 121 and 171 small tensors: 9 % of clipping, 36 % of an average",
+        ),
+    },
+    lookalikes=("work on single samples of a parameter's shape",),
+    proof="Leave the loop out for some steps: the step becomes shorter by about the time shown.",
+    fixes=(
+        "all tensors at once: torch._foreach_lerp_ or torch._foreach_mul_ for an average, torch.nn.utils.clip_grad_norm_(foreach=True) to clip, torch.nn.utils.get_total_norm for a norm; read numbers (.item()) once per step or less",
+    ),
+)
+
+UNREAD: Final = FindingKind(
+    id="work.unread_forward",
+    title="forward work in each step that no backward pass reads",
+    is_about_work=True,
+    # of small layers it is overhead as well, which goes with it
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, 2 / 3),),
+    meaning="Part of the step runs a model forward, and no gradient comes from it: evaluation inside the training step, a metric, a teacher, a target network, sampling, a frozen backbone. It may be meant; it need not run in each step, nor twice on the same data.",
+    measured="Outermost operators of the step's threads to which autograd's sequence numbers lead no backward node, beside the backward pass and the optimizer: stretches that multiply matrices, from their first product to their last operator. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time.",
+    thresholds={
+        "window": Threshold(
+            0.1, "fires at {} of the window", "chosen: less is a target network or an actor that is meant"
+        )
+    },
+    lookalikes=("a teacher, a target network or an actor that sees new data in each step is needed",),
+    proof="Leave it out for some steps, or do it in every tenth: the step becomes shorter by about the time shown.",
+    fixes=(
+        "if it is an evaluation or a metric: every so many steps, on fewer batches, or on the outputs that the training step has anyway",
+        "keep its outputs for each sample where the inputs come again (a frozen backbone, a teacher on fixed data), in half precision or compiled where they do not, under torch.no_grad()",
+    ),
+)
+
+ANOMALY: Final = FindingKind(
+    id="host.anomaly_mode",
+    title="autograd's anomaly mode is on",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="anomaly mode",
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _NAMES),),
+    meaning="torch.autograd.set_detect_anomaly(True) stores the Python stack of each forward operation and looks for NaN in each gradient of the backward pass, which waits for the device. It is for finding a bug, not for training.",
+    measured="Inside backward nodes the look for NaN (aten::isnan to aten::item around aten::_is_any_true); and for each operator that makes a node as much as views take there that make one (the median): they do nothing but store the stack. On a GPU, what it would idle less without these; on a CPU, all of their time.",
+    thresholds={"window": _WORTH},
+    lookalikes=("a hook of one's own that looks for NaN in gradients",),
+    proof="torch.autograd.set_detect_anomaly(False): the operators aten::_is_any_true are gone from the backward pass, and the step is shorter by about the time shown.",
+    fixes=("remove torch.autograd.set_detect_anomaly(True), and torch.autograd.detect_anomaly() around the loop",),
+)
+
+PILED: Final = FindingKind(
+    id="work.unused_gradients",
+    title="the backward pass computes gradients that no optimizer uses",
+    is_about_work=True,
+    meaning="Gradients are computed for parameters that the optimizer does not have: a teacher that runs without torch.no_grad(), a part that was meant to be frozen, a discriminator in the generator's step. They pile up in .grad, since nobody clears them there.",
+    measured="In the first backward pass after an optimizer's step, accumulations (AccumulateGrad) that add to a gradient that was left, where others of the pass find none: the nodes that lead to them. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Of nodes through which gradients flow on to parameters in use half is counted: only those of their own weights can be spared.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "gradients": Threshold(2, "with {} such gradients or more in a pass", "chosen: a layer's weight and bias", ""),
+    },
+    notes=(
+        "after model.zero_grad() or zero_grad(set_to_none=False), with optimizers that clear gradients by means of their own, or in a model of which all gradients are added to, it is not seen",
+    ),
+    lookalikes=("a second optimizer that steps later and takes the sum of several passes on purpose",),
+    proof="Print the names of parameters with p.grad is not None right after optimizer.zero_grad(): these are not in the optimizer. Freeze them: the step becomes shorter by about the time shown.",
+    fixes=(
+        "run what does not train under torch.no_grad(); freeze its parameters with requires_grad_(False), also a discriminator during the generator's step",
+    ),
 )
 
 CPU_OPERATORS: Final = FindingKind(
@@ -199,8 +288,8 @@ UNUSED_PARAMETERS: Final = FindingKind(
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
     late_word="searching",
-    meaning="With find_unused_parameters=True, DistributedDataParallel walks through the graph of every step before its backward pass, and reduces one more small tensor.",
-    measured="The reducer's range search_unused_parameters. On a GPU, what it would idle less without it counts, by a replay of the launches; on a CPU, all of its time.",
+    meaning="With find_unused_parameters=True, DistributedDataParallel walks through the graph of every step before its backward pass, marks each gradient that came, and reduces one more small tensor, for which all ranks wait.",
+    measured="The reducer's range search_unused_parameters. On a GPU, what it would idle less without it counts, by a replay of the launches; on a CPU, all of its time, that of the marks (operators inside AccumulateGrad and copy_bucket_to_grad), and that in which only the last all-reduce of the pass runs.",
     thresholds={"window": _WORTH},
     lookalikes=("a model whose branches differ from step to step needs it",),
     proof="Set find_unused_parameters=False. DDP raises an error at the second step if a parameter is unused.",

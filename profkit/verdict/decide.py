@@ -18,7 +18,7 @@ from profkit.findings.input import STARVED
 from profkit.findings.kernels import FALLBACK, NO_TF32
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
-from profkit.findings.patterns import CONTENTION
+from profkit.findings.patterns import CONTENTION, UNREAD
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
@@ -110,6 +110,8 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
         return _kernel_bound(case, causes)
     if top is not None:
         return _bound(case, compete.put_first(causes))
+    if _finding(case, UNREAD.id) is not None:  # the overhead is that of work which is named
+        return _kernel_bound(case, causes)
     return _inconclusive(
         case, causes, f"no cause is large enough for a verdict: {shown.largest_part(case.budget)}", None
     )

@@ -316,6 +316,41 @@ def test_an_optimizer_of_large_parameters_works_and_is_no_overhead() -> None:
     assert found(on_cpu(*slow, *few), "host.optimizer_loop") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "keeps", "fix", "proof"),
+    [
+        ("AdamW", 0.25, "fused=True", ""),
+        ("SGD", 0.5, "fused=True", ""),
+        ("RMSprop", 0.6, "foreach=True", ""),
+        ("SparseAdam", 0, "SparseAdam has no fused or foreach form in torch: put tables", "Call optimizer.step()"),
+        ("Mine", 0, "Mine has no fused or foreach form in torch: group", "Call optimizer.step()"),
+    ],
+)
+def test_what_is_left_of_a_loop_depends_on_the_optimizer(name: str, keeps: float, fix: str, proof: str) -> None:
+    rows = [replace(row, name=row.name.replace("AdamW", name)) for row in optimizer("addcdiv_", 50)]
+    one = found(on_cpu(*rows), "host.optimizer_loop")
+    assert one.recoverable_ns == round(500 * US * (1 - keeps))
+    assert one.fix.startswith(fix)
+    assert one.proof.startswith(proof)
+    assert bool(one.proof) == bool(proof)
+
+
+def test_what_ddp_does_for_unused_parameters_beside_the_search() -> None:
+    """On a CPU: marks in AccumulateGrad, and the all-reduce behind that of the gradients."""
+    name = "torch.distributed.ddp.reducer::search_unused_parameters"
+    rows = [operator(name, row.start_ns, row.end_ns) for row in each_step("", 300, 310)]
+    for node, inner in (
+        ("torch::autograd::AccumulateGrad", ((320, 323, "aten::select"), (324, 326, "aten::fill_"))),
+        ("torch.distributed.ddp.reducer::copy_bucket_to_grad", ((520, 521, "aten::item"),)),
+    ):
+        low, high = inner[0][0] - 1, inner[-1][1] + 1
+        rows += [operator(node, row.start_ns, row.end_ns) for row in each_step("", low, high)]
+        rows += [operator(kind, row.start_ns, row.end_ns) for a, b, kind in inner for row in each_step("", a, b)]
+    waits = [*each_step("gloo:all_reduce", 330, 400, tid=9), *each_step("gloo:all_reduce", 335, 450, tid=10)]
+    one = found(on_cpu(*rows, *waits), "comm.unused_parameters")
+    assert one.evidence[0].value == N_STEPS * (10 + 6 + 1 + 50) * US
+
+
 def test_a_search_for_unused_parameters() -> None:
     name = "torch.distributed.ddp.reducer::search_unused_parameters"
     rows = on_cpu(*(operator(name, row.start_ns, row.end_ns) for row in each_step("", 300, 400)))
@@ -504,6 +539,14 @@ def test_conversions_between_floating_point_formats() -> None:
 )
 def test_other_copies_are_no_conversions(before: str, after: str) -> None:
     assert found(on_cpu(*cast(before, after)), "precision.casts") is None
+
+
+def test_a_number_of_python_that_is_converted_is_no_conversion_of_a_tensor() -> None:
+    """torch keeps it as a double without a size, and converts it in any sum with float32."""
+    rows = cast("double", "6")
+    assert "astype" in found(on_cpu(*rows), "precision.casts").fix
+    scalars = [replace(row, args={**row.args, "Input Dims": [[], []]}) for row in rows]
+    assert found(on_cpu(*scalars), "precision.casts") is None
 
 
 def test_work_on_a_gpu_takes_what_it_launches_and_what_its_launches_delay() -> None:

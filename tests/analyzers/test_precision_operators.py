@@ -117,3 +117,38 @@ def test_without_types_it_says_how_to_get_them() -> None:
     rank, _ = triage_trace(trace_of([*steps, *rows]))
     (skipped,) = (one for one in rank.skipped if one.analyzer == "precision")
     assert "profkit capture --shapes" in skipped.how_to_get
+
+
+def double(*rows: list[Row]) -> Any:
+    """`precision.fp64` in the triage of steps of 1 ms with these rows; None where it is silent."""
+    steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
+    rank, _ = triage_trace(trace_of([*steps, *(row for each in rows for row in each)]))
+    return next((one for one in rank.findings if one.id == "precision.fp64"), None)
+
+
+def test_operators_on_double_take_at_least_twice_as_long_as_on_float() -> None:
+    one = double(product(100, 800, "double"))
+    assert one.evidence[0].value == N_STEPS * 700 * US
+    assert one.recoverable_ns == round(700 * US * (1 - 1 / 2.2))
+    assert "the first operator of a step that is given float64 is aten::mm" in one.evidence[1].statement
+    slower = double(product(100, 800, "double", name="aten::slow_conv2d_forward", dims=[[8, 3, 9, 9], [4, 3, 3, 3]]))
+    assert slower.recoverable_ns == round(700 * US * (1 - 1 / 6))
+
+
+def test_what_an_operator_calls_is_counted_once() -> None:
+    one = double(product(100, 800, "double", name="aten::addmm"), product(200, 300, "double", name="aten::copy_"))
+    assert one.evidence[0].value == N_STEPS * 700 * US
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        [product(0, 700, FULL)],
+        [product(0, 700, FULL), product(700, 900, "double", name="aten::mul", dims=[[], []])],
+        [product(0, 700, FULL), product(700, 900, "double", name="aten::mul", dims=[[1], [1]])],
+        [product(0, 700, FULL), product(700, 710, "double")],
+    ],
+    ids=["float", "numbers of Python", "single elements", "little"],
+)
+def test_work_that_is_not_in_double(work: list[list[Row]]) -> None:
+    assert double(*work) is None

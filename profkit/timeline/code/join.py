@@ -24,7 +24,7 @@ _RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<li
 """The rest of a function behind a graph break, as torch.compile names it."""
 _HEAD: Final = re.compile(r"@|(?:async\s+)?def\b.*[:(,]$")
 """A line that begins a function and runs nothing of it: what is called there, the script does not call."""
-_BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
+CALLS_OF_BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
 """What is called to run the backward pass."""
 _NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "pybind11_type"))
 """What a built-in method may be "of" that says nothing: a class itself, or a namespace."""
@@ -41,7 +41,7 @@ def of_frames(trace: Trace) -> Code:
         frames=frames,
         place_of_frame=place_of_frame,
         module_of_frame=module.astype(np.int32),
-        is_backward=np.array([place.call in _BACKWARD for place in places] or [False], np.bool_),
+        is_backward=np.array([place.call in CALLS_OF_BACKWARD for place in places] or [False], np.bool_),
         phases=phases_of(trace, backward),
     )
     ops = trace.ops
@@ -87,7 +87,7 @@ def _places(
     modules, module = of_modules
     own, callee = frames.own, frames.callee
     name = frames.rows.name
-    line = _call_lines(trace, frames)
+    line = call_lines(trace, frames)
     calls: dict[int, str] = {}
     called = np.where(callee >= 0, name[np.maximum(callee, 0)], -1)
     is_made = frames.generated > own
@@ -203,7 +203,7 @@ def call_words(name: str) -> str:
     return f"{function}()" if function != name else ""
 
 
-def _call_lines(trace: Trace, frames: Frames) -> I64:
+def call_lines(trace: Trace, frames: Frames) -> I64:
     """Per frame the line that called it, where the capture recorded that (`profkit_call_lines`), else 0.
 
     Recorded are the time at which each frame began, ns of Unix, and the line of its caller then.

@@ -1,0 +1,253 @@
+"""Forward work that nobody reads, gradients that nobody uses, loops over parameters: each, and healthy twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profkit.model.documents.report import Bottleneck
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, operator, span, trace_of
+
+BASE = 10**9
+US = 1000
+STEP = 1000 * US
+N_STEPS = 5
+NODE = "autograd::engine::evaluate_function: "
+
+
+def at(step: int, name: str, start_us: float, end_us: float, **args: Any) -> Row:
+    """An operator at that place of a step."""
+    begin = BASE + step * STEP
+    return operator(name, begin + round(start_us * US), begin + round(end_us * US), **args)
+
+
+def training(step: int) -> list[Row]:
+    """A forward product, its backward node with a gradient that is accumulated, and an optimizer's step."""
+    begin, number = BASE + step * STEP, 10 * step
+    return [
+        span(f"ProfilerStep#{step}", begin, begin + STEP),
+        at(step, "aten::linear", 10, 100, Sequence_number=number, Fwd_thread_id=0),
+        at(step, NODE + "AddmmBackward0", 110, 250, Sequence_number=number, Fwd_thread_id=1),
+        at(step, "aten::mm", 120, 240),
+        at(step, NODE + "torch::autograd::AccumulateGrad", 255, 260),
+        span("Optimizer.step#AdamW.step", begin + 270 * US, begin + 300 * US),
+        at(step, "aten::_fused_adamw_", 275, 295),
+    ]
+
+
+def found(finding_id: str, *more: Any) -> Any:
+    """The finding of that id in steps of 1 ms that also have these rows, each made for a step; None where silent."""
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *(one for each in more for one in each(step)))]
+    rank, _ = triage_trace(trace_of(rows))
+    return next((one for one in rank.findings if one.id == finding_id), None)
+
+
+def evaluation(step: int, **args: Any) -> list[Row]:
+    """After the optimizer's step: a batch, and a model on it."""
+    return [
+        at(step, "aten::randn", 310, 390),
+        at(step, "aten::linear", 400, 700, **args),
+        at(step, "aten::argmax", 710, 740),
+    ]
+
+
+def test_a_forward_pass_without_gradients_is_named_with_its_time() -> None:
+    one = found("work.unread_forward", evaluation)
+    assert one.evidence[0].value == N_STEPS * 340 * US  # from its product on: the batch is another's
+    assert one.recoverable_ns == 340 * US
+
+
+def test_one_whose_graph_nobody_reads_is_told_to_make_none() -> None:
+    numbered = lambda step: [  # noqa: E731
+        at(step, "aten::linear", 400 + 100 * place, 490 + 100 * place, Sequence_number=10 * step + 1 + place)
+        for place in range(3)
+    ]
+    one = found("work.unread_forward", numbered)
+    assert one.fix.startswith("run it under torch.no_grad()")
+    assert one.evidence[0].value == N_STEPS * 290 * US
+    assert not found("work.unread_forward", evaluation).fix.startswith("run it under")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        lambda step: [at(step, "aten::linear", 400, 440)],
+        lambda step: [at(step, "aten::add_", 400, 700)],
+        lambda step: [
+            at(step, "aten::linear", 400, 600, Sequence_number=10 * step + 5, Fwd_thread_id=0),
+            at(step, NODE + "AddmmBackward0", 610, 800, Sequence_number=10 * step + 5, Fwd_thread_id=1),
+        ],
+        lambda step: [
+            at(step, "CheckpointFunction", 400, 700, Sequence_number=10 * step + 5, Fwd_thread_id=0),
+            at(step, "aten::linear", 410, 690),
+            at(step, NODE + "CheckpointFunctionBackward", 710, 900, Sequence_number=10 * step + 5, Fwd_thread_id=1),
+        ],
+    ],
+    ids=["little", "no model", "read by a second backward pass", "inside a node's forward"],
+)
+def test_other_work_is_no_forward_work_for_nothing(beside: Any) -> None:
+    assert found("work.unread_forward", beside) is None
+
+
+def test_without_a_backward_pass_all_is_forward_and_nothing_is_said() -> None:
+    rows = [
+        row
+        for step in range(N_STEPS)
+        for row in (span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP), *evaluation(step))
+    ]
+    rank, _ = triage_trace(trace_of(rows))
+    assert "work.unread_forward" not in [one.id for one in rank.findings]
+
+
+def piled(step: int, *, adds: bool = True) -> list[Row]:
+    """A backward pass of its own layout: a gradient in use, then two that pile up behind long nodes."""
+    begin, number = BASE + step * STEP, 10 * step
+    inner = [at(step, "aten::add_", 415, 418), at(step, "aten::add_", 625, 628)] if adds else []
+    return [
+        span(f"ProfilerStep#{step}", begin, begin + STEP),
+        at(step, "aten::linear", 10, 100, Sequence_number=number, Fwd_thread_id=0),
+        at(step, "aten::linear", 100, 190, Sequence_number=number + 1, Fwd_thread_id=0),
+        at(step, NODE + "AddmmBackward0", 195, 205, Sequence_number=number + 1, Fwd_thread_id=1),
+        at(step, NODE + "torch::autograd::AccumulateGrad", 205, 210),
+        at(step, NODE + "AddmmBackward0", 210, 410, Sequence_number=number, Fwd_thread_id=1),
+        at(step, "aten::mm", 220, 400),
+        at(step, NODE + "torch::autograd::AccumulateGrad", 410, 420),
+        at(step, NODE + "TBackward0", 420, 620),
+        at(step, NODE + "torch::autograd::AccumulateGrad", 620, 630),
+        *inner,
+        span("Optimizer.zero_grad#AdamW.zero_grad", begin + 192 * US, begin + 194 * US),
+        span("Optimizer.step#AdamW.step", begin + 700 * US, begin + 800 * US),
+        at(step, "aten::_fused_adamw_", 710, 790),
+    ]
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_gradients_that_pile_up_are_nobodys(*, adds: bool) -> None:
+    rank, _ = triage_trace(trace_of([row for step in range(N_STEPS) for row in piled(step, adds=adds)]))
+    one = next((one for one in rank.findings if one.id == "work.unused_gradients"), None)
+    if not adds:
+        assert one is None
+        return
+    assert one is not None
+    assert one.recoverable_ns == 420 * US
+
+
+@pytest.mark.parametrize("change", ["another optimizer clears", "to zero"])
+def test_gradients_that_are_cleared_otherwise_do_not_pile_up(change: str) -> None:
+    """An optimizer that sets its gradients to zero, or has a way of its own, has autograd add to them."""
+    rows = [row for step in range(N_STEPS) for row in piled(step)]
+    if change == "to zero":
+        rows += [at(step, "aten::_foreach_zero_", 192.5, 193.5) for step in range(N_STEPS)]
+    else:
+        rows = [replace(row, name=row.name.replace("AdamW.step", "FusedAdam.step")) for row in rows]
+    rank, _ = triage_trace(trace_of(rows))
+    assert "work.unused_gradients" not in [one.id for one in rank.findings]
+
+
+def test_gradients_of_a_second_pass_add_up_on_purpose() -> None:
+    """Accumulation: the first pass after the optimizer's step finds none, what the second adds to is in use."""
+
+    def second(step: int) -> list[Row]:
+        shifted = [row for row in piled(step) if not row.name.startswith(("ProfilerStep", "Optimizer", "aten::_fused"))]
+        return [
+            operator(row.name, row.start_ns + 300 * US, row.end_ns + 300 * US, **dict(_numbered(row)))
+            for row in shifted
+        ]
+
+    rows = [row for step in range(N_STEPS) for row in (*training(step)[:5], *second(step), *_late_optimizer(step))]
+    rank, _ = triage_trace(trace_of(rows))
+    assert "work.unused_gradients" not in [one.id for one in rank.findings]
+
+
+def _numbered(row: Row) -> list[tuple[str, Any]]:
+    return [
+        (key.replace(" ", "_"), value + 5 if key == "Sequence number" else value) for key, value in row.args.items()
+    ]
+
+
+def _late_optimizer(step: int) -> list[Row]:
+    begin = BASE + step * STEP
+    return [
+        span("Optimizer.step#AdamW.step", begin + 950 * US, begin + 990 * US),
+        at(step, "aten::_fused_adamw_", 955, 985),
+    ]
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_anomaly_mode_is_known_by_its_looks_for_nan(*, checks: bool) -> None:
+    def beside(step: int) -> list[Row]:
+        looked = [
+            at(step, "aten::isnan", 242, 244),
+            at(step, "aten::_is_any_true" if checks else "aten::any", 244, 246),
+            at(step, "aten::item", 246, 248),
+        ]
+        return [*looked, *(row for place in range(3) for row in view(step, place))]
+
+    def view(step: int, place: int) -> list[Row]:
+        number, begin = 10 * step + 1 + place, 400 + 40 * place
+        return [
+            at(step, "aten::t", begin, begin + 20, Sequence_number=number, Fwd_thread_id=0),
+            at(step, NODE + "TBackward0", begin + 20, begin + 21, Sequence_number=number, Fwd_thread_id=1),
+        ]
+
+    one = found("host.anomaly_mode", beside)
+    if checks:
+        assert one.evidence[0].value == N_STEPS * (6 + 4 * 20) * US
+        assert "set_detect_anomaly" in one.fix
+    else:
+        assert one is None
+
+
+def gradients(step: int) -> list[Row]:
+    """What tells the shapes of parameters."""
+    shapes = ([64, 64], [64])
+    return [
+        at(step, "torch::autograd::AccumulateGrad", 256 + place, 257 + place, Input_Dims=[shape], Input_type=["float"])
+        for place, shape in enumerate(shapes)
+    ]
+
+
+def loop(step: int, *, n: int = 60, shapes: Any = ([64, 64], [64]), lasts_us: float = 5) -> list[Row]:
+    """An average of the weights, one parameter after the other."""
+    return [
+        at(
+            step,
+            "aten::lerp_",
+            310 + (lasts_us + 3) * place,
+            310 + (lasts_us + 3) * place + lasts_us,
+            Input_Dims=[shapes[place % len(shapes)]],
+            Input_type=["float"],
+        )
+        for place in range(n)
+    ]
+
+
+def test_a_loop_over_parameters_is_named_with_its_own_time() -> None:
+    one = found("host.parameter_loop", gradients, loop)
+    took = 59 * 8 + 5
+    assert one.evidence[0].value == N_STEPS * took * US
+    assert one.recoverable_ns == round(took * US * 0.75)
+    assert "torch._foreach" in one.fix
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{"n": 20}, {"shapes": ([64],)}, {"shapes": ([7], [8, 9])}, {"n": 11, "lasts_us": 55}],
+    ids=["few", "one shape: samples", "other shapes", "long operators"],
+)
+def test_other_loops_are_none(args: dict[str, Any]) -> None:
+    assert found("host.parameter_loop", gradients, lambda step: loop(step, **args)) is None
+
+
+def test_an_evaluation_of_small_operators_is_named_before_their_overhead() -> None:
+    def small(step: int) -> list[Row]:
+        return [at(step, "aten::mm", 310 + 7 * place, 313 + 7 * place) for place in range(95)]
+
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *small(step))]
+    rank, verdict = triage_trace(trace_of(rows))
+    assert "host.launch_bound" in [one.id for one in rank.findings]
+    assert verdict.findings[0].id == "work.unread_forward"
+    assert verdict.bottleneck is Bottleneck.KERNEL
