@@ -128,7 +128,7 @@ def _trials(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.intp], int, int
     if waits.size == 0:
         return waits, 0, 0
     trying = distinct(facts.op_of_call[waits])
-    allocs = np.isin(facts.op_of_call, trying) & (calls.kind == CallKind.ALLOC)
+    allocs = is_one_of(facts.op_of_call, trying) & (calls.kind == CallKind.ALLOC)
     during = Intervals.of(ops.start_ns[trying], ops.end_ns[trying]).clip(*trace.window_ns)
     idle = main.activity.any.gaps(*trace.window_ns) & during
     return waits, int(allocs.sum()), idle.total_ns

@@ -12,7 +12,7 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.copies import FROM_DEVICE, LINKS, SLOW_BYTES, TO_DEVICE, Link
 from profkit.findings.kind import FindingKind
-from profkit.model.arrays import distinct, median, rows_by_value
+from profkit.model.arrays import distinct, is_one_of, median, rows_by_value
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
@@ -108,7 +108,7 @@ def _spelled(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> list
 
 def _rows_of(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> np.ndarray:
     """The copies whose names hold one of the spellings."""
-    return rows[np.isin(facts.trace.gpu.name[rows], _spelled(facts, rows, spellings))]
+    return rows[is_one_of(facts.trace.gpu.name[rows], _spelled(facts, rows, spellings))]
 
 
 def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) -> Way:
@@ -126,8 +126,8 @@ def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) ->
         beside_ns=((copied - work) & back).total_ns,
         n_bytes=int(n_bytes.sum()),
         median_bytes=median(n_bytes) if n_bytes.size else 0,
-        pageable_fraction=float(np.isin(gpu.name[mine], pageable).mean()) if mine.size else 0.0,
-        is_pinned=bool(mine.size and np.isin(gpu.name[mine], pinned).all()),
+        pageable_fraction=float(is_one_of(gpu.name[mine], pageable).mean()) if mine.size else 0.0,
+        is_pinned=bool(mine.size and is_one_of(gpu.name[mine], pinned).all()),
     )
 
 

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from profkit.model.kernel_names import COLLECTIVES, Precision, told
+from profkit.model.kernel_names import Precision, is_collective, told
 from profkit.model.trace import CallKind, Kind, SpanKind
 
 
@@ -135,7 +135,7 @@ def kind_of(name: str, *, is_copy: bool) -> Kind:
     text = name.lower()
     if is_copy or _COPY_NAME.match(text):
         return Kind.COPY
-    return Kind.COMM if COLLECTIVES.search(text) or _is_exchange(name) else Kind.COMPUTE
+    return Kind.COMM if is_collective(text) or _is_exchange(name) else Kind.COMPUTE
 
 
 def _is_exchange(name: str) -> bool:
