@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,12 +18,13 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
 from profkit.model.trace import CallKind
+from profkit.redact.later import later
 from profkit.timeline import DeviceFacts, Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
-_EVENT_WAIT: Final = re.compile(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
+_EVENT_WAIT: Final = later(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
 
 _PROOF_OF_OTHERS: Final = (
     "Allocate all buffers before the loop and run it again: it becomes shorter by about the cost shown.",

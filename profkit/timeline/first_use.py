@@ -16,13 +16,14 @@ from profkit.findings.capture import FEW_STEPS, QUALITY
 from profkit.model.arrays import distinct_codes, is_one_of, median, order_of
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind, RuntimeCalls, SpanKind, Spans, Trace
+from profkit.redact.later import later
 from profkit.timeline.steps import edges, steps_in_window
 
-_LOADING: Final = re.compile(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)|^cuda(?:Module|Library)Load|^nvrtc")
-_LOADED: Final = re.compile(r"module loading|function loading|driver compiler", re.IGNORECASE)
+_LOADING: Final = later(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)|^cuda(?:Module|Library)Load|^nvrtc")
+_LOADED: Final = later(r"module loading|function loading|driver compiler", re.IGNORECASE)
 """Of the rows in which CUPTI says what else the driver did."""
-_EVENT: Final = re.compile(r"^(?:cu|cuda|hip)EventSynchronize")
-_REGION: Final = re.compile(r"^Torch-Compiled Region: \d+/(\d+)")
+_EVENT: Final = later(r"^(?:cu|cuda|hip)EventSynchronize")
+_REGION: Final = later(r"^Torch-Compiled Region: \d+/(\d+)")
 _FIRST_LAUNCH_NS: Final = 1_000_000
 """What the first launch of a kernel takes, or more, where its module is loaded. Chosen: a launch takes some 5 us, loads
 of the public captures take 1 to 700 ms."""

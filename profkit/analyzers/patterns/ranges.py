@@ -16,39 +16,40 @@ from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 
-_MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
-_NUMBERED: Final = re.compile(r"^Torch-Compiled Region: \d")
-_SEARCH: Final = re.compile(r"search_unused_parameters$")
-_CAST: Final = re.compile(r"^aten::_to_copy$")
-_AT_ONCE: Final = re.compile(r"^aten::_(?:foreach|fused)_")
+_MATH: Final = later(r"^aten::_scaled_dot_product_attention_math")
+_NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
+_SEARCH: Final = later(r"search_unused_parameters$")
+_CAST: Final = later(r"^aten::_to_copy$")
+_AT_ONCE: Final = later(r"^aten::_(?:foreach|fused)_")
 """In a step of an optimizer: an operator for all parameters at once..."""
-_CLOSURE: Final = re.compile(r"^autograd::engine::")
+_CLOSURE: Final = later(r"^autograd::engine::")
 """...and the backward pass of a closure: then the range is no loop over parameters."""
-_CLASS: Final = re.compile(r"^Optimizer\.step#(\w+)\.step")
+_CLASS: Final = later(r"^Optimizer\.step#(\w+)\.step")
 FUSED_OPTIMIZERS: Final = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
 """Classes of torch.optim that take fused=True, on GPUs and, from torch 2.4 on, on CPUs."""
 FOREACH_OPTIMIZERS: Final = frozenset({"ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"})
 """Those that take foreach=True alone; LBFGS, Muon and SparseAdam take neither (torch 2.13)."""
-_OPERATOR: Final = re.compile(
+_OPERATOR: Final = later(
     r"^(?!autograd::|torch::autograd|c10d::|cuda|hip|\w+::(?:_?unsafe_view|_?reshape\w*|t|view\w*|transpose|permute|expand\w*"
     r"|as_strided|select|slice|narrow|squeeze|unsqueeze|flatten|unflatten|split\w*|chunk|unbind|detach_?|alias|empty\w*"
     r"|new_empty\w*|resize_\w*|set_|numpy_T|movedim|lift_fresh)$)\w+::\w"
 )
 """Operators that work: those that change a shape or take memory do not, and where one lasts the thread did not run."""
-_TRACED: Final = re.compile(r"^prims::")
+_TRACED: Final = later(r"^prims::")
 """What torch.compile runs on fake tensors while it traces."""
-_RANDOM: Final = re.compile(r"::(?:rand|normal|uniform|bernoulli|exponential|random_)")
-_DROPOUT: Final = re.compile(r"^aten::(?:native_|_fused_)?(?:feature_|alpha_)*dropout_?$")
-_NORM: Final = re.compile(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
-_TRAINED_KERNEL: Final = re.compile(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
+_RANDOM: Final = later(r"::(?:rand|normal|uniform|bernoulli|exponential|random_)")
+_DROPOUT: Final = later(r"^aten::(?:native_|_fused_)?(?:feature_|alpha_)*dropout_?$")
+_NORM: Final = later(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
+_TRAINED_KERNEL: Final = later(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
 _TRAINING_ARGUMENT: Final = 5
-_NAIVE: Final = re.compile(r"^naive_conv")
+_NAIVE: Final = later(r"^naive_conv")
 _INDEX_PUT: Final = r"^aten::_?index_put_(?:impl_)?$"
-_ACCUMULATING: Final = re.compile(r"indexing_backward")
+_ACCUMULATING: Final = later(r"indexing_backward")
 """The kernels of torch that add up values of one index, after a sort."""
 _ACCUMULATE_ARGUMENT: Final = 3
 _SLOW_PATHS: Final = {
@@ -61,7 +62,7 @@ _SLOW_PATHS: Final = {
 }
 """Operators that exist for a fall-back alone, and what there is against each."""
 _OTHER_PATH: Final = "{} runs MIOpen's naive kernels: let it search (MIOPEN_FIND_MODE=NORMAL), or use a type and layout it has kernels for"
-_IN_ORDER: Final = re.compile(r"^aten::(?:contiguous|reshape)$")
+_IN_ORDER: Final = later(r"^aten::(?:contiguous|reshape)$")
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 _DTYPE_ARGUMENT: Final = 1
 

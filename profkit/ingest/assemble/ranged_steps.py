@@ -18,9 +18,10 @@ from profkit.model.arrays import I64, distinct, is_one_of, median, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
 from profkit.model.trace import CallKind, RuntimeCalls, SpanKind, Spans
+from profkit.redact.later import later
 from profkit.timeline.period import MIN_PERIODS
 
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = later(r"\d+")
 _MOST_NAMES: Final = 64
 """Chosen: a job with more names that recur at its outermost level has no phases."""
 _LONGEST: Final = 2
@@ -41,7 +42,7 @@ _OF_ONE_LOOP: Final = 0.5
 of the job."""
 
 
-_OF_THE_MODEL: Final = re.compile(
+_OF_THE_MODEL: Final = later(
     r"^(?:FSDP|FullyShardedDataParallel|DistributedDataParallel|nccl|## |Torch-Compiled)"
     r"|layer|block|module|stage|encoder|expert",
     re.IGNORECASE,

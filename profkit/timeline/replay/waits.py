@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, distinct_codes, is_one_of, place_among
 from profkit.model.trace import CallKind, Trace
+from profkit.redact.later import later
 from profkit.timeline.replay.clocks import F64
 
 _RELEASE_NS: Final = 10_000
 """How long after the device a call returns at most, where it did not wait here but would in the replay. Chosen: the
 default launch latency; calls on an idle device take 2 to 10 us."""
-_ALL: Final = re.compile("DeviceSynchronize|CtxSynchronize|free", re.IGNORECASE)
+_ALL: Final = later("DeviceSynchronize|CtxSynchronize|free", re.IGNORECASE)
 """Calls that wait for every stream. Of others it is known only of the stream that they outlast."""
-_EVENT: Final = re.compile("Event", re.IGNORECASE)
+_EVENT: Final = later("Event", re.IGNORECASE)
 """Calls that wait for work given before an event: where they did not wait, that may be long ago."""
 
 
