@@ -89,7 +89,7 @@ def _copies_elsewhere(trace: Trace) -> bool:
     Where the activity is that of the CPU alone, no call of the device is recorded: the operators alone show it.
     """
     ops = trace.ops
-    rows = _named(trace, _TO_COPY)
+    rows = np.flatnonzero(trace.named(trace.ops.name, _TO_COPY))
     casts = [
         code
         for code, one in enumerate(trace.signatures)
@@ -108,7 +108,7 @@ def _copies_elsewhere(trace: Trace) -> bool:
 
 def _around(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.intp]:
     """Of these operators, none inside another, those in which one of such a name begins."""
-    ops, inside = trace.ops, _named(trace, pattern)
+    ops, inside = trace.ops, np.flatnonzero(trace.named(trace.ops.name, pattern))
     found = [rows[:0]]
     for thread in distinct_codes(ops.thread[rows]).tolist():
         own = rows[ops.thread[rows] == thread]
@@ -122,13 +122,6 @@ def _around(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> N
 def _works_on_cpu(trace: Trace, *patterns: re.Pattern[str]) -> bool:
     """Whether the operators that compute take as long as only a CPU's do, for half of their time."""
     ops = trace.ops
-    rows = np.concatenate([_named(trace, pattern) for pattern in patterns])
+    rows = np.concatenate([np.flatnonzero(trace.named(trace.ops.name, pattern)) for pattern in patterns])
     length = (ops.end_ns - ops.start_ns)[rows]
     return bool(length.size) and int(length[length >= _LONG_NS].sum()) >= _MOSTLY * int(length.sum())
-
-
-def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.intp]:
-    names = trace.ops.name
-    return np.flatnonzero(
-        is_one_of(names, [c for c in distinct_codes(names).tolist() if pattern.search(trace.name(c))])
-    )

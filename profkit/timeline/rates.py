@@ -34,7 +34,7 @@ def capability_of(trace: Trace, device: int) -> tuple[int, int] | None:
 
 def rates_of(trace: Trace, device: int) -> MatrixRates | None:
     """A device's rates by its name, else what its compute capability tells; None where neither is known."""
-    name = next((item.name for item in trace.meta.devices if item.index == device), "")
+    name = trace.device_name(device)
     by_name = next((rates for pattern, rates in MATRIX_RATES if pattern.search(name)), None)
     capability = capability_of(trace, device)
     if by_name is not None or capability is None or capability >= _AMPERE or _OTHERS.search(name):

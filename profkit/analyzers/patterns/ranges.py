@@ -103,8 +103,7 @@ def step_threads(facts: Facts) -> tuple[int, ...]:
 
 def named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Per row: whether its name has the pattern."""
-    codes = [code for code in distinct_codes(table.name).tolist() if pattern.search(trace.name(code))]
-    return is_one_of(table.name, codes)
+    return trace.named(table.name, pattern)
 
 
 def _of_kind(facts: Facts, kind: SpanKind) -> Ranges:
@@ -254,8 +253,7 @@ def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64
 def _launches(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
     """The rows of calls that launch kernels of such a name."""
     gpu = trace.gpu
-    codes = [code for code in distinct_codes(gpu.name).tolist() if pattern.search(trace.name(code))]
-    return distinct(gpu.launch_row[is_one_of(gpu.name, codes) & (gpu.launch_row >= 0)]).astype(np.int64)
+    return distinct(gpu.launch_row[trace.named(gpu.name, pattern) & (gpu.launch_row >= 0)]).astype(np.int64)
 
 
 def slow_paths(facts: Facts) -> Ranges:
