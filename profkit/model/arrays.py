@@ -194,7 +194,7 @@ def median(values: NDArray[np.integer[Any]]) -> int:
 def middle(values: NDArray[Any]) -> float:
     """The middle value (of an even number the mean of two) of at least one: as `np.median`, without numpy.ma."""
     ordered = np.sort(values)
-    return float((ordered[(values.size - 1) // 2] + ordered[values.size // 2]) / 2)
+    return (float(ordered[(values.size - 1) // 2]) + float(ordered[values.size // 2])) / 2
 
 
 def quantile(values: NDArray[np.integer[Any]], fraction: float) -> float:
