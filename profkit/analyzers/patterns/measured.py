@@ -131,16 +131,16 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> Patterns:
     """Look for each pattern."""
     seen = [(pattern, at) for pattern in PATTERNS if (at := pattern.ranges(facts)) is not None and at.start_ns.size]
-    halved = {
-        pattern.kind.id: at
+    halved = [
+        (pattern, at)
         for pattern, _ in seen
         if pattern.halved is not None and (at := pattern.halved(facts)).start_ns.size
-    }
-    every = [*seen, *((pattern, halved[pattern.kind.id]) for pattern, _ in seen if pattern.kind.id in halved)]
+    ]
+    every = [*seen, *halved]  # one replay for all
     costs = costs_ns(facts, [at for _, at in every], spare_work=[pattern.spares_work for pattern, _ in every])
-    half = dict(zip(halved, costs[len(seen) :], strict=True))
+    stays = {pattern.kind.id: ns // 2 for (pattern, _), ns in zip(halved, costs[len(seen) :], strict=True)}
     found = tuple(
-        _taken(facts, pattern, at, cost_ns, half.get(pattern.kind.id, 0) // 2)
+        _taken(facts, pattern, at, cost_ns, stays.get(pattern.kind.id, 0))
         for (pattern, at), cost_ns in zip(seen, costs, strict=False)
         if cost_ns
     )
