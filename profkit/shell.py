@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Final
 
@@ -127,7 +128,12 @@ def recorded(text: object) -> CommandLine | None:
     characters that cannot be printed, no program in front, or more than `MAX_COMMAND_LENGTH` characters. Variables and
     patterns (`$HOME`, `*.bin`) become plain words.
     """
-    return None if not isinstance(text, str) or _fault(text) else CommandLine(tuple(shlex.split(text)))
+    return _recorded(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=8)  # each analyzer names it in its next commands
+def _recorded(text: str) -> CommandLine | None:
+    return None if _fault(text) else CommandLine(tuple(shlex.split(text)))
 
 
 def typed(text: str) -> CommandLine:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture
 from profkit.findings.communication import BUCKETS, DEFAULT_BUCKET_BYTES, EXPOSED
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, distinct, is_one_of, middle
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
@@ -51,7 +51,7 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True):
     def full_rate(self) -> float:
         """What the large ones reach, bytes per ns: the median of those with half of the largest one's bytes or more."""
         large = self.n_bytes * 2 >= self.n_bytes.max()
-        return float(np.median(self.n_bytes[large] / self.length_ns[large]))
+        return middle(self.n_bytes[large] / self.length_ns[large])
 
 
 def measure(facts: Facts) -> Buckets | Skipped:
@@ -82,7 +82,7 @@ def measure(facts: Facts) -> Buckets | Skipped:
     compute, comm = facts.busy.compute, facts.busy.comm
     return Buckets(
         scope=scope_of(facts),
-        n_steps=int(np.unique(step).size),
+        n_steps=int(distinct(step).size),
         n_bytes=n_bytes,
         length_ns=np.maximum(stops - starts, 1),
         exposed_ns=facts.parts["comm_exposed"].covered_ns(starts, stops),
@@ -153,15 +153,15 @@ def _small(result: Buckets) -> tuple[Finding, ...]:
     if mine.size < BUCKETS.limit("many") * result.n_steps:
         return ()
     extra = np.minimum(result.length_ns[mine] - result.n_bytes[mine] / rate, result.exposed_ns[mine])
-    cost_ns = round(float(np.median(extra)) * mine.size)  # a few that wait for a peer do not count
-    typical, large = float(np.median(result.n_bytes[mine])), float(result.n_bytes.max())
+    cost_ns = round(middle(extra) * mine.size)  # a few that wait for a peer do not count
+    typical, large = middle(result.n_bytes[mine]), float(result.n_bytes.max())
     per_step = round(mine.size / result.n_steps)
     return _found(
         result,
         cost_ns,
         title="DDP reduces gradients in many small buckets",
         statement=f"{per_step:,} buckets per step, {format_bytes(typical)} each (median), reach"
-        f" {format_bytes(1e9 * float(np.median(result.n_bytes[mine] / result.length_ns[mine])))}/s;"
+        f" {format_bytes(1e9 * middle(result.n_bytes[mine] / result.length_ns[mine]))}/s;"
         f" large ones ({format_bytes(large)}) {format_bytes(1e9 * rate)}/s",
         fix=f"{BUCKETS.fixes[0]}: {per_step:,} all-reduces a step of {format_bytes(typical)} each are limited by latency",
     )
@@ -170,10 +170,10 @@ def _small(result: Buckets) -> tuple[Finding, ...]:
 def _last(result: Buckets) -> tuple[Finding, ...]:
     """The bucket that is ready last, where it holds most bytes and no compute is left to hide it."""
     last = np.flatnonzero(result.is_last)
-    typical = float(np.median(result.n_bytes[last]))
+    typical = middle(result.n_bytes[last])
     rate = float((result.n_bytes[last] / result.length_ns[last]).max())
-    can_be_split = float(np.median(result.n_tensors[last])) >= _PIECES
-    is_most = float(np.median(result.of_step[last])) >= BUCKETS.limit("most")
+    can_be_split = middle(result.n_tensors[last]) >= _PIECES
+    is_most = middle(result.of_step[last]) >= BUCKETS.limit("most")
     is_transfer = rate >= EXPOSED.limit("slow_link")  # bytes per ns are GB/s: slower ones wait for a peer, perhaps
     if not (can_be_split and is_most and is_transfer):
         return ()
@@ -186,7 +186,7 @@ def _last(result: Buckets) -> tuple[Finding, ...]:
         cost_ns,
         title="DDP reduces most gradients in one bucket, after the backward pass",
         statement=f"the last bucket of a step holds {format_bytes(typical)},"
-        f" {format_fraction(float(np.median(result.of_step[last])))} of its gradients; at least {format_ns(exposed_ns)}"
+        f" {format_fraction(middle(result.of_step[last]))} of its gradients; at least {format_ns(exposed_ns)}"
         " of its all-reduce runs without compute beside it",
         fix=f"bucket_cap_mb={cap_mb}: the first pieces are reduced while the backward pass goes on",
     )
@@ -232,9 +232,9 @@ def present(result: Buckets) -> Section:
         values={
             "n": int(result.n_bytes.size),
             "n_steps": result.n_steps,
-            "median_bytes": int(np.median(result.n_bytes)),
+            "median_bytes": int(middle(result.n_bytes)),
             "largest_bytes": int(result.n_bytes.max()),
-            "last_bytes": int(np.median(result.n_bytes[result.is_last])),
+            "last_bytes": int(middle(result.n_bytes[result.is_last])),
             "exposed_ns": int(result.exposed_ns.sum()),
         },
     )

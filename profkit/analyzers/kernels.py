@@ -12,7 +12,7 @@ from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile, operators, py_spy_operators
 from profkit.findings.fusing import fix_of_unfused
 from profkit.findings.kernels import LAYOUT, UNFUSED
-from profkit.model.arrays import coded, distinct
+from profkit.model.arrays import coded, distinct, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
@@ -152,7 +152,7 @@ def _rows(facts: Facts, _: Kernels) -> Mapping[str, Rows]:
     family = {code: family_of(facts.trace.name(code)) for code in distinct(work.name).tolist()}
     found = {}
     for kind, families in ((UNFUSED, MEMORY_FAMILIES), (LAYOUT, (LAYOUT_FAMILY,))):
-        mine = np.isin(work.name, [code for code, name in family.items() if name in families])
+        mine = is_one_of(work.name, [code for code, name in family.items() if name in families])
         found[kind.id] = (
             Rows(thread=work.lane[mine].astype(np.int32), at_ns=work.at_ns[mine], ns=work.duration_ns[mine])
             if work.is_cpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,12 +18,13 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
 from profkit.model.trace import CallKind
+from profkit.redact.later import later
 from profkit.timeline import DeviceFacts, Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
-_EVENT_WAIT: Final = re.compile(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
+_EVENT_WAIT: Final = later(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
 
 _PROOF_OF_OTHERS: Final = (
     "Allocate all buffers before the loop and run it again: it becomes shorter by about the cost shown.",
@@ -128,7 +128,7 @@ def _trials(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.intp], int, int
     if waits.size == 0:
         return waits, 0, 0
     trying = distinct(facts.op_of_call[waits])
-    allocs = np.isin(facts.op_of_call, trying) & (calls.kind == CallKind.ALLOC)
+    allocs = is_one_of(facts.op_of_call, trying) & (calls.kind == CallKind.ALLOC)
     during = Intervals.of(ops.start_ns[trying], ops.end_ns[trying]).clip(*trace.window_ns)
     idle = main.activity.any.gaps(*trace.window_ns) & during
     return waits, int(allocs.sum()), idle.total_ns

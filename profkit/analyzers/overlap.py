@@ -19,6 +19,7 @@ from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import GpuWork
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.collectives import UNKNOWN, bytes_of
@@ -28,8 +29,8 @@ from profkit.units import format_bytes, format_count, format_fraction, format_ns
 WORTH_SAYING = 0.01
 _MAX_SHOWN = 5
 _LIBRARIES: Final = {Vendor.NVIDIA: "NCCL", Vendor.AMD: "RCCL", Vendor.INTEL: "oneCCL"}
-_BROADCAST: Final = re.compile(r"broadcast(?!_to)", re.IGNORECASE)
-_ALL_REDUCE: Final = re.compile(r"all_?reduce", re.IGNORECASE)
+_BROADCAST: Final = later(r"broadcast(?!_to)", re.IGNORECASE)
+_ALL_REDUCE: Final = later(r"all_?reduce", re.IGNORECASE)
 _FIX: Final = (
     "first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
     " and communication precision"

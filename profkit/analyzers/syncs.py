@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -17,6 +16,7 @@ from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import CallKind, Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.host import blocking_calls
@@ -30,17 +30,17 @@ _COPY = "copy from pinned memory with non_blocking=True"
 _INDEX = "use torch.where instead of boolean indexing"
 _ADVICE = (
     (
-        re.compile(r"DeviceSynchronize outside operators"),
+        later(r"DeviceSynchronize outside operators"),
         "take torch.cuda.synchronize() out of the loop (CUDA events time it)",
     ),
-    (re.compile(r"aten::(?:item|_local_scalar_dense|is_nonzero|equal)$"), _READ),
-    (re.compile(r"aten::(?:nonzero|masked_select|unique\w*|index)$"), _INDEX),
-    (re.compile(r"aten::(?:copy_|_to_copy|to)$"), _COPY),
+    (later(r"aten::(?:item|_local_scalar_dense|is_nonzero|equal)$"), _READ),
+    (later(r"aten::(?:nonzero|masked_select|unique\w*|index)$"), _INDEX),
+    (later(r"aten::(?:copy_|_to_copy|to)$"), _COPY),
 )
 """What to do about a call, by its name and the operator around it."""
 _WAIT_ONCE = "wait once for several launches, by an event or at the end, not after each"
 _COPY_ASYNC = "copy from and into pinned memory with the asynchronous calls, on a stream of its own"
-_ADVICE_OF_OTHERS = ((re.compile(r"Synchronize"), _WAIT_ONCE), (re.compile(r"Mem(?:cpy|set)"), _COPY_ASYNC))
+_ADVICE_OF_OTHERS = ((later(r"Synchronize"), _WAIT_ONCE), (later(r"Mem(?:cpy|set)"), _COPY_ASYNC))
 """The same for programs without PyTorch."""
 _LEFT_OUT = "Leave the call out for one run: the run becomes shorter by about the cost shown."
 

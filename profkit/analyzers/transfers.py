@@ -12,17 +12,16 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.copies import FROM_DEVICE, LINKS, SLOW_BYTES, TO_DEVICE, Link
 from profkit.findings.kind import FindingKind
-from profkit.model.arrays import distinct, median, rows_by_value
+from profkit.model.arrays import distinct, is_one_of, median, rows_by_value
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
+from profkit.model.names import COPIES_FROM_DEVICE, COPIES_TO_DEVICE
 from profkit.model.trace import Kind
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
-_TO_DEVICE: Final = ("HtoD", "HostToDevice")
-_FROM_DEVICE: Final = ("DtoH", "DeviceToHost")
 _WORTH_SAYING: Final = 0.1
 """Part of a time from which it is worth a sentence that a change leaves it. Chosen."""
 
@@ -69,7 +68,7 @@ def measure(facts: Facts) -> Transfers | Skipped:
             how_to_get="nothing to do: data that stays on the device needs no copies",
         )
     work = main.activity.compute | main.activity.comm
-    to, back = (_rows_of(facts, rows, spellings) for spellings in (_TO_DEVICE, _FROM_DEVICE))
+    to, back = (_rows_of(facts, rows, spellings) for spellings in (COPIES_TO_DEVICE, COPIES_FROM_DEVICE))
     return Transfers(
         scope=scope_of(facts),
         n_copies=int(rows.size),
@@ -82,7 +81,7 @@ def measure(facts: Facts) -> Transfers | Skipped:
 
 
 def _link(facts: Facts, device: int) -> Link | None:
-    name = next((one.name for one in facts.trace.meta.devices if one.index == device), "")
+    name = facts.trace.device_name(device)
     return next((link for pattern, link in LINKS if pattern.search(name)), None)
 
 
@@ -93,7 +92,7 @@ def _rows(facts: Facts, _: Transfers) -> Mapping[str, Rows]:
         return {}
     copies = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COPY]
     found = {}
-    for kind, spellings in ((TO_DEVICE, _TO_DEVICE), (FROM_DEVICE, _FROM_DEVICE)):
+    for kind, spellings in ((TO_DEVICE, COPIES_TO_DEVICE), (FROM_DEVICE, COPIES_FROM_DEVICE)):
         rows = _rows_of(facts, copies, spellings)
         exposed = main.activity.copy_exposed.covered_ns(gpu.start_ns[rows], gpu.end_ns[rows])
         found[kind.id] = Rows.of_device(facts.trace, rows, exposed)
@@ -108,7 +107,7 @@ def _spelled(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> list
 
 def _rows_of(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> np.ndarray:
     """The copies whose names hold one of the spellings."""
-    return rows[np.isin(facts.trace.gpu.name[rows], _spelled(facts, rows, spellings))]
+    return rows[is_one_of(facts.trace.gpu.name[rows], _spelled(facts, rows, spellings))]
 
 
 def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) -> Way:
@@ -126,8 +125,8 @@ def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) ->
         beside_ns=((copied - work) & back).total_ns,
         n_bytes=int(n_bytes.sum()),
         median_bytes=median(n_bytes) if n_bytes.size else 0,
-        pageable_fraction=float(np.isin(gpu.name[mine], pageable).mean()) if mine.size else 0.0,
-        is_pinned=bool(mine.size and np.isin(gpu.name[mine], pinned).all()),
+        pageable_fraction=float(is_one_of(gpu.name[mine], pageable).mean()) if mine.size else 0.0,
+        is_pinned=bool(mine.size and is_one_of(gpu.name[mine], pinned).all()),
     )
 
 

@@ -76,7 +76,7 @@ def command(
       profkit export trace.json.gz --table budget -o budget.csv
       profkit export report.sqlite -o nsys.json.gz                   an nsys export, for Perfetto
     """
-    click.get_current_context().with_resource(collector_paused())
+    click.get_current_context().with_resource(collector_paused(is_last=True))
     load_numpy()
     from profkit.cli.parts.tabled import Table
     from profkit.cli.shared.gathered import Asked, local_files

@@ -143,7 +143,7 @@ def command(
       ssh node cat trace.json.gz | profkit triage -
     """
     # imports make much that stays, one trace's analysis makes no cycles worth looking for
-    click.get_current_context().with_resource(collector_paused())
+    click.get_current_context().with_resource(collector_paused(is_last=True))
     load_numpy()
     from profkit.crosscheck.sources import sources_of
     from profkit.ranks.reduce.options import Options

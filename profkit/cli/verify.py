@@ -119,7 +119,7 @@ def _text_of(report: Path) -> bytes:
 
 def _recomputed(paths: tuple[str, ...], step_text: str | None, probe: Path | None, *, lenient: bool) -> Report:
     """The report that triage makes of these paths now, of nothing that an earlier run kept."""
-    click.get_current_context().with_resource(collector_paused())
+    click.get_current_context().with_resource(collector_paused(is_last=True))
     load_numpy()
     from profkit.cli.triage import parsed_steps, probe_in, report_of
     from profkit.crosscheck.sources import sources_of

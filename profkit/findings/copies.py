@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from profkit.findings import parts
 from profkit.findings.kind import FindingKind, Threshold
 from profkit.model.documents.report import Bottleneck
+from profkit.redact.later import later
 
 _SMALL: Final = {
     "small_bytes": Threshold(64 * 1024, "a copy is small below {} in the median", "docs/method.md", "KiB"),
@@ -33,15 +33,15 @@ class Link(msgspec.Struct, frozen=True):
 # PCI-SIG: 8, 16 and 32 GT/s on 16 lanes, less the 2 bits of 130 that carry none. Devices with NVLink to their host (GH200,
 # V100 and P100 in POWER machines) are left out; so is what is not known.
 LINKS: Final = (
-    (re.compile(r"\bH(?:[128]00|20)\b|\bB[123]00\b|RTX 50\d\d|RTX PRO"), Link("PCIe 5.0 x16", 63.0)),
+    (later(r"\bH(?:[128]00|20)\b|\bB[123]00\b|RTX 50\d\d|RTX PRO"), Link("PCIe 5.0 x16", 63.0)),
     (
-        re.compile(
+        later(
             r"\bA(?:100|800|30|10G?|16|2|40)\b|\bL(?:40S?|4)\b|RTX A\d{4}|RTX \d{4} (?:SFF )?Ada|GeForce RTX [34]0\d\d"
         ),
         Link("PCIe 4.0 x16", 31.5),
     ),
     (
-        re.compile(r"V100-PCIE|V100S|P100-PCIE|\bT4\b|TITAN (?:RTX|V|X)|Quadro RTX|RTX 20\d\d|GTX 1[06]\d\d|\bP40?\b"),
+        later(r"V100-PCIE|V100S|P100-PCIE|\bT4\b|TITAN (?:RTX|V|X)|Quadro RTX|RTX 20\d\d|GTX 1[06]\d\d|\bP40?\b"),
         Link("PCIe 3.0 x16", 15.8),
     ),
 )

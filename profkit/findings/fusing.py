@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
 from profkit.findings.kernels import UNFUSED
 from profkit.model.names import is_inductors
+from profkit.redact.later import later
 from profkit.units import format_ns
 
-_COPIES: Final = re.compile(r"direct_copy_kernel|float(?:8|16)\w{0,20}_copy_kernel")
+_COPIES: Final = later(r"direct_copy_kernel|float(?:8|16)\w{0,20}_copy_kernel")
 """Kernels of torch that compute nothing: they copy, to another number format or to another order."""
-_CASTS: Final = re.compile(r"LoadWithCast|StoreWithCast|float(?:8|16)\w{0,20}_copy_kernel")
-_MOVES: Final = re.compile(r"gpu_kernel_impl_nocast")
+_CASTS: Final = later(r"LoadWithCast|StoreWithCast|float(?:8|16)\w{0,20}_copy_kernel")
+_MOVES: Final = later(r"gpu_kernel_impl_nocast")
 _SPARED: Final = (
     (_CASTS, "cast less often: copies to another number format"),
     (_MOVES, "keep tensors in one layout: copies in the same format"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
 
 from profkit.findings.kind import FindingKind, Threshold
+from profkit.redact.later import later
 
 UNFUSED: Final = FindingKind(
     id="kernel.unfused",
@@ -210,19 +210,19 @@ class MatrixRates(msgspec.Struct, frozen=True):
 # The makers' data sheets, dense, with fp32 accumulation (docs/sources.md, rule 8): of variants the larger ratio, since
 # it bounds a gain. The first that is found in the name.
 MATRIX_RATES: Final = (
-    (re.compile(r"B100|B200|B300"), MatrixRates(15.6, 31.3)),
-    (re.compile(r"\bG?H[128]00\b"), MatrixRates(7.4, 14.8)),
-    (re.compile(r"\bA[18]00\b|\bA30\b"), MatrixRates(8, 16)),
-    (re.compile(r"\bA10G\b"), MatrixRates(1.1, 2.2)),
-    (re.compile(r"\bL40S\b|\bL4\b|\bA(?:10|16|2|40)\b|RTX A\d{4}|RTX \d{4} Ada"), MatrixRates(2, 4)),
-    (re.compile(r"GeForce RTX [345]0|\bL40\b"), MatrixRates(1, 2)),
-    (re.compile(r"V100|\bT4\b|TITAN RTX|TITAN V|Quadro RTX"), MatrixRates(0, 8, "float16")),
-    (re.compile(r"RTX 20"), MatrixRates(0, 4, "float16")),
-    (re.compile(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16", False)),
+    (later(r"B100|B200|B300"), MatrixRates(15.6, 31.3)),
+    (later(r"\bG?H[128]00\b"), MatrixRates(7.4, 14.8)),
+    (later(r"\bA[18]00\b|\bA30\b"), MatrixRates(8, 16)),
+    (later(r"\bA10G\b"), MatrixRates(1.1, 2.2)),
+    (later(r"\bL40S\b|\bL4\b|\bA(?:10|16|2|40)\b|RTX A\d{4}|RTX \d{4} Ada"), MatrixRates(2, 4)),
+    (later(r"GeForce RTX [345]0|\bL40\b"), MatrixRates(1, 2)),
+    (later(r"V100|\bT4\b|TITAN RTX|TITAN V|Quadro RTX"), MatrixRates(0, 8, "float16")),
+    (later(r"RTX 20"), MatrixRates(0, 4, "float16")),
+    (later(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16", False)),
     # TU117, Turing without tensor cores
-    (re.compile(r"\bT(?:400|500|550|600|1000|1200|2000)\b|\bMX[45]50\b"), MatrixRates(0, 2, "float16", False)),
-    (re.compile(r"MI300|MI308|MI325"), MatrixRates(0, 8)),
-    (re.compile(r"MI350|MI355"), MatrixRates(0, 16)),
-    (re.compile(r"MI2\d\d"), MatrixRates(0, 4)),
-    (re.compile(r"MI100"), MatrixRates(0, 4, "float16")),
+    (later(r"\bT(?:400|500|550|600|1000|1200|2000)\b|\bMX[45]50\b"), MatrixRates(0, 2, "float16", False)),
+    (later(r"MI300|MI308|MI325"), MatrixRates(0, 8)),
+    (later(r"MI350|MI355"), MatrixRates(0, 16)),
+    (later(r"MI2\d\d"), MatrixRates(0, 4)),
+    (later(r"MI100"), MatrixRates(0, 4, "float16")),
 )

@@ -10,7 +10,7 @@ they mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -113,10 +113,12 @@ _READ_WHOLE: Final = {
 }
 # Libraries, argument types and epilogues that sound like work: fbgemm's embedding kernels, cublas parameter structs,
 # cutlass's number types, cudnn's descriptors, vLLM's _typeConvert, CuTe's prefix.
-_NOISE: Final = re.compile(
+_NOISE: Final = later(
     r"fbgemm(?:_gpu)?::|cublas\w{0,200}params|cublasgemv\w+|cutlass\w{0,200}::\w+_t\b|cudnn\w{1,200}(?:struct|_t)\b|_typeconvert"
     r"|^kernel_cutlass_"
 )
+_NOISE_KEYS: Final = ("fbgemm", "cublas", "cutlass", "cudnn", "_typeconvert")
+"""Names with noise hold one of them."""
 
 
 class KernelName(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,15 +181,19 @@ def _compiled(text: str) -> re.Pattern[str]:
     return later(text)  # few of them are asked for by one trace
 
 
-_PATTERNS: Final = tuple(_compiled(grammar.pattern) for grammar in GRAMMARS)
-_ROWS: Final = tuple(zip(GRAMMARS, _PATTERNS, strict=True))
-_BY_KEY: Final = tuple((key, *row) for row in _ROWS for key in row[0].keys.split(",") if key)
-_BY_WORDS: Final = tuple(row for row in _ROWS if not row[0].library)
+_Rows = Sequence[tuple[str, Grammar, re.Pattern[str]]]
+_ROWS: Final = tuple(
+    (key, grammar, pattern)
+    for grammar in GRAMMARS
+    for pattern in (_compiled(grammar.pattern),)
+    for key in grammar.keys.split(",")
+)
+_OF_LIBRARIES: Final = tuple(row for row in _ROWS if row[1].library)
+_BY_WORDS: Final = tuple(row for row in _ROWS if not row[1].library)
+_COLLECTIVES: Final = tuple(row for row in _ROWS if row[1].what == COLLECTIVE)
 _WHOLE: Final = {
     name: tuple((precision, later(pattern)) for precision, pattern in types) for name, types in _READ_WHOLE.items()
 }
-COLLECTIVES: Final = later("|".join(grammar.pattern for grammar in GRAMMARS if grammar.what == COLLECTIVE))
-"""What ranks do together, by libraries' names in lower case."""
 
 
 @lru_cache(maxsize=4096)
@@ -211,16 +217,26 @@ def told(name: str) -> KernelName:
     )
 
 
+def is_collective(text: str) -> bool:
+    """Whether a name in lower case is, by a library's words, what ranks do together."""
+    return _first(_COLLECTIVES, text)[0] is not None
+
+
 def _of_library(text: str) -> tuple[Grammar | None, re.Match[str] | None]:
-    for key, grammar, pattern in _BY_KEY:
-        if key in text and (match := pattern.search(text)):
-            return grammar, match
-    return None, None
+    return _first(_OF_LIBRARIES, text)
 
 
 def _of_words(text: str) -> Grammar | None:
-    bare = _NOISE.sub("", text)
-    return next((grammar for grammar, pattern in _BY_WORDS if pattern.search(bare)), None)
+    is_noisy = any(key in text for key in _NOISE_KEYS)
+    return _first(_BY_WORDS, _NOISE.sub("", text) if is_noisy else text)[0]
+
+
+def _first(rows: _Rows, text: str) -> tuple[Grammar | None, re.Match[str] | None]:
+    """The first row whose pattern the text holds, and where."""
+    for key, grammar, pattern in rows:
+        if key in text and (match := pattern.search(text)):
+            return grammar, match
+    return None, None
 
 
 def _precision(grammar: Grammar, match: re.Match[str] | None, text: str) -> Precision:
@@ -245,7 +261,7 @@ def _sums(grammar: Grammar, match: re.Match[str] | None) -> Precision | None:
 
 
 # Itanium C++ ABI, 5.1: <length><name>, builtin types as letters, what stood before as S_ or S1_, literals as Li128E.
-_TOKEN: Final = re.compile(r"(\d{1,5})|L[a-z]n?\d{1,20}E|S[0-9A-Z]{0,6}_|S[a-z]|T\d{0,6}_|DF16_|DF16b|D[a-z]|.")
+_TOKEN: Final = later(r"(\d{1,5})|L[a-z]n?\d{1,20}E|S[0-9A-Z]{0,6}_|S[a-z]|T\d{0,6}_|DF16_|DF16b|D[a-z]|.")
 _BUILTIN: Final = {
     "f": "float",
     "d": "double",

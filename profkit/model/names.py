@@ -9,13 +9,14 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from profkit.model.kernel_names import COLLECTIVES, Precision, told
+from profkit.model.kernel_names import Precision, is_collective, told
 from profkit.model.trace import CallKind, Kind, SpanKind
+from profkit.redact.later import later
 
 
 def _folded(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """Compile a pattern for text in lower case: faster to search than one that ignores case."""
-    return re.compile(pattern.lower(), flags)
+    return later(pattern.lower(), flags)
 
 
 # Names come from strangers: no pattern here may take more than time in proportion to a name, whatever it holds. A bare
@@ -26,7 +27,7 @@ def _folded(pattern: str, flags: int = 0) -> re.Pattern[str]:
 # What ranks do together, as a word of a name: of a kernel of the job (`_all_to_all_expert_major_kernel`), or of the
 # operator that launches it (`TokenAllToAllBackward`). "all" begins its word: "small_gather" is none. Within a block or
 # a warp it is a reduction of one device ("block_all_reduce"). Case matters: it is where words begin.
-_TOGETHER: Final = re.compile(
+_TOGETHER: Final = later(
     r"(?<![Bb]lock_)(?<![Ww]arp_)(?<![Ww]ave_)(?<![Bb]lock)(?<![Ww]arp)(?<![Ww]ave)(?<!cta_)(?<!group_)"
     r"(?:(?<![A-Za-z])(?:all|ALL)|All)_?(?:(?:[Tt]o|TO|2)_?(?:[Aa]ll|ALL)|[Gg]ather|GATHER|[Rr]educe(?!d|r)|REDUCE)"
     r"|[Rr]educe_?[Ss]catter|REDUCE_?SCATTER"
@@ -36,25 +37,28 @@ _BESIDE: Final = r"prepare|metadata|histogram|offset|indices|sort|(?:^|_)(?:un)?
 _BESIDE_EXCHANGE: Final = _folded(_BESIDE)
 _LOCAL: Final = _folded(rf"{_BESIDE}|permut|(?:^|_)pad|fill|(?<!broad)cast|copy|align|count")
 # Tokens of a mixture of experts are dispatched and combined across ranks in some libraries, within one in others.
-_TOKENS: Final = re.compile(r"[Tt]oken_?(?:[Cc]ombine|[Dd]ispatch)")
+_TOKENS: Final = later(r"[Tt]oken_?(?:[Cc]ombine|[Dd]ispatch)")
 _CROSSES: Final = _folded(r"exchange|send|recv|push|pull|peer|remote|signal|barrier")
-_INDUCTOR: Final = re.compile(r"^triton_(?:poi|red|per|tem|mm|for)_")
+_INDUCTOR: Final = later(r"^triton_(?:poi|red|per|tem|mm|for)_")
+COPIES_TO_DEVICE: Final = ("HtoD", "HostToDevice")
+COPIES_FROM_DEVICE: Final = ("DtoH", "DeviceToHost")
+"""How CUDA and HIP say in a copy's name which way it goes."""
 _COPY_NAME: Final = _folded(r"^(?:hip|cuda)?_?mem(?:cpy|set)\b")
 
 _CALLS: Final = (
     # During stream capture a launch call records a node and runs nothing.
-    (CallKind.CAPTURE, re.compile(r"Stream(?:Begin|End)Capture")),
-    (CallKind.GRAPH_LAUNCH, re.compile(r"GraphLaunch")),
+    (CallKind.CAPTURE, later(r"Stream(?:Begin|End)Capture")),
+    (CallKind.GRAPH_LAUNCH, later(r"GraphLaunch")),
     (
         CallKind.LAUNCH,
-        re.compile(
+        later(
             r"^(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hip\w*Launch(?:Cooperative)?Kernel"
             r"|hipExtModuleLaunchKernel|hipExtLaunch|urEnqueueKernelLaunch|zeCommandListAppendLaunch(?:Cooperative)?Kernel)"
         ),
     ),
     (
         CallKind.SYNC,
-        re.compile(
+        later(
             r"^(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize"
             r"|^(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|DtoH|HtoD|WithStream)?(?:_v\d\w*)?$"
             r"|^(?:cuda|hip)Memset$|^cuMemcpy(?:DtoH|HtoD|DtoD)?(?:_v\d+)?$|^synchronize(?:Stream)?$"
@@ -63,7 +67,7 @@ _CALLS: Final = (
     ),
     (
         CallKind.ALLOC,
-        re.compile(
+        later(
             r"^(?:cuda|hip)(?:Malloc|Free)(?:Host|Managed|Pitch|Array|3D)?$|^(?:cuda|hip)Host(?:Alloc|Free|Malloc)$"
             r"|^cuMem(?:Alloc|Free|Map|Unmap|Create|Release|SetAccess)\w*$|^hipMem(?:Map|Unmap|Create|SetAccess)\w*$"
             r"|^cudaMemGetInfo$|^hipMemGetInfo$"
@@ -71,34 +75,34 @@ _CALLS: Final = (
     ),
     (
         CallKind.COPY,
-        re.compile(r"^(?:cuda|cu|hip)Mem(?:cpy|set)|^urEnqueueUSM(?:Memcpy|Fill)|^zeCommandListAppendMemory"),
+        later(r"^(?:cuda|cu|hip)Mem(?:cpy|set)|^urEnqueueUSM(?:Memcpy|Fill)|^zeCommandListAppendMemory"),
     ),
 )
 # cudaMemGetInfo allocates nothing: it is listed above only to keep it from being read as a copy.
-_NOT_ALLOC: Final = re.compile(r"MemGetInfo")
+_NOT_ALLOC: Final = later(r"MemGetInfo")
 
 _SPANS: Final = (
-    (SpanKind.STEP, re.compile(r"^ProfilerStep\s*#")),
+    (SpanKind.STEP, later(r"^ProfilerStep\s*#")),
     (
         SpanKind.LOADER,
-        re.compile(
+        later(
             r"^enumerate\(DataLoader\)#|^enumerate\(DataPipe\)#|DataLoaderIter\.__next__"
             r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch)$",
             re.IGNORECASE,
         ),
     ),
-    (SpanKind.COMPILED, re.compile(r"^## Call CompiledFxGraph|^Torch-Compiled Region")),
-    (SpanKind.COMPILING, re.compile(r"^_compile\.(?:<locals>\.)?compile_inner|^entire_frame_compile(?: \(|$)")),
-    (SpanKind.OPTIMIZER, re.compile(r"^Optimizer\.step#")),
+    (SpanKind.COMPILED, later(r"^## Call CompiledFxGraph|^Torch-Compiled Region")),
+    (SpanKind.COMPILING, later(r"^_compile\.(?:<locals>\.)?compile_inner|^entire_frame_compile(?: \(|$)")),
+    (SpanKind.OPTIMIZER, later(r"^Optimizer\.step#")),
     # torch.distributed.rpc: from the call to the answer of another process.
-    (SpanKind.COMM, re.compile(r"^(?:gloo|mpi|ucc|xccl|hccl):|^rpc_(?:async|sync|remote)#")),
-    (SpanKind.GC, re.compile(r"^Python GC|^gc\.collect|^\[GC\]|garbage.collect", re.IGNORECASE)),
+    (SpanKind.COMM, later(r"^(?:gloo|mpi|ucc|xccl|hccl):|^rpc_(?:async|sync|remote)#")),
+    (SpanKind.GC, later(r"^Python GC|^gc\.collect|^\[GC\]|garbage.collect", re.IGNORECASE)),
 )
 
 
 OFF_CORE: Final = "off its core"
 """The name of a wait that only the scheduler tells: the thread had no core, and no call says what it waited for."""
-_STARTING: Final = re.compile(
+_STARTING: Final = later(
     r"(?:^|[^a-z])(?:warm|init|set_?up|(?:load|build|create|make|get)_?model|compil)", re.IGNORECASE
 )
 
@@ -110,15 +114,28 @@ def is_starting(name: str) -> bool:
 
 # autograd:: alone is no sign: forward operators go through `autograd::THPVariable_add`, as samples of the CPU find, nor
 # is dgrad: a transposed convolution runs it forward.
-_TRAINING: Final = re.compile(
+_TRAINING: Final = later(
     r"^autograd::\w{0,20}engine::|Backward\d*(?:>|$)|_backward(?:_|$|\b)|^Optimizer\.step|multi_tensor_apply|fused_adam|wgrad|_bwd_?|bn_bw_|bprop",
     re.IGNORECASE,
 )
+_OF_TRAINING: Final = [
+    "engine::",
+    "backward",
+    "optimizer.",
+    "multi_tensor",
+    "fused_adam",
+    "wgrad",
+    "_bwd",
+    "bn_bw_",
+    "bprop",
+]
+"""Such names hold one of these, which is faster to look for."""
 
 
 def is_of_training(name: str) -> bool:
     """Whether an operator, a range or a kernel belongs to a backward pass or to an optimizer."""
-    return _TRAINING.search(name) is not None
+    text = name.lower()
+    return any(word in text for word in _OF_TRAINING) and _TRAINING.search(name) is not None
 
 
 LAYOUT: Final = "layout"
@@ -135,7 +152,7 @@ def kind_of(name: str, *, is_copy: bool) -> Kind:
     text = name.lower()
     if is_copy or _COPY_NAME.match(text):
         return Kind.COPY
-    return Kind.COMM if COLLECTIVES.search(text) or _is_exchange(name) else Kind.COMPUTE
+    return Kind.COMM if is_collective(text) or _is_exchange(name) else Kind.COMPUTE
 
 
 def _is_exchange(name: str) -> bool:
@@ -144,7 +161,10 @@ def _is_exchange(name: str) -> bool:
     Only what stands before template arguments and parameters counts. Inductor's names list all that was fused.
     """
     head = _head(name)
-    if not _TOGETHER.search(head) or _INDUCTOR.match(head) or _BESIDE_EXCHANGE.search(head.lower()):
+    text = head.lower()
+    if "all" not in text and "scatter" not in text:  # said by all of them, and faster to look for
+        return False
+    if not _TOGETHER.search(head) or _INDUCTOR.match(head) or _BESIDE_EXCHANGE.search(text):
         return False
     return told(_TOGETHER.sub(" ", head)).precision is None
 
@@ -201,7 +221,7 @@ WHOLE_GRAPH: Final = "CUDA graph "
 """How the name of a row begins that stands for a whole CUDA graph: nsys has not recorded the kernels in it."""
 
 
-_BRACKETS: Final = re.compile(r"[<>(]|[^<>(]+")
+_BRACKETS: Final = later(r"[<>(]|[^<>(]+")
 
 
 @lru_cache(maxsize=1024)  # this and others here are asked of each kernel by several
@@ -236,9 +256,9 @@ def _mangled(name: str) -> str:
     return re.sub(r"\W", "", function)
 
 
-_GENERIC: Final = re.compile(r"^_{0,4}(?:device_|global_|main_)?kernel_?v?\d*|launch(?:er)?|entry|main", re.IGNORECASE)
-_SIGNATURE: Final = re.compile(r"^triton_{1,4}(?:\d+[cde]*)*")
-_RETURNED: Final = re.compile(r"^std::enable_if<[^<>]{0,200}>::type ")
+_GENERIC: Final = later(r"^_{0,4}(?:device_|global_|main_)?kernel_?v?\d*|launch(?:er)?|entry|main", re.IGNORECASE)
+_SIGNATURE: Final = later(r"^triton_{1,4}(?:\d+[cde]*)*")
+_RETURNED: Final = later(r"^std::enable_if<[^<>]{0,200}>::type ")
 _TELLING: Final = 10
 """Chosen: shorter than that are types and numbers."""
 

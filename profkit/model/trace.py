@@ -6,6 +6,7 @@ trace does not say), rows of every table are sorted by `start_ns`, strings are c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Whole, distinct
+from profkit.model.arrays import I64, Bool, Whole, distinct, distinct_codes, is_one_of
 from profkit.model.connection import Connection
 from profkit.model.signature import Signature
 from profkit.model.table import Table
@@ -396,3 +397,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""
         return self.strings[code] if code >= 0 else ""
+
+    def named(self, names: NDArray[np.int32], pattern: re.Pattern[str]) -> Bool:
+        """Per row of a column of names, shape (n,): whether its name has the pattern."""
+        return is_one_of(names, [code for code in distinct_codes(names).tolist() if pattern.search(self.strings[code])])
+
+    def device_name(self, index: int) -> str:
+        """What the file calls a device; "" where it says nothing."""
+        return next((device.name for device in self.meta.devices if device.index == index), "")

@@ -7,13 +7,13 @@ products of matrices where a device has such. Of two dies on one card each is a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from profkit.model.kernel_names import Precision
+from profkit.redact.later import later
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ _TABLE: Final = (
 )
 _PEAKS: Final = tuple(
     (
-        re.compile(pattern),
+        later(pattern),
         Peak(
             name=name,
             flop_per_s={made: rate * 1e12 for made, rate in zip(_FORMATS, rates, strict=True) if rate},

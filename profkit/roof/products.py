@@ -43,7 +43,7 @@ class Products(msgspec.Struct, frozen=True, kw_only=True):
 
 def product_rows(trace: Trace) -> NDArray[np.intp]:
     """The operators of the window that multiply matrices, with recorded types or without; rows of `Trace.ops`."""
-    return np.flatnonzero(_inside(trace) & _named(trace, _PRODUCT))
+    return np.flatnonzero(_inside(trace) & trace.named(trace.ops.name, _PRODUCT))
 
 
 def products(trace: Trace) -> Products | None:
@@ -60,7 +60,7 @@ def products(trace: Trace) -> Products | None:
     if not by_format:
         return None
     full = by_format.get(Precision.FP32, np.empty(0, np.int64))
-    casts = np.flatnonzero(_inside(trace) & (ops.signature >= 0) & _named(trace, _CAST))
+    casts = np.flatnonzero(_inside(trace) & (ops.signature >= 0) & trace.named(trace.ops.name, _CAST))
     converted = {_from_half(trace.signatures[code]) for code in distinct_codes(ops.signature[casts]).tolist()} - {None}
     fitting = [code for code, format_ in formats.items() if _second(trace.signatures[code]) in converted]
     return Products(rows=by_format, from_half=is_one_of(ops.signature[full], fitting))
@@ -69,11 +69,6 @@ def products(trace: Trace) -> Products | None:
 def _inside(trace: Trace) -> NDArray[np.bool_]:
     low, high = trace.window_ns
     return (trace.ops.end_ns > low) & (trace.ops.start_ns < high)
-
-
-def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    codes = [code for code in distinct_codes(trace.ops.name).tolist() if pattern.search(trace.name(code))]
-    return is_one_of(trace.ops.name, codes)
 
 
 def _format(signature: Signature | None) -> Precision | None:

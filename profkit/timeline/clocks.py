@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.model.arrays import I64, median
+from profkit.model.arrays import I64, distinct_codes, median
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.pace import Paced
 from profkit.units import format_ns
@@ -69,7 +69,7 @@ def _behind_waits_ns(trace: Trace, linked: I64) -> int:
     ends = np.full(len(calls), -1, np.int64)
     np.maximum.at(ends, trace.gpu.launch_row[linked], trace.gpu.end_ns[linked])
     behind = []
-    for thread in np.unique(calls.thread[trace.gpu.launch_row[linked]]).tolist():
+    for thread in distinct_codes(calls.thread[trace.gpu.launch_row[linked]]).tolist():
         rows = np.flatnonzero((calls.thread == thread) & ((ends >= 0) | (calls.kind == CallKind.SYNC)))
         after = np.flatnonzero((calls.kind[rows] == CallKind.SYNC) & (ends[rows] < 0))
         after = after[after > 0]

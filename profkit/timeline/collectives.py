@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -15,16 +14,17 @@ from profkit.model.arrays import I64, Bool, distinct_codes
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import I32, CpuOps, GpuWork, Kind, RuntimeCalls, Trace
+from profkit.redact.later import later
 from profkit.timeline.host import enclosing_op
 
 _REQUEST: Final = "c10d::"
 _CALLS: Final = (_REQUEST, "_c10d_functional::", "c10d_functional::", "record_param_comms")
 _DTYPE_BYTES: Final = (
-    (re.compile(r"float8|fp8|byte|char|bool|u?int8"), 1),
-    (re.compile(r"bfloat16|half|u?int16|short|float16"), 2),
-    (re.compile(r"complexdouble|complex128"), 16),
-    (re.compile(r"double|long|u?int64|float64|complexfloat|complex64"), 8),
-    (re.compile(r"float|int"), 4),
+    (later(r"float8|fp8|byte|char|bool|u?int8"), 1),
+    (later(r"bfloat16|half|u?int16|short|float16"), 2),
+    (later(r"complexdouble|complex128"), 16),
+    (later(r"double|long|u?int64|float64|complexfloat|complex64"), 8),
+    (later(r"float|int"), 4),
 )
 _MOST_ELEMENTS: Final = 2**58
 """So that bytes fit int64, whatever a file claims."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.findings.capture import FEW_STEPS, LOST, QUALITY, UNLINKED
-from profkit.model.arrays import I64, is_member, median, place_among
+from profkit.model.arrays import I64, is_member, is_one_of, median, place_among
 from profkit.model.trace import CallKind, Trace
 from profkit.timeline.launch_order import before_capture
 from profkit.timeline.pace import Paced
@@ -46,7 +46,7 @@ class Launches(msgspec.Struct, frozen=True):
 def launches(trace: Trace) -> Launches:
     """The launches of kernels and graphs in the window."""
     calls, (low, high) = trace.calls, trace.window_ns
-    is_launch = np.isin(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)) & (calls.correlation > 0)
+    is_launch = is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)) & (calls.correlation > 0)
     rows = np.flatnonzero(is_launch & (calls.start_ns >= low) & (calls.start_ns < high))
     captured = _during_capture(trace, rows)
     rows = rows[~captured]

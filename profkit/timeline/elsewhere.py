@@ -11,35 +11,36 @@ from numpy.typing import NDArray
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
 from profkit.model.names import WHOLE_GRAPH, is_inductors
 from profkit.model.trace import Kind, Trace
+from profkit.redact.later import later
 
 METAL: Final = "Apple's GPU (MPS)"
 _UNRECORDED: Final = (
-    (METAL, re.compile(r"mps|^aten::linear_backward$|^(?:autograd::\S+ )?LinearBackward0$")),
-    ("an Intel GPU (XPU)", re.compile(r"^(?:xpu|aten::_?xpu|torch_ipex)|::xpu")),
-    ("an Ascend NPU", re.compile(r"^(?:npu|aten::npu|torch_npu|aclnn|_C10D_NPU)", re.IGNORECASE)),
-    ("a Gaudi accelerator (HPU)", re.compile(r"^(?:hpu|hccl|habana)", re.IGNORECASE)),
-    ("an MTIA accelerator", re.compile(r"^mtia", re.IGNORECASE)),
-    ("a device of XLA", re.compile(r"^(?:xla|torch_xla)", re.IGNORECASE)),
+    (METAL, later(r"mps|^aten::linear_backward$|^(?:autograd::\S+ )?LinearBackward0$")),
+    ("an Intel GPU (XPU)", later(r"^(?:xpu|aten::_?xpu|torch_ipex)|::xpu")),
+    ("an Ascend NPU", later(r"^(?:npu|aten::npu|torch_npu|aclnn|_C10D_NPU)", re.IGNORECASE)),
+    ("a Gaudi accelerator (HPU)", later(r"^(?:hpu|hccl|habana)", re.IGNORECASE)),
+    ("an MTIA accelerator", later(r"^mtia", re.IGNORECASE)),
+    ("a device of XLA", later(r"^(?:xla|torch_xla)", re.IGNORECASE)),
     (
         "a CUDA device",
-        re.compile(r"^aten::_?(?:cudnn|miopen)_|^aten::_(?:flash|efficient)_attention_(?:forward|backward)$|^nccl:"),
+        later(r"^aten::_?(?:cudnn|miopen)_|^aten::_(?:flash|efficient)_attention_(?:forward|backward)$|^nccl:"),
     ),
 )
 """What a program runs on by operators and ranges that exist for it alone. MPS has a linear operator of its own, where
 others multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS)."""
-_OF_TORCH: Final = re.compile(r"(?<!\w)at::")
+_OF_TORCH: Final = later(r"(?<!\w)at::")
 """The namespace of its kernels; `genericReformat::` of TensorRT ends like it."""
-_NESTED: Final = re.compile(r"nested", re.IGNORECASE)
+_NESTED: Final = later(r"nested", re.IGNORECASE)
 """Nested tensors have that operator as well."""
-_COMPUTES: Final = re.compile(r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|clamp\w*)_?)$")
-_FILLS: Final = re.compile(r"^aten::(?:uniform_|normal_|bernoulli_|pow|exp|sub|div|sum|mean)$")
+_COMPUTES: Final = later(r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|clamp\w*)_?)$")
+_FILLS: Final = later(r"^aten::(?:uniform_|normal_|bernoulli_|pow|exp|sub|div|sum|mean)$")
 """What else computes where nothing says that there is another device: some of these wait for a queue that is full."""
 _LONG_NS: Final = 1_000_000
 """What an operator on a device never takes on the host, but for its first call. Chosen: launching takes 0.01 ms."""
 _MOSTLY: Final = 0.5
-_TO_COPY: Final = re.compile(r"^aten::_to_copy$")
-_NEW: Final = re.compile(r"^aten::empty_strided$")
-_COPY: Final = re.compile(r"^aten::copy_$")
+_TO_COPY: Final = later(r"^aten::_to_copy$")
+_NEW: Final = later(r"^aten::empty_strided$")
+_COPY: Final = later(r"^aten::copy_$")
 _FORMAT: Final = 1
 """The place of a new number format among the arguments of aten::_to_copy."""
 _AGAIN: Final = 3
@@ -88,7 +89,7 @@ def _copies_elsewhere(trace: Trace) -> bool:
     Where the activity is that of the CPU alone, no call of the device is recorded: the operators alone show it.
     """
     ops = trace.ops
-    rows = _named(trace, _TO_COPY)
+    rows = np.flatnonzero(trace.named(trace.ops.name, _TO_COPY))
     casts = [
         code
         for code, one in enumerate(trace.signatures)
@@ -107,7 +108,7 @@ def _copies_elsewhere(trace: Trace) -> bool:
 
 def _around(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.intp]:
     """Of these operators, none inside another, those in which one of such a name begins."""
-    ops, inside = trace.ops, _named(trace, pattern)
+    ops, inside = trace.ops, np.flatnonzero(trace.named(trace.ops.name, pattern))
     found = [rows[:0]]
     for thread in distinct_codes(ops.thread[rows]).tolist():
         own = rows[ops.thread[rows] == thread]
@@ -121,13 +122,6 @@ def _around(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> N
 def _works_on_cpu(trace: Trace, *patterns: re.Pattern[str]) -> bool:
     """Whether the operators that compute take as long as only a CPU's do, for half of their time."""
     ops = trace.ops
-    rows = np.concatenate([_named(trace, pattern) for pattern in patterns])
+    rows = np.concatenate([np.flatnonzero(trace.named(trace.ops.name, pattern)) for pattern in patterns])
     length = (ops.end_ns - ops.start_ns)[rows]
     return bool(length.size) and int(length[length >= _LONG_NS].sum()) >= _MOSTLY * int(length.sum())
-
-
-def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.intp]:
-    names = trace.ops.name
-    return np.flatnonzero(
-        is_one_of(names, [c for c in distinct_codes(names).tolist() if pattern.search(trace.name(c))])
-    )

@@ -13,16 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.capture import FEW_STEPS, QUALITY
-from profkit.model.arrays import distinct_codes, is_one_of, median, order_of
+from profkit.model.arrays import median, order_of
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, Kind, RuntimeCalls, SpanKind, Spans, Trace
+from profkit.redact.later import later
 from profkit.timeline.steps import edges, steps_in_window
 
-_LOADING: Final = re.compile(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)|^cuda(?:Module|Library)Load|^nvrtc")
-_LOADED: Final = re.compile(r"module loading|function loading|driver compiler", re.IGNORECASE)
+_LOADING: Final = later(r"^(?:cu|hip)(?:Module|Library)(?:Load|Unload)|^cuda(?:Module|Library)Load|^nvrtc")
+_LOADED: Final = later(r"module loading|function loading|driver compiler", re.IGNORECASE)
 """Of the rows in which CUPTI says what else the driver did."""
-_EVENT: Final = re.compile(r"^(?:cu|cuda|hip)EventSynchronize")
-_REGION: Final = re.compile(r"^Torch-Compiled Region: \d+/(\d+)")
+_EVENT: Final = later(r"^(?:cu|cuda|hip)EventSynchronize")
+_REGION: Final = later(r"^Torch-Compiled Region: \d+/(\d+)")
 _FIRST_LAUNCH_NS: Final = 1_000_000
 """What the first launch of a kernel takes, or more, where its module is loaded. Chosen: a launch takes some 5 us, loads
 of the public captures take 1 to 700 ms."""
@@ -66,11 +67,11 @@ def first_use(trace: Trace, op_of_call: NDArray[np.int32]) -> FirstUse | None:
     if len(steps_in_window(trace)) >= QUALITY.limit(FEW_STEPS.id):
         return None
     calls, overhead = trace.calls, trace.overhead
-    is_event = _named(trace, calls.name, _EVENT)
+    is_event = trace.named(calls.name, _EVENT)
     trials = is_event & (op_of_call >= 0) if op_of_call.size and len(trace.ops) else is_event
-    loads = _named(trace, calls.name, _LOADING)
+    loads = trace.named(calls.name, _LOADING)
     found = FirstUse(
-        loading=_times(calls, loads | _first_launches(trace)) | _times(overhead, _named(trace, overhead.name, _LOADED)),
+        loading=_times(calls, loads | _first_launches(trace)) | _times(overhead, trace.named(overhead.name, _LOADED)),
         allocating=_times(calls, calls.kind == CallKind.ALLOC),
         trying=_times(calls, trials),
         compiling=first_compilations(trace),
@@ -111,7 +112,7 @@ def recompilations(trace: Trace) -> Intervals:
     spans = trace.spans
     rows = np.flatnonzero(spans.kind == SpanKind.COMPILING)
     again = [code for code, name in enumerate(trace.strings) if (found := _REGION.match(name)) and found[1] != "0"]
-    regions = np.flatnonzero(_named(trace, spans.name, _REGION))
+    regions = np.flatnonzero(trace.named(spans.name, _REGION))
     if rows.size == 0 or not again:
         return Intervals.empty()
     kept = []
@@ -120,10 +121,6 @@ def recompilations(trace: Trace) -> Intervals:
         kept.append(bool(mine.size) and int(spans.name[mine[0]]) in again)
     rows = rows[np.array(kept, np.bool_)]
     return Intervals.of(spans.start_ns[rows], spans.end_ns[rows])
-
-
-def _named(trace: Trace, names: NDArray[np.int32], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    return is_one_of(names, [code for code in distinct_codes(names).tolist() if pattern.search(trace.name(code))])
 
 
 def _times(table: RuntimeCalls | Spans, rows: NDArray[np.bool_]) -> Intervals:

@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of, place_among
+from profkit.model.arrays import I64, distinct, distinct_codes, is_member, is_one_of, place_among
 from profkit.model.intervals import Intervals
+from profkit.model.names import COPIES_FROM_DEVICE, COPIES_TO_DEVICE
 from profkit.model.trace import CallKind, Kind, SpanKind, Spans, Trace
 from profkit.timeline.elsewhere import is_of_torch
 
@@ -112,10 +113,7 @@ def _before_batches(trace: Trace, threads: tuple[int, ...]) -> _Stretches:
     rows = np.flatnonzero(is_one_of(calls.thread, threads))
     if rows.size == 0:
         return _Stretches(*(np.empty(0, np.int64),) * 2, np.empty(0, np.int32))
-    to, back = (
-        np.unique(gpu.launch_row[_copies(trace, words)])
-        for words in (("HtoD", "HostToDevice"), ("DtoH", "DeviceToHost"))
-    )
+    to, back = (distinct(gpu.launch_row[_copies(trace, words)]) for words in (COPIES_TO_DEVICE, COPIES_FROM_DEVICE))
     start, end = np.maximum.accumulate(calls.end_ns[rows])[:-1], calls.start_ns[rows[1:]]
     low, high = trace.window_ns
     after = np.flatnonzero((end - start >= LEAST_NS) & (end > low) & (start < high)) + 1
@@ -123,7 +121,7 @@ def _before_batches(trace: Trace, threads: tuple[int, ...]) -> _Stretches:
     copied = np.append(calls.start_ns[to], np.iinfo(np.int64).max)
     begins = end[after - 1]
     is_batch = copied[place_among(copied, begins)] - begins < LEAST_NS
-    is_back = np.isin(np.append(asks, -1)[place_among(asks, rows[after]) - 1], back)
+    is_back = is_member(np.append(asks, -1)[place_among(asks, rows[after]) - 1], back)
     kept = after[is_batch & ~is_back]
     kept = kept if kept.size >= _LEAST else kept[:0]
     return _Stretches(start[kept - 1], end[kept - 1], calls.thread[rows[kept]])

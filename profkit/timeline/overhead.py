@@ -10,8 +10,9 @@ import numpy as np
 from profkit.model.arrays import distinct_codes, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
+from profkit.redact.later import later
 
-_OWN: Final = re.compile(r"buffer flush|instrumentation|^resource$|buffer request|^uvm activity init", re.IGNORECASE)
+_OWN: Final = later(r"buffer flush|instrumentation|^resource$|buffer request|^uvm activity init", re.IGNORECASE)
 """CUPTI's own work, as Kineto's `ActivityType` names it. Not "Command Buffer Full", which is a launch queue that is
 full, and not the loading of modules and functions, which the job does without a profiler too."""
 

@@ -8,6 +8,7 @@ from typing import Final
 from profkit.findings.kernels import MATRIX_RATES, MatrixRates
 from profkit.model.kernel_names import Precision
 from profkit.model.trace import Trace
+from profkit.redact.later import later
 
 HALF: Final = (Precision.BF16, Precision.FP16, Precision.HALF, Precision.FP8, Precision.FP4, Precision.INT8)
 """Formats of half precision or less."""
@@ -15,7 +16,7 @@ _AMPERE: Final = (8, 0)
 """From there on NVIDIA's devices have TF32 and bfloat16."""
 _VOLTA: Final = (7, 0)
 """From there on they have tensor cores, but for small ones of Turing."""
-_OTHERS: Final = re.compile(r"^(?:AMD|Radeon|Intel)|^MI\d|Instinct|gfx\d")
+_OTHERS: Final = later(r"^(?:AMD|Radeon|Intel)|^MI\d|Instinct|gfx\d")
 """HIP numbers its devices like CUDA, by another count."""
 
 
@@ -33,7 +34,7 @@ def capability_of(trace: Trace, device: int) -> tuple[int, int] | None:
 
 def rates_of(trace: Trace, device: int) -> MatrixRates | None:
     """A device's rates by its name, else what its compute capability tells; None where neither is known."""
-    name = next((item.name for item in trace.meta.devices if item.index == device), "")
+    name = trace.device_name(device)
     by_name = next((rates for pattern, rates in MATRIX_RATES if pattern.search(name)), None)
     capability = capability_of(trace, device)
     if by_name is not None or capability is None or capability >= _AMPERE or _OTHERS.search(name):

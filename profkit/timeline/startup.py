@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.findings.capture import QUALITY
-from profkit.model.arrays import distinct_codes, median, order_of
+from profkit.model.arrays import distinct_codes, is_one_of, median, order_of
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
 from profkit.model.trace import DEVICE_STEPS, Kind, SpanKind, Trace
@@ -103,7 +103,7 @@ def _from_first_work(trace: Trace) -> Paced:
         begins = low
     spans = trace.spans
     named = [code for code in distinct_codes(spans.name).tolist() if is_starting(trace.name(code))]
-    rows = np.flatnonzero((spans.kind == SpanKind.OTHER) & np.isin(spans.name, named))
+    rows = np.flatnonzero((spans.kind == SpanKind.OTHER) & is_one_of(spans.name, named))
     work, asked = gpu.end_ns[kernels] - gpu.start_ns[kernels], asked_ns(trace, kernels)
     for row in rows[order_of(-spans.end_ns[rows])].tolist():
         end = int(spans.end_ns[row])

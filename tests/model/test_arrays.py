@@ -104,6 +104,13 @@ def test_is_one_of_is_membership(values: list[int], wanted: list[int]) -> None:
     assert arrays.is_one_of(np.array(values, np.int64), wanted).tolist() == [value in wanted for value in values]
 
 
+@given(st.lists(st.integers(0, 2**40), min_size=1), st.booleans())
+def test_the_middle_value_is_numpys_median(values: list[int], is_float: bool) -> None:
+    column = np.array(values, np.int64) / (3 if is_float else 1)
+    assert arrays.middle(column) == np.median(column)
+    assert arrays.middle(np.array(values, np.int64)) == np.median(values)
+
+
 @given(st.lists(st.integers(0, 2**40), min_size=1), st.sampled_from([0.05, 0.5, 0.75, 0.95, 1.0]))
 def test_quantile_is_numpys(values: list[int], fraction: float) -> None:
     assert arrays.quantile(np.array(values, np.int64), fraction) == np.quantile(values, fraction)

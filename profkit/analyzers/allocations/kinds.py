@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes, place_among
+from profkit.model.arrays import I64, Bool, distinct_codes, is_one_of, place_among
 from profkit.model.trace import I32, SpanKind, Spans, Trace
 from profkit.timeline.allocations import Pool
 from profkit.timeline.code.phases import Backward
@@ -80,7 +80,7 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
             nodes_ns=np.sort(trace.ops.start_ns[backward.rows]),
             steps=steps,
             steps_ns=np.sort(steps.start_ns),
-            zeroing=spans.take(np.flatnonzero(np.isin(spans.name, codes))),
+            zeroing=spans.take(np.flatnonzero(is_one_of(spans.name, codes))),
             begins_ns=np.sort(np.array([step.start_ns for step in trace.steps], np.int64)),
         )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.allocations.kinds import Lives, Part, parts_of
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.memory import LEAK
-from profkit.model.arrays import I64, coded
+from profkit.model.arrays import I64, coded, median
 from profkit.model.code import Phase
 from profkit.model.trace import CpuOps
 from profkit.timeline import Facts
@@ -212,7 +212,7 @@ def _growth(facts: Facts, pool: Pool, places: _Places) -> Growth | None:
         steps=(steps[0].number, steps[-1].number),
         first_bytes=int(total[0]),
         last_bytes=int(total[-1]),
-        each_bytes=int(np.median(rise)),
+        each_bytes=median(rise),
         least_bytes=int(rise.min()),
         most_bytes=int(rise.max()),
         n_steps=len(steps),

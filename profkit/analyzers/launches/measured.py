@@ -9,7 +9,7 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.host import STALL
-from profkit.model.arrays import median, of_rows, place_among
+from profkit.model.arrays import median, middle, of_rows, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_inductors
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
@@ -312,7 +312,7 @@ def _each_step_share(facts: Facts, late: Intervals) -> float:
     place = place_among(start, late.start_ns, after=True) - 1
     longest = np.zeros(start.size, np.int64)
     np.maximum.at(longest, place[place >= 0], (late.end_ns - late.start_ns)[place >= 0])
-    usual = float(np.median(longest))
+    usual = middle(longest)
     steady = np.minimum(longest, usual).sum()
     is_alike = longest.min() >= _ALIKE * usual and steady >= _STEADY * longest.sum()
     return float(longest.sum() / late.total_ns) if is_alike else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -10,14 +9,15 @@ import numpy as np
 from profkit.analyzers.patterns.ranges import Ranges, named
 from profkit.model.arrays import I64, distinct
 from profkit.model.trace import Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, self_times_ns
 
-_CHECK: Final = re.compile(r"^aten::_is_any_true$")
-_CHECKING: Final = re.compile(r"^aten::(?:isnan|_is_any_true|item)$")
-_NODE: Final = re.compile(f"^{BACKWARD_NODE}")
-_VIEW: Final = re.compile(r"^aten::(?:t|transpose|permute|view|_unsafe_view|expand|unsqueeze|squeeze|select|slice)$")
+_CHECK: Final = later(r"^aten::_is_any_true$")
+_CHECKING: Final = later(r"^aten::(?:isnan|_is_any_true|item)$")
+_NODE: Final = later(f"^{BACKWARD_NODE}")
+_VIEW: Final = later(r"^aten::(?:t|transpose|permute|view|_unsafe_view|expand|unsqueeze|squeeze|select|slice)$")
 _LEAST_VIEWS: Final = 3
 """Chosen: one view may have been interrupted."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -12,11 +11,12 @@ from profkit.analyzers.patterns.ranges import Ranges, compilations, named, step_
 from profkit.model.arrays import I64, is_one_of, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, SpanKind, Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts
 
-_REGION: Final = re.compile(r"^Torch-Compiled Region")
-_GRAPH: Final = re.compile(r"^## Call CompiledFxGraph")
-_NO_WORK: Final = re.compile(
+_REGION: Final = later(r"^Torch-Compiled Region")
+_GRAPH: Final = later(r"^## Call CompiledFxGraph")
+_NO_WORK: Final = later(
     r"^TorchDynamo Cache Lookup|^AOTDispatcher |^Pregraph bytecode|^aten::(?:item|_local_scalar_dense)$"
 )
 """Operators of the change from one graph to the next: guards, wrappers, and the value that Python asked for."""

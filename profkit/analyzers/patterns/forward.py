@@ -24,6 +24,7 @@ from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
 from profkit.model.trace import SpanKind, Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import shares
 from profkit.timeline.code.callers import callers
@@ -34,7 +35,7 @@ from profkit.timeline.host import enclosing_op, launching_threads, outermost
 
 _MODEL: Final = frozenset({"matmul", "convolution", "attention"})
 """Families of what a model computes with, not a metric, an average or a batch."""
-_FRESH: Final = re.compile(r"^aten::(?:rand\w*|normal\w*|empty|zeros|ones|arange|full|tensor|from_file|_pin_memory)$")
+_FRESH: Final = later(r"^aten::(?:rand\w*|normal\w*|empty|zeros|ones|arange|full|tensor|from_file|_pin_memory)$")
 """What makes a tensor: the batch of the next step, noise. Forward work before it is another's."""
 _LEAST_OF: Final = 1 / 3
 """Share of a loop's operators that take a tensor of a parameter's shape: beside each are views and reads. Chosen."""
@@ -42,8 +43,8 @@ _MOST_KNOWN: Final = 0.9
 """Share of the backward nodes with a number whose forward operator must be known. Chosen: of others it may be any."""
 _MOST_LINES: Final = 2
 """Lines that call it, before the lines inside. Chosen."""
-_IN_BUCKETS: Final = re.compile(r"\bddp\.reducer::|distributed::reducer::")
-_ASKED: Final = re.compile(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
+_IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
+_ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):

@@ -171,22 +171,22 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> Patterns:
     """Look for each pattern."""
     seen = [(pattern, at) for pattern in PATTERNS if (at := pattern.ranges(facts)) is not None and at.start_ns.size]
-    costs = costs_ns(facts, [at for _, at in seen], spare_work=[pattern.spares_work for pattern, _ in seen])
-    stays = [_stays_ns(facts, pattern) for pattern, _ in seen]
+    halved = [
+        (pattern, at)
+        for pattern, _ in seen
+        if pattern.halved is not None and (at := pattern.halved(facts)).start_ns.size
+    ]
+    every = [*seen, *halved]  # one replay for all
+    costs = costs_ns(facts, [at for _, at in every], spare_work=[pattern.spares_work for pattern, _ in every])
+    stays = {pattern.kind.id: ns // 2 for (pattern, _), ns in zip(halved, costs[len(seen) :], strict=True)}
     found = tuple(
-        _taken(facts, pattern, at, cost_ns, stays_ns)
-        for (pattern, at), cost_ns, stays_ns in zip(seen, costs, stays, strict=True)
+        _taken(facts, pattern, at, cost_ns, stays.get(pattern.kind.id, 0))
+        for (pattern, at), cost_ns in zip(seen, costs, strict=False)
         if cost_ns
     )
     device = unused(facts.trace) if facts.cpu is not None else ""
     computing = facts.budget.fraction("compute") if device else 0.0
     return Patterns(scope=scope_of(facts), found=found, idle_device=device, computing=computing)
-
-
-def _stays_ns(facts: Facts, pattern: Pattern) -> int:
-    """What stays of a pattern's cost at least, ns."""
-    at = pattern.halved(facts) if pattern.halved is not None else None
-    return costs_ns(facts, [at], spare_work=[pattern.spares_work])[0] // 2 if at is not None and at.start_ns.size else 0
 
 
 def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: int) -> Taken:

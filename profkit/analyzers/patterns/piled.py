@@ -18,15 +18,16 @@ from profkit.findings.patterns import PILED
 from profkit.model.arrays import I64, Bool, distinct_codes
 from profkit.model.names import family_of
 from profkit.model.trace import SpanKind, Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op
 
-_ADD: Final = re.compile(r"^aten::add_?$")
-_ACCUMULATE: Final = re.compile(rf"^{BACKWARD_NODE}: torch::autograd::AccumulateGrad")
-_ZERO: Final = re.compile(r"^aten::(?:_foreach_)?zero_$")
+_ADD: Final = later(r"^aten::add_?$")
+_ACCUMULATE: Final = later(rf"^{BACKWARD_NODE}: torch::autograd::AccumulateGrad")
+_ZERO: Final = later(r"^aten::(?:_foreach_)?zero_$")
 _MATRIX: Final = frozenset({"matmul", "convolution", "attention"})
-_BOTH: Final = re.compile(r"convolution_backward|attention.*_backward")
+_BOTH: Final = later(r"convolution_backward|attention.*_backward")
 """Operators that may make the gradient of the input and that of the weight in one."""
 
 

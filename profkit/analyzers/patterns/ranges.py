@@ -16,24 +16,25 @@ from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 
-_MATH: Final = re.compile(r"^aten::_scaled_dot_product_attention_math")
-_NUMBERED: Final = re.compile(r"^Torch-Compiled Region: \d")
-_SEARCH: Final = re.compile(r"search_unused_parameters$")
-_SINK: Final = re.compile(r"^_DDPSink|: _DDPSinkBackward$")
-_MARKED: Final = re.compile(r"torch::autograd::AccumulateGrad$|reducer::copy_bucket_to_grad$")
-_MARKING: Final = re.compile(r"^aten::(?:select|fill_|item)$")
-_ASKING: Final = re.compile(r"^c10d::allreduce_$")
-_REDUCING: Final = re.compile(r"^\w+:all_?reduce$")
-_CAST: Final = re.compile(r"^aten::_to_copy$")
-_AT_ONCE: Final = re.compile(r"^aten::_(?:foreach|fused)_")
+_MATH: Final = later(r"^aten::_scaled_dot_product_attention_math")
+_NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
+_SEARCH: Final = later(r"search_unused_parameters$")
+_SINK: Final = later(r"^_DDPSink|: _DDPSinkBackward$")
+_MARKED: Final = later(r"torch::autograd::AccumulateGrad$|reducer::copy_bucket_to_grad$")
+_MARKING: Final = later(r"^aten::(?:select|fill_|item)$")
+_ASKING: Final = later(r"^c10d::allreduce_$")
+_REDUCING: Final = later(r"^\w+:all_?reduce$")
+_CAST: Final = later(r"^aten::_to_copy$")
+_AT_ONCE: Final = later(r"^aten::_(?:foreach|fused)_")
 """In a step of an optimizer: an operator for all parameters at once..."""
-_CLOSURE: Final = re.compile(r"^autograd::engine::")
+_CLOSURE: Final = later(r"^autograd::engine::")
 """...and the backward pass of a closure: then the range is no loop over parameters."""
-_CLASS: Final = re.compile(r"^Optimizer\.step#(\w+)\.step")
+_CLASS: Final = later(r"^Optimizer\.step#(\w+)\.step")
 FUSED_OPTIMIZERS: Final = {"Adam": 0.25, "AdamW": 0.25, "SGD": 0.5, "Adagrad": 0.4}
 """Classes of torch.optim that take fused=True, on GPUs and, from torch 2.4 on, on CPUs: the share of the loop's time that
 it then takes on a CPU (`host.optimizer_loop` has the measurements)."""
@@ -49,22 +50,22 @@ _WITHOUT_FORM: Final = {
     "Muon": "its products are the work: use it for the large matrices only, fewer ns_steps, or torch.compile the step",
 }
 """What there is against the loops of torch's own."""
-_OPERATOR: Final = re.compile(
+_OPERATOR: Final = later(
     r"^(?!autograd::|torch::autograd|c10d::|cuda|hip|\w+::(?:_?unsafe_view|_?reshape\w*|t|view\w*|transpose|permute|expand\w*"
     r"|as_strided|select|slice|narrow|squeeze|unsqueeze|flatten|unflatten|split\w*|chunk|unbind|detach_?|alias|empty\w*"
     r"|new_empty\w*|resize_\w*|set_|numpy_T|movedim|lift_fresh)$)\w+::\w"
 )
 """Operators that work: those that change a shape or take memory do not, and where one lasts the thread did not run."""
-_TRACED: Final = re.compile(r"^prims::")
+_TRACED: Final = later(r"^prims::")
 """What torch.compile runs on fake tensors while it traces."""
-_RANDOM: Final = re.compile(r"::(?:rand|normal|uniform|bernoulli|exponential|random_)")
-_DROPOUT: Final = re.compile(r"^aten::(?:native_|_fused_)?(?:feature_|alpha_)*dropout_?$")
-_NORM: Final = re.compile(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
-_TRAINED_KERNEL: Final = re.compile(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
+_RANDOM: Final = later(r"::(?:rand|normal|uniform|bernoulli|exponential|random_)")
+_DROPOUT: Final = later(r"^aten::(?:native_|_fused_)?(?:feature_|alpha_)*dropout_?$")
+_NORM: Final = later(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
+_TRAINED_KERNEL: Final = later(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
 _TRAINING_ARGUMENT: Final = 5
-_NAIVE: Final = re.compile(r"^naive_conv")
+_NAIVE: Final = later(r"^naive_conv")
 _INDEX_PUT: Final = r"^aten::_?index_put_(?:impl_)?$"
-_ACCUMULATING: Final = re.compile(r"indexing_backward")
+_ACCUMULATING: Final = later(r"indexing_backward")
 """The kernels of torch that add up values of one index, after a sort."""
 _ACCUMULATE_ARGUMENT: Final = 3
 _SLOW_PATHS: Final = {
@@ -77,7 +78,7 @@ _SLOW_PATHS: Final = {
 }
 """Operators that exist for a fall-back alone, and what there is against each."""
 _OTHER_PATH: Final = "{} runs MIOpen's naive kernels: let it search (MIOPEN_FIND_MODE=NORMAL), or use a type and layout it has kernels for"
-_IN_ORDER: Final = re.compile(r"^aten::(?:contiguous|reshape)$")
+_IN_ORDER: Final = later(r"^aten::(?:contiguous|reshape)$")
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 _DTYPE_ARGUMENT: Final = 1
 
@@ -118,8 +119,7 @@ def step_threads(facts: Facts) -> tuple[int, ...]:
 
 def named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Per row: whether its name has the pattern."""
-    codes = [code for code in distinct_codes(table.name).tolist() if pattern.search(trace.name(code))]
-    return is_one_of(table.name, codes)
+    return trace.named(table.name, pattern)
 
 
 def _of_kind(facts: Facts, kind: SpanKind) -> Ranges:
@@ -329,8 +329,7 @@ def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64
 def _launches(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
     """The rows of calls that launch kernels of such a name."""
     gpu = trace.gpu
-    codes = [code for code in distinct_codes(gpu.name).tolist() if pattern.search(trace.name(code))]
-    return distinct(gpu.launch_row[is_one_of(gpu.name, codes) & (gpu.launch_row >= 0)]).astype(np.int64)
+    return distinct(gpu.launch_row[trace.named(gpu.name, pattern) & (gpu.launch_row >= 0)]).astype(np.int64)
 
 
 def slow_paths(facts: Facts) -> Ranges:

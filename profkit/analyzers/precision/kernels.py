@@ -18,6 +18,7 @@ from profkit.model.kernel_names import Precision
 from profkit.model.kernel_names import told as named
 from profkit.model.names import MEMORY_FAMILIES, family_of, precision_of
 from profkit.model.trace import Kind
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.code import Rows
@@ -26,11 +27,11 @@ from profkit.timeline.rates import rates_of
 from profkit.units import format_fraction
 
 FULL: Final = (Precision.FP32, Precision.TF32)
-_WITH_VECTOR: Final = re.compile(r"gemv|dot_kernel", re.IGNORECASE)
+_WITH_VECTOR: Final = later(r"gemv|dot_kernel", re.IGNORECASE)
 """Products with a vector: memory limits them, so that half the bytes are what half precision can give."""
 _MEMORY_RATIO: Final = 2
-_DOUBLE: Final = re.compile(r"\bdouble\b|\bfloat64\b", re.IGNORECASE)
-_FOR_AMPERE: Final = re.compile(
+_DOUBLE: Final = later(r"\bdouble\b|\bfloat64\b", re.IGNORECASE)
+_FOR_AMPERE: Final = later(
     r"ampere|hopper|blackwell|sm(?:8\d|9\d|1[0-2]\d)|cutlass(?:3x_sm|_)(?:[89]\d|1[0-2]\d)", re.IGNORECASE
 )
 """Kernels that run on devices with TF32 only."""

@@ -16,6 +16,7 @@ from profkit.analyzers.tools import kernel_profile
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF, UNALIGNED
 from profkit.model.finding import Evidence, Finding, NextTool, Severity
 from profkit.model.kernel_names import Precision
+from profkit.redact.later import later
 from profkit.roof.roofline import Limit
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
@@ -29,7 +30,7 @@ _FIXES: Final = {
 _FIX_OF_MEMORY: Final = (
     "keep tensors contiguous and fuse these operators (torch.compile): fewer, larger passes over memory"
 )
-_IS_FUSED: Final = re.compile(r"flash|fmha|attn|attention|sdpa|cudnn", re.IGNORECASE)
+_IS_FUSED: Final = later(r"flash|fmha|attn|attention|sdpa|cudnn", re.IGNORECASE)
 _FULL: Final = (Precision.FP32, Precision.TF32, Precision.FP64)
 
 

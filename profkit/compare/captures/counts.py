@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from profkit.ingest.numbers import MOST_BYTES, whole
 from profkit.model.arrays import rows_by_value
 from profkit.model.intervals import Intervals
-from profkit.model.names import is_inductors
+from profkit.model.names import COPIES_TO_DEVICE, is_inductors
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
 from profkit.timeline import Facts
 from profkit.timeline.collectives import UNKNOWN, arguments_of, bytes_of
@@ -233,7 +233,7 @@ def _copied(facts: Facts) -> dict[str, int]:
     if facts.main_device is None:
         return {"copied_bytes": 0}
     gpu, activity = facts.trace.gpu, facts.main_device.activity
-    to_device = np.array(["HtoD" in name or "HostToDevice" in name for name in facts.trace.strings], np.bool_)
+    to_device = np.array([any(word in name for word in COPIES_TO_DEVICE) for name in facts.trace.strings], np.bool_)
     rows = activity.rows
     mine = rows[(gpu.kind[rows] == Kind.COPY) & to_device[gpu.name[rows]] & (gpu.n_bytes[rows] > 0)]
     is_apart = ~np.isin(gpu.stream[mine], gpu.stream[rows[gpu.kind[rows] == Kind.COMPUTE]])

@@ -18,9 +18,10 @@ from profkit.model.arrays import I64, distinct, is_one_of, median, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
 from profkit.model.trace import CallKind, RuntimeCalls, SpanKind, Spans
+from profkit.redact.later import later
 from profkit.timeline.period import MIN_PERIODS
 
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = later(r"\d+")
 _MOST_NAMES: Final = 64
 """Chosen: a job with more names that recur at its outermost level has no phases."""
 _LONGEST: Final = 2
@@ -41,7 +42,7 @@ _OF_ONE_LOOP: Final = 0.5
 of the job."""
 
 
-_OF_THE_MODEL: Final = re.compile(
+_OF_THE_MODEL: Final = later(
     r"^(?:FSDP|FullyShardedDataParallel|DistributedDataParallel|nccl|## |Torch-Compiled)"
     r"|layer|block|module|stage|encoder|expert",
     re.IGNORECASE,
@@ -58,7 +59,7 @@ class _Found(msgspec.Struct, frozen=True):
 def ranged_steps(spans: Spans, calls: RuntimeCalls, strings: tuple[str, ...]) -> I64:
     """The edges of steps, int64 ns, in order: n + 1 for n steps; empty where ranges show none."""
     none = np.empty(0, np.int64)
-    issues = np.flatnonzero(np.isin(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)))
+    issues = np.flatnonzero(is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)))
     if issues.size == 0 or len(spans) == 0:
         return none
     thread = int(np.bincount(calls.thread[issues]).argmax())
@@ -84,7 +85,7 @@ def ranged_steps(spans: Spans, calls: RuntimeCalls, strings: tuple[str, ...]) ->
 
 def _outermost(spans: Spans, strings: tuple[str, ...], thread: int) -> _Found | None:
     """The recurring ranges of a thread that lie in no other recurring one, in order."""
-    of_user = np.isin(spans.kind, (SpanKind.OTHER, SpanKind.LOADER, SpanKind.OPTIMIZER))
+    of_user = is_one_of(spans.kind, (SpanKind.OTHER, SpanKind.LOADER, SpanKind.OPTIMIZER))
     rows = np.flatnonzero((spans.thread == thread) & of_user & (spans.end_ns > spans.start_ns))
     codes, place = np.unique(spans.name[rows], return_inverse=True)
     shapes: dict[str, int] = {}

@@ -34,10 +34,11 @@ from profkit.model.trace import (
     Step,
     TraceWarning,
 )
+from profkit.redact.later import later
 from profkit.timeline.period import MIN_MATCH, MIN_PERIODS, MOST_ROWS, best_period
 from profkit.units import format_ns
 
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = later(r"\d+")
 _LONG_PERIOD: Final = 200
 """Kernels of a period that is a step without an anchor. Chosen: a layer of the public captures has 150 at most, of the
 forward and the backward pass together."""
@@ -221,8 +222,8 @@ def _counts_modules(spans: Spans, strings: tuple[str, ...], *, n_periods: int) -
 
 
 _ANCHORS: Final = (
-    re.compile(r"multi_tensor|adam|sgd|lamb(?!da)|adagrad|FusedOptimizer", re.IGNORECASE),
-    re.compile(r"^Memcpy HtoD"),
+    later(r"multi_tensor|adam|sgd|lamb(?!da)|adagrad|FusedOptimizer", re.IGNORECASE),
+    later(r"^Memcpy HtoD"),
 )
 
 

@@ -205,14 +205,14 @@ def _metadata(document: split.Document) -> dict[str, Any]:
 
 def refuse_several_processes(trace: Trace) -> None:
     """Raise UnsupportedTraceError where several processes launch on several devices: ranks without their numbers."""
-    from profkit.model.arrays import distinct
+    from profkit.model.arrays import distinct, is_one_of
     from profkit.model.trace import CallKind
 
     calls = trace.calls
     devices = distinct(trace.gpu.device)
     if devices.size < 2 or len({thread.pid for thread in trace.threads}) < 2:
         return
-    launching = calls.thread[np.isin(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))]
+    launching = calls.thread[is_one_of(calls.kind, (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))]
     counts = np.bincount(launching, minlength=len(trace.threads))
     of_process: dict[str, int] = {}
     for thread, count in zip(trace.threads, counts.tolist(), strict=True):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from profkit import files
+from profkit.ingest.ncu.sniff import MAGIC
 
-MAGIC: Final = b"NVR\x00"
 _SIZE: Final = 4
 _PAYLOAD_SIZE: Final = 5  # the field of a block's header
 _MOST_HEADER_BYTES: Final = 2**26  # chosen: it holds tables of names; the largest at hand has 66 KB

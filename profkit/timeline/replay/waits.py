@@ -9,16 +9,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct_codes, is_one_of, place_among
+from profkit.model.arrays import I64, place_among
 from profkit.model.trace import CallKind, Trace
+from profkit.redact.later import later
 from profkit.timeline.replay.clocks import F64
 
 _RELEASE_NS: Final = 10_000
 """How long after the device a call returns at most, where it did not wait here but would in the replay. Chosen: the
 default launch latency; calls on an idle device take 2 to 10 us."""
-_ALL: Final = re.compile("DeviceSynchronize|CtxSynchronize|free", re.IGNORECASE)
+_ALL: Final = later("DeviceSynchronize|CtxSynchronize|free", re.IGNORECASE)
 """Calls that wait for every stream. Of others it is known only of the stream that they outlast."""
-_EVENT: Final = re.compile("Event", re.IGNORECASE)
+_EVENT: Final = later("Event", re.IGNORECASE)
 """Calls that wait for work given before an event: where they did not wait, that may be long ago."""
 
 
@@ -45,16 +46,15 @@ def waiting(trace: Trace, rows: NDArray[np.intp], end: I64, done: Sequence[I64])
     """
     calls = trace.calls
     allocating = calls.kind[rows] == CallKind.ALLOC
-    costs = allocating & ~_named(trace, rows, _ALL)
+    for_all, is_event = (trace.named(calls.name[rows], pattern) for pattern in (_ALL, _EVENT))
+    costs = allocating & ~for_all
     start, length = calls.start_ns[rows], end - calls.start_ns[rows]
     until = np.maximum.reduce([np.where(each <= end, each, start) for each in done])
-    is_event = _named(trace, rows, _EVENT)
     is_moment = is_event & (length <= _RELEASE_NS)  # as long as a call that has nothing to wait for
     waited = (until > start) & ~costs & ~is_moment
     own = np.where(waited, end - until, length).astype(np.float64)
     least = np.where(allocating, length, np.minimum(length, _RELEASE_NS))  # it frees after that
     after = np.where(waited, end - until, least)
-    for_all = _named(trace, rows, _ALL)
     is_explained = (done[0] > start) & (done[0] <= end) & (end - done[0] <= _RELEASE_NS)  # by the stream of compute
     is_bound = ~costs & (waited | ~is_event)
     return own, [
@@ -63,9 +63,3 @@ def waiting(trace: Trace, rows: NDArray[np.intp], end: I64, done: Sequence[I64])
         )
         for number, each in enumerate(done)
     ]
-
-
-def _named(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Which of these runtime calls have such a name."""
-    names = trace.calls.name[rows]
-    return is_one_of(names, [code for code in distinct_codes(names).tolist() if pattern.search(trace.name(code))])
