@@ -22,6 +22,7 @@ from profkit.findings import (
     patterns,
     probe,
     roof,
+    trainers,
 )
 from profkit.findings.kind import FindingKind
 from profkit.findings.ranks import pipeline, stragglers, tokens
@@ -38,6 +39,7 @@ _FAMILIES: Final = (
     kernels,
     roof,
     patterns,
+    trainers,
     stragglers,
     tokens,
     pipeline,
