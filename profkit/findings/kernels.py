@@ -164,13 +164,24 @@ NO_TF32: Final = FindingKind(
 
 DOUBLE: Final = FindingKind(
     id="precision.fp64",
+    tries=("fp32",),
     title="kernels compute in double precision",
     is_about_work=True,
-    meaning="Kernels work on 64-bit floating point numbers. Training needs it nowhere; a tensor made from numpy, a Python scalar as a 0-dim tensor, or torch.set_default_dtype brings it in unseen. GPUs for graphics compute in it at 1/32 or 1/64 of the rate of fp32, others at 1/2 or less; memory moves twice the bytes.",
-    measured="Kernels whose names say double (dgemm, d884, <double, ...>): the time in which one of them runs, less what it takes at the ratio of fp32 to fp64 of GPUs for graphics.",
+    meaning="Kernels work on 64-bit floating point numbers. Training needs it nowhere; a tensor made from numpy, a Python scalar as a 0-dim tensor, or torch.set_default_dtype brings it in unseen. GPUs for graphics compute in it at 1/32 or 1/64 of the rate of fp32, others at 1/2 or less; memory moves twice the bytes. A CPU computes in it at half the rate of fp32 or less.",
+    measured="On a GPU, kernels whose names say double (dgemm, d884, <double, ...>): the time in which one of them runs, less what it takes at the ratio of fp32 to fp64 of GPUs for graphics. On a CPU, operators whose recorded types say double, scalars left out, less what fp32 would take.",
     thresholds={
         "window": Threshold(
             0.02, "kernels in double precision run in {} of the window", "chosen, as precision.fallback"
+        ),
+        "cpu_ratio": Threshold(
+            1 / 2.2,
+            "on a CPU fp32 takes at least {} of the time",
+            "measured with AVX-512: products 1.8 to 2.3 times as long in fp64, elementwise 1.8 to 2.7",
+        ),
+        "cpu_convolution": Threshold(
+            1 / 6,
+            "a convolution or a GELU {}",
+            "measured there: oneDNN has no fp64, 2.8 to 5.9 times as long",
         ),
         "ratio": Threshold(
             1 / 64,

@@ -18,7 +18,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One reversible change.
 
     `needs`: traits of the run without which
-    it cannot be made ("cuda", "loader", "workers", "fused", "foreach", "convolutions", "ddp", "fsdp", "bf16", "cores").
+    it cannot be made ("cuda", "loader", "workers", "fused", "foreach", "convolutions", "ddp", "fsdp", "bf16", "cores", "fp64").
     `n_settling`: steps more that it takes until the steps are what they stay.
     """
 
@@ -131,6 +131,19 @@ FIXES: Final = (
         needs=("cores",),
     ),
     Change(
+        key="fp32",
+        title="weights and inputs in single precision",
+        keep="model.float(), and torch.float32 where batches are made",
+        numbers=Numbers.ROUNDING,
+        needs=("fp64",),
+    ),
+    Change(
+        key="no_grad",
+        title="no gradients where no backward pass reads them",
+        keep="with torch.no_grad(): around the call of the module that is not trained",
+        numbers=Numbers.NONE,
+    ),
+    Change(
         key="segments",
         title="memory segments that can grow",
         keep="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
@@ -206,3 +219,6 @@ ABLATIONS: Final = (
     ),
 )
 CATALOGUE: Final[Mapping[str, Change]] = {change.key: change for change in (*FIXES, *ABLATIONS)}
+
+LEFT_OUT: Final[Mapping[str, str]] = {"one_batch": "input"}
+"""The part of the step on the host that an ablation leaves out, where it is one."""

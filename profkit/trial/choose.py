@@ -35,6 +35,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
     @property
+    def told(self) -> tuple[float, float] | None:
+        """The prediction, where it says something: what allows nearly all gains is none."""
+        ends = self.predicted
+        return ends if ends is not None and ends[1] - ends[0] <= PREDICTION.limit("wide") else None
+
+    @property
     def made(self) -> Made:
         """What a run is given."""
         return Made(key=self.change.key, how=self.how, variables=self.change.variables)
@@ -137,6 +143,7 @@ def _how(change: Change, record: Record) -> tuple[dict[str, object], str]:
         "ddp": (record.traits.get("is_ddp", False), "the model is not under DDP"),
         "fsdp": (record.traits.get("is_fsdp", False), "the model is not under FSDP"),
         "bf16": (record.uses_cuda or record.has_bf16, "the CPU does not multiply in bfloat16"),
+        "fp64": (record.traits.get("has_fp64", False), "the model has no weights in double precision"),
         "cores": (record.n_threads != _threads(record), f"operators use {record.n_threads} threads already"),
         "ranks": (record.world_size > 1, "there is one rank"),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from profkit.analyzers.base import Analyzer
 from profkit.analyzers.patterns.clocks import CLOCKS
 from profkit.analyzers.patterns.judged import judge, present
-from profkit.analyzers.patterns.measured import measure, rows
+from profkit.analyzers.patterns.measured import measure, places, rows
 from profkit.analyzers.patterns.scheduling import SCHEDULING
 
 ANALYZER = Analyzer(
@@ -20,6 +20,7 @@ ANALYZER = Analyzer(
     judge=judge,
     present=present,
     rows=rows,
+    places=places,
 )
 
 __all__ = ["ANALYZER", "CLOCKS", "SCHEDULING"]

@@ -42,6 +42,8 @@ def _found(scope: Scope, taken: Taken) -> Finding:
     elif not scope.is_cpu and not taken.pattern.spares_work:
         statement = f"the GPU idles {spent} because of {several}"
     return kind.found(
+        title=taken.title,
+        proof=taken.proof,
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),
         recoverable_ns=scope.per_step(taken.cost_ns - taken.stays_ns),
@@ -55,7 +57,8 @@ def _found(scope: Scope, taken: Taken) -> Finding:
                 span_ns=taken.longest_span_ns,
             ),
             Evidence(
-                statement=_counted(scope, taken) + (f"; {taken.pattern.remains}" if taken.stays_ns else ""),
+                statement=_counted(scope, taken)
+                + (f"; {taken.pattern.remains}" if taken.stays_ns and taken.pattern.remains else ""),
                 metric=f"patterns.{kind.id}.n",
                 value=float(taken.n),
                 unit="count",

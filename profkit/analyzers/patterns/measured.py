@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import ranges
+from profkit.analyzers.patterns import forward, ranges
 from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
@@ -22,13 +22,16 @@ from profkit.findings.patterns import (
     LAYOUT_COPIES,
     MATH_ATTENTION,
     OPTIMIZER_LOOP,
+    PARAMETER_LOOP,
     RECOMPILE,
     RECOMPUTATION,
     SLOW_PATH,
     TRAINING_MODE,
+    UNREAD,
     UNUSED_PARAMETERS,
 )
 from profkit.model.arrays import distinct, place_among, rows_by_value
+from profkit.model.code import PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
@@ -53,6 +56,12 @@ class Pattern(msgspec.Struct, frozen=True):
     """The part of its ranges of which a change spares half at most; None: none."""
     remains: str = ""
     """What the other half is, in a sentence."""
+    kept: Callable[[Facts, Ranges], float] | None = None
+    """The share (0-1) of its cost that a change leaves; None: none."""
+    title: Callable[[Facts, Ranges], str] | None = None
+    """What it is called where that depends on what was found, "" and None: as its kind."""
+    proof: Callable[[Facts, Ranges], str] | None = None
+    """How to prove it, in the same way."""
 
     @property
     def spares_work(self) -> bool:
@@ -72,6 +81,24 @@ PATTERNS: Final = (
         False,
         ("optimizer step", "optimizer steps"),
         ranges.fix_of_loops,
+        kept=ranges.kept_of_loops,
+        proof=ranges.proof_of_loops,
+    ),
+    Pattern(
+        PARAMETER_LOOP,
+        forward.parameter_loops,
+        False,
+        ("loop", "loops"),
+        kept=lambda facts, _: PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
+        title=forward.title_of_loop,
+    ),
+    Pattern(
+        UNREAD,
+        forward.forward_work,
+        False,
+        ("stretch of forward work that no backward reads", "stretches of forward work that no backward reads"),
+        forward.fix_of_forward,
+        title=forward.title_of_forward,
     ),
     Pattern(
         CPU_OPERATORS,
@@ -93,7 +120,7 @@ PATTERNS: Final = (
     ),
     Pattern(SLOW_PATH, ranges.slow_paths, False, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
     Pattern(LAYOUT_COPIES, ranges.copies, False, ("copy", "copies")),
-    Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions")),
+    Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions"), ranges.fix_of_casts),
 )
 
 
@@ -115,6 +142,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     stays_ns: int = 0
     """What of the cost stays at least, whatever is changed."""
+    title: str = ""
+    proof: str = ""
 
 
 class Patterns(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +194,9 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: i
         longest_ns=int(lengths[longest]),
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
         name=at.longest_name(facts.trace) if pattern.kind in (CPU_OPERATORS, SLOW_PATH) else "",
-        stays_ns=stays_ns,
+        stays_ns=stays_ns + (round(pattern.kept(facts, at) * cost_ns) if pattern.kept is not None else 0),
+        title=pattern.title(facts, at) if pattern.title is not None else "",
+        proof=pattern.proof(facts, at) if pattern.proof is not None else "",
         fix=pattern.fix(facts, at) if pattern.fix is not None else pattern.kind.fixes[0],
     )
 
@@ -180,3 +211,9 @@ def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
         if at is not None:
             found[pattern.kind.id] = rows_of(facts, facts.code, at, spare_work=pattern.spares_work)
     return found
+
+
+def places(facts: Facts, result: Patterns) -> Mapping[str, tuple[PlaceShare, ...]]:
+    """The lines that call forward work which no backward pass reads: inside it is code that trains as well."""
+    is_found = any(taken.pattern.kind is UNREAD for taken in result.found)
+    return {UNREAD.id: forward.places_of_forward(facts)} if is_found else {}

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.findings.patterns import CPU_OPERATORS, OPTIMIZER_LOOP
+from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, OPTIMIZER_LOOP
 from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_one_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
@@ -29,10 +29,21 @@ _AT_ONCE: Final = re.compile(r"^aten::_(?:foreach|fused)_")
 _CLOSURE: Final = re.compile(r"^autograd::engine::")
 """...and the backward pass of a closure: then the range is no loop over parameters."""
 _CLASS: Final = re.compile(r"^Optimizer\.step#(\w+)\.step")
-FUSED_OPTIMIZERS: Final = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
-"""Classes of torch.optim that take fused=True, on GPUs and, from torch 2.4 on, on CPUs."""
+FUSED_OPTIMIZERS: Final = {"Adam": 0.25, "AdamW": 0.25, "SGD": 0.5, "Adagrad": 0.4}
+"""Classes of torch.optim that take fused=True, on GPUs and, from torch 2.4 on, on CPUs: the share of the loop's time that
+it then takes on a CPU (`host.optimizer_loop` has the measurements)."""
+_FOREACH_KEEPS: Final = 0.6
 FOREACH_OPTIMIZERS: Final = frozenset({"ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"})
 """Those that take foreach=True alone; LBFGS, Muon and SparseAdam take neither (torch 2.13)."""
+_OWN_LOOP: Final = (
+    "group parameters of one shape, write the update with torch._foreach functions, or torch.compile the step"
+)
+_WITHOUT_FORM: Final = {
+    "SparseAdam": "put tables of one width into one (with offsets), or use dense gradients (sparse=False) and"
+    " Adam(fused=True) where tables are small",
+    "Muon": "its products are the work: use it for the large matrices only, fewer ns_steps, or torch.compile the step",
+}
+"""What there is against the loops of torch's own."""
 _OPERATOR: Final = re.compile(
     r"^(?!autograd::|torch::autograd|c10d::|cuda|hip|\w+::(?:_?unsafe_view|_?reshape\w*|t|view\w*|transpose|permute|expand\w*"
     r"|as_strided|select|slice|narrow|squeeze|unsqueeze|flatten|unflatten|split\w*|chunk|unbind|detach_?|alias|empty\w*"
@@ -150,7 +161,10 @@ def math_attention(facts: Facts) -> Ranges:
 
 
 def casts(facts: Facts) -> Ranges | None:
-    """Conversions between floating-point formats; None where no types were recorded."""
+    """Conversions of tensors between floating-point formats; None where no types were recorded.
+
+    Not of one number: torch keeps each number of Python as a double, and converts it in any sum or product.
+    """
     trace = facts.trace
     ops = trace.ops
     rows = np.flatnonzero(named(trace, ops, _CAST))
@@ -166,10 +180,26 @@ def _is_cast(trace: Trace, code: int) -> bool:
     from profkit.roof.formulas.work import precision, type_said  # loaded for traces with shapes
 
     signature = trace.signatures[code]
-    if signature is None or not signature.types:
+    if signature is None or not signature.types or not any(side != 1 for side in signature.dims[0]):
         return False
     before, after = signature.types[0], type_said(signature, _DTYPE_ARGUMENT)
     return after is not None and after != before and {precision(before), precision(after)} <= set(_FLOATING)
+
+
+def fix_of_casts(facts: Facts, found: Ranges) -> str:
+    """What there is against these conversions: half precision is no remedy for double."""
+    ops = facts.trace.ops
+    mine = np.isin(ops.start_ns, found.start_ns) & is_one_of(ops.name, distinct_codes(found.name).tolist())
+    codes = [code for code, one in enumerate(facts.trace.signatures) if one is not None and _is_double(one)]
+    of_double = mine & is_one_of(ops.signature, codes)
+    lasts = ops.end_ns - ops.start_ns
+    if 2 * int(lasts[of_double].sum()) > int(lasts[mine].sum()):
+        return "make the data float32 where it is read (numpy: .astype('float32')): float64 is converted in every step"
+    return CONVERSIONS.fixes[0]
+
+
+def _is_double(signature: Signature) -> bool:
+    return "double" in signature.types[:1]
 
 
 def cpu_operators(facts: Facts) -> Ranges | None:
@@ -353,19 +383,39 @@ def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) 
     return Ranges(start_ns=table[:, 0], end_ns=table[:, 1], thread=thread, name=name)
 
 
+def _classes(facts: Facts, loops: Ranges) -> set[str]:
+    names = {facts.trace.name(code) for code in distinct_codes(loops.name).tolist()}
+    return {match[1] for name in names if (match := _CLASS.match(name))}
+
+
 def fix_of_loops(facts: Facts, loops: Ranges) -> str:
     """What there is against these loops: not every optimizer has a fused or a foreach form."""
-    names = {facts.trace.name(code) for code in distinct_codes(loops.name).tolist()}
-    classes = {match[1] for name in names if (match := _CLASS.match(name))}
+    classes = _classes(facts, loops)
     fixes = (
-        (FUSED_OPTIMIZERS, OPTIMIZER_LOOP.fixes[0]),
-        (FUSED_OPTIMIZERS | FOREACH_OPTIMIZERS, "foreach=True"),
+        (FUSED_OPTIMIZERS.keys(), OPTIMIZER_LOOP.fixes[0]),
+        (FUSED_OPTIMIZERS.keys() | FOREACH_OPTIMIZERS, "foreach=True"),
     )
     plain = next((fix for forms, fix in fixes if classes <= forms), "")
     return plain or (
-        f"{' and '.join(sorted(classes))} {'has' if len(classes) == 1 else 'have'} no fused or foreach form in torch: group"
-        " parameters of one shape, write the update with torch._foreach functions, or torch.compile the step"
+        f"{' and '.join(sorted(classes))} {'has' if len(classes) == 1 else 'have'} no fused or foreach form in torch: "
+        + next((fix for name, fix in _WITHOUT_FORM.items() if name in classes), _OWN_LOOP)
     )
+
+
+def proof_of_loops(facts: Facts, loops: Ranges) -> str:
+    """How to prove it where neither form is there; "" as the kind says."""
+    if _classes(facts, loops) <= FUSED_OPTIMIZERS.keys() | FOREACH_OPTIMIZERS:
+        return ""
+    return "Call optimizer.step() in every second step only, for some steps: these become shorter by the time shown."
+
+
+def kept_of_loops(facts: Facts, loops: Ranges) -> float:
+    """The share of these loops' time (0-1) that fused=True, or foreach=True, leaves on a CPU; on a GPU nothing."""
+    if facts.cpu is None:
+        return 0.0
+    classes = _classes(facts, loops)
+    known = [FUSED_OPTIMIZERS.get(one, _FOREACH_KEEPS if one in FOREACH_OPTIMIZERS else 0.0) for one in classes]
+    return min(known, default=0.0)
 
 
 def _without(steps: Spans, row: int, whole: CpuOps) -> list[tuple[int, int]]:

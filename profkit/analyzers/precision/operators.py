@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
+from profkit.analyzers.precision import double
+from profkit.analyzers.precision.double import Double
 from profkit.analyzers.tools import operators as recorded
-from profkit.findings.kernels import FALLBACK
+from profkit.findings.kernels import DOUBLE, FALLBACK
 from profkit.model.arrays import I64
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
@@ -26,6 +28,8 @@ from profkit.units import format_fraction, format_ns
 
 _CONFIDENCE: Final = 0.7
 """That half precision was meant. Chosen: as where kernels of both formats run on a GPU."""
+_MOST_TYPED: Final = 0.9
+"""Share of the operators whose types the timed steps must have taken over. Chosen."""
 
 
 class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,8 @@ class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the window has a product running, whatever its format."""
     has_bf16: bool | None
     """Whether this CPU multiplies in bfloat16; None where the capture did not say."""
+    double: Double
+    """What works on float64, products or not."""
 
     @property
     def total_ns(self) -> int:
@@ -93,18 +99,21 @@ def measure(facts: Facts) -> OperatorPrecision | Skipped:
     from profkit.roof.products import product_rows, products  # with formulas: loaded where a trace has types
 
     found = products(typed)
-    if found is None:
+    # timed steps that took over nearly all types have the places and the times; else the later ones stand for them
+    wide = double.measure(facts, scope_of(facts), trace if (trace.shapes_carried or 0) >= _MOST_TYPED else typed)
+    if found is None and not wide.ns:
         return without
     rows, ops = product_rows(trace), trace.ops
     device = trace.meta.metadata.get("profkit_device")
     told = device.get("has_bf16") if isinstance(device, dict) else None
     return OperatorPrecision(
         scope=scope_of(facts),
-        by_format={name: _time_ns(typed, mine) for name, mine in found.rows.items()},
-        from_half_ns=_time_ns(typed, found.of(Precision.FP32)[found.from_half]),
+        by_format={name: _time_ns(typed, mine) for name, mine in found.rows.items()} if found else {},
+        from_half_ns=_time_ns(typed, found.of(Precision.FP32)[found.from_half]) if found else 0,
         n_later_steps=0 if typed is trace else len(typed.steps),
         covered_ns=Intervals.of(ops.start_ns[rows], ops.end_ns[rows]).clip(*trace.window_ns).total_ns,
         has_bf16=told if isinstance(told, bool) else None,
+        double=wide,
     )
 
 
@@ -115,17 +124,24 @@ def _time_ns(trace: Trace, rows: I64) -> int:
 
 
 def rows(facts: Facts, _: OperatorPrecision) -> Mapping[str, Rows]:
-    """The products in fp32."""
+    """The products in fp32, and all operators on float64."""
     from profkit.roof.products import products
 
     found = products(facts.trace)
     full = np.empty(0, np.int64) if found is None else found.of(Precision.FP32)
     ops = facts.trace.ops
-    return {FALLBACK.id: Rows.of_ops(facts.trace, full, ops.end_ns[full] - ops.start_ns[full])}
+    return {
+        FALLBACK.id: Rows.of_ops(facts.trace, full, ops.end_ns[full] - ops.start_ns[full]),
+        DOUBLE.id: Rows.of_ops(facts.trace, *double.double_rows(facts.trace)),
+    }
 
 
 def judge(result: OperatorPrecision) -> tuple[Finding, ...]:
-    """`precision.fallback` where products in fp32 stand beside half precision that somebody asked for."""
+    """`precision.fp64`; `precision.fallback` where products in fp32 stand beside half precision that was asked for."""
+    return (*double.judge(result.double), *_in_full(result))
+
+
+def _in_full(result: OperatorPrecision) -> tuple[Finding, ...]:
     is_beside_half = result.half_share >= FALLBACK.limit("meant")
     is_converted = result.from_half_share >= FALLBACK.limit("converted")
     is_worth = result.scope.fraction(result.full_ns) >= FALLBACK.limit("window")

@@ -37,7 +37,7 @@ def of_frames(trace: Trace) -> Code:
     modules, module_of_code = modules_of(trace, frames)
     module = np.where(frames.module >= 0, module_of_code[frames.rows.name[np.maximum(frames.module, 0)]], -1)
     texts = trace.meta.metadata.get("profkit_source_lines")
-    lines = Lines(named=named, line=_call_lines(trace, frames), texts=texts if isinstance(texts, Mapping) else {})
+    lines = Lines(named=named, line=call_lines(trace, frames), texts=texts if isinstance(texts, Mapping) else {})
     inside = inside_trainers(frames, lines)
     places, place_of_frame = _places(trace, frames, (modules, module), lines, inside)
     backward = backward_of(trace)
@@ -210,7 +210,7 @@ def call_words(name: str) -> str:
     return f"{function}()" if function != name else ""
 
 
-def _call_lines(trace: Trace, frames: Frames) -> I64:
+def call_lines(trace: Trace, frames: Frames) -> I64:
     """Per frame the line that called it, where the capture recorded that (`profkit_call_lines`), else 0.
 
     Recorded are the time at which each frame began, ns of Unix, and the line of its caller then.
