@@ -18,6 +18,8 @@ from profkit.verdict.on_cpu import most_share
 MOST_FIXES: Final = 4
 """Tried without being asked for (chosen: each costs a run per block)."""
 MOST_WORKERS: Final = 8
+SETTLING: Final = 3
+"""First steps that count for nothing: allocator, autotuning, first batches (as in a capture)."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,4 +221,11 @@ def settling(candidates: Sequence[Candidate], plain: Run) -> int:
     most = max((int(str(one.how.get("n_workers", 0))) for one in candidates), default=0)
     n_queued = max(record.n_queued, 2 * max(most, record.n_workers))
     loading = n_queued + max(most, record.n_workers) + 1 if max(most, record.n_workers) else 0
-    return 3 + max((loading, *(one.change.n_settling for one in candidates)))
+    return SETTLING + max((loading, *(one.change.n_settling for one in candidates)))
+
+
+def expected_ns(candidates: Sequence[Candidate], plain: Run, n_settling: int) -> int:
+    """What one block takes, ns: the unchanged run and each change, with more steps to settle than the plain run had."""
+    more_ns = round(max(n_settling - SETTLING, 0) * plain.step_ns)
+    starts_ns = sum(one.change.starting_ns for one in candidates)
+    return (1 + len(candidates)) * (plain.wall_ns + more_ns) + starts_ns
