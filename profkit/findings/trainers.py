@@ -38,7 +38,7 @@ CALLBACK: Final = FindingKind(
 
 _LOG: Final = re.compile(r"\b_?(?:on_)?log(?:_\w+)?\(\)")
 _TRANSFORMERS: Final = {
-    "callback": "let it return at once unless state.global_step % 50 == 0, or leave it out of Trainer(callbacks=[...])",
+    "callback": "let {it} return at once unless state.global_step % 50 == 0, or leave it out of Trainer(callbacks=[...])",
     "log": "TrainingArguments(logging_steps=50)",
     "input.starved": "TrainingArguments(dataloader_num_workers=4, dataloader_persistent_workers=True)",
     "host.launch_bound": "TrainingArguments(per_device_train_batch_size=...) with more, and torch_compile=True",
@@ -49,7 +49,7 @@ _TRANSFORMERS: Final = {
     "comm.buckets": "TrainingArguments(ddp_bucket_cap_mb=...)",
 }
 _LIGHTNING: Final = {
-    "callback": "let it return at once unless batch_idx % 50 == 0, or leave it out of Trainer(callbacks=[...])",
+    "callback": "let {it} return at once unless batch_idx % 50 == 0, or leave it out of Trainer(callbacks=[...])",
     "log": "Trainer(log_every_n_steps=50), and self.log(..., on_step=False, on_epoch=True)",
     "input.starved": "in train_dataloader(): DataLoader(..., num_workers=4, persistent_workers=True)",
     "host.launch_bound": "a larger batch_size in train_dataloader(), and torch.compile(model) before trainer.fit()",
@@ -76,4 +76,5 @@ def setting(package: str, what: str) -> str:
 def callback_fix(package: str, function: str) -> str:
     """What to do about a function that a library calls beside training."""
     is_log = _LOG.search(function) is not None
-    return setting(package, "log" if is_log else "callback") or CALLBACK.fixes[0]
+    said = setting(package, "log" if is_log else "callback") or CALLBACK.fixes[0]
+    return said.replace("{it}", function.partition(" (")[0])
