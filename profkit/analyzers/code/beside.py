@@ -34,7 +34,11 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 def hooks_of(facts: Facts, code: Code) -> tuple[Hook, ...]:
     """What the trainer calls beside training, on the thread that trains; the longest first."""
     named = [place.beside for place in code.places]
-    rows = Rows.of_host(code, _training_thread(facts) if any(named) else (), Intervals.pairs([facts.trace.window_ns]))
+    main = facts.main_device
+    times = Intervals.pairs([facts.trace.window_ns])
+    if main is not None:  # what runs while the GPU works costs nothing
+        times = main.activity.any.gaps(*facts.trace.window_ns)
+    rows = Rows.of_host(code, _training_thread(facts) if any(named) else (), times)
     if not len(rows):
         return ()
     place = code.at(rows.thread, rows.at_ns).place
