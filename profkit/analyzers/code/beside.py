@@ -61,7 +61,9 @@ def judge(scope: Scope, hooks: tuple[Hook, ...], trainer: str) -> tuple[Finding,
     fraction = scope.fraction(total)
     return (
         CALLBACK.found(
-            title=f"{trainer} calls {first.name} in each step, beside training",
+            title=f"{first.name} takes part of each step, beside training"
+            if "' " in first.name or "'s " in first.name
+            else f"{trainer} calls {first.name} in each step, beside training",
             fraction=fraction,
             confidence=_CONFIDENCE,
             recoverable_ns=scope.per_step(total),

@@ -109,7 +109,16 @@ def _hooks(frames: Frames, lines: Lines) -> tuple[I64, tuple[str, ...]]:
     of_someone = (frames.library == rows) | (frames.own == rows)
     marked = np.isin(frames.rows.name, codes) & of_someone & ~frames.is_early
     is_inside = nearest(_loops(frames), frames.parent) >= 0
-    row = np.where(is_inside, nearest(marked, frames.parent), NO_ROW)
+    row = nearest(marked, frames.parent)
+    for _ in range(_DEEPEST):  # the outermost of a package's that the same function of the user's leads to
+        around = np.where(row >= 0, frames.parent[np.maximum(row, 0)], NO_ROW)
+        above = np.where(around >= 0, nearest(marked, frames.parent)[np.maximum(around, 0)], NO_ROW)
+        is_theirs = (row >= 0) & (frames.own[np.maximum(row, 0)] != row)
+        goes = is_theirs & (above >= 0) & (frames.own[np.maximum(above, 0)] == frames.own[np.maximum(row, 0)])
+        if not goes.any():
+            break
+        row = np.where(goes, above, row)
+    row = np.where(is_inside, row, NO_ROW)
     words: dict[str, int] = {}
     number = {code: words.setdefault(_whose(named[code]), len(words)) for code in codes}
     hook = np.array([number[int(frames.rows.name[one])] if one >= 0 else -1 for one in row.tolist()], np.int64)
