@@ -142,11 +142,12 @@ def _loops(frames: Frames) -> Bool:
     if not len(rows):
         return np.zeros(0, np.bool_)
     first, last = int(rows.start_ns.min()), int(rows.end_ns.max())
-    return (
+    found: Bool = (
         frames.is_early
         & (frames.library == np.arange(len(rows)))
         & (rows.end_ns - rows.start_ns >= _MOST * (last - first))
     )
+    return found
 
 
 def _at(frames: Frames, own: I64, loop: I64) -> I64:
@@ -198,7 +199,8 @@ def _self_ns(frames: Frames) -> I64:
     spent = frames.rows.end_ns - frames.rows.start_ns
     has = np.flatnonzero(frames.parent >= 0)
     inner = np.bincount(frames.parent[has], weights=spent[has], minlength=spent.size).astype(np.int64)
-    return np.maximum(spent - inner, 0)
+    alone: I64 = np.maximum(spent - inner, 0)
+    return alone
 
 
 def _named(nodes: list[_Node]) -> list[int]:
