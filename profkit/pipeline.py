@@ -19,6 +19,7 @@ from profkit.analyzers.tools import kernel_profile, metal_timeline, py_spy_opera
 from profkit.errors import InternalError, UnsupportedTraceError, UsageError, blamed
 from profkit.findings.capture import QUALITY, REFUSING, STARTUP, UNLINKED
 from profkit.findings.host import STALL, SYNC
+from profkit.findings.trainers import setting
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity, Skipped
@@ -166,9 +167,16 @@ def _placed(analyzer: Analyzer[Any], facts: Facts, result: Any, findings: tuple[
         return findings
     places = dict(analyzer.places(facts, result))
     if facts.code is not None:
+        findings = tuple(_in_words_of(facts.code.trainer, one) for one in findings)
         for name, rows in analyzer.rows(facts, result).items():
             places[name] = (*places.get(name, ()), *shares(facts.code, rows))
     return tuple(replace(one, places=places[one.id]) if one.id in places else one for one in findings)
+
+
+def _in_words_of(package: str, one: Finding) -> Finding:
+    """The finding with what to set in the library that runs the loop, where that is known."""
+    said = setting(package, one.id)
+    return replace(one, fix=f"{said}; else {one.fix}") if said else one
 
 
 def _analysed(chosen: Paced, code: Code | None) -> Analysed:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from profkit.trial.session import Session
 
 _LEAST_STEPS: Final = 5
-_SETTLING: Final = 3
-"""First steps that count for nothing: allocator, autotuning, first batches (as in a capture)."""
 _NUMBERS: Final = {
     "none": "changes no number",
     "rounding": "changes rounding",
@@ -140,18 +138,21 @@ class _Flow:
         is_sure: bool,
     ) -> int:
         """All of it; gives the exit code."""
-        from profkit.trial.choose import chosen, settling
+        from profkit.findings.probe import PREDICTION
+        from profkit.trial.choose import SETTLING, chosen, expected_ns, settling
         from profkit.trial.session import Session, keys, measure
 
         triaged = self._verdict(given)
-        plain = self._run(None, _SETTLING)
+        plain = self._run(None, SETTLING)
         candidates = chosen(triaged, plain, wanted, with_ablations=with_ablations)
         able = [one for one in candidates if not one.why_not]
         if not able:
             return self._nothing(triaged, candidates)
         session = Session(arms=keys([one.change.key for one in able]), n_blocks=blocks, seed=seed)
         n_settling = settling(able, plain)
-        self._tell(triaged, able, session, plain, n_settling)
+        announced_ns = blocks * expected_ns(able, plain, n_settling)
+        session.most_ns = round(PREDICTION.limit("overrun") * announced_ns)
+        self._tell(triaged, able, session, plain, (n_settling, announced_ns))
         if not is_sure and not click.confirm("Run them?", default=True, err=True):
             return 0
         by_key = {one.change.key: one for one in able}
@@ -160,7 +161,7 @@ class _Flow:
         try:
             measure(
                 session,
-                lambda arm: self._run(by_key.get(arm), n_settling),
+                lambda arm: self._run(by_key.get(arm), n_settling, session.left_ns),
                 on_run=lambda arm, block: self._show(f"block {block} of {blocks}: {arm or 'unchanged'}", total),
             )
         except KeyboardInterrupt:
@@ -178,11 +179,18 @@ class _Flow:
         with ExitStack() as stack:
             return triage(str(stack.enter_context(captured(self._command, step_on=self._step_on))))
 
-    def _run(self, one: Candidate | None, n_settling: int) -> Run:
+    def _run(self, one: Candidate | None, n_settling: int, most_ns: int | None = None) -> Run:
         from profkit.trial.outcome import Made, run_once
 
         change = Made() if one is None else one.made
-        return run_once(self._command, change, n_settling=n_settling, n_steps=self._n_steps, step_on=self._step_on)
+        return run_once(
+            self._command,
+            change,
+            n_settling=n_settling,
+            n_steps=self._n_steps,
+            step_on=self._step_on,
+            most_ns=most_ns,
+        )
 
     def _nothing(self, triaged: Report, candidates: Sequence[Candidate]) -> int:
         """Say why there is nothing to try, and what else would show a cause."""
@@ -198,27 +206,30 @@ class _Flow:
         say_below(line_of("profkit probe --", *words).text)
         return 0
 
-    def _tell(self, triaged: Report, able: Sequence[Candidate], session: Session, plain: Run, n_settling: int) -> None:
+    def _tell(
+        self, triaged: Report, able: Sequence[Candidate], session: Session, plain: Run, of: tuple[int, int]
+    ) -> None:
         """What will run, for how long, and what it leaves behind."""
         from profkit.units import format_fraction, format_ns
 
+        n_settling, announced_ns = of
         verdict = triaged.verdict
         say(f"{verdict.bottleneck.value}: {verdict.headline}")
         width = max(len(one.change.key) for one in able)
         for one in able:
-            ends = one.predicted
+            ends = one.told
             said = (
-                "nothing predicted"
+                "no prediction"
                 if ends is None
                 else f"{format_fraction(ends[0])} to {format_fraction(ends[1])} of the step predicted"
             )
             what = one.keep or one.change.title
             say_below(f"{one.change.key:<{width}}  {what}; {said}; {_NUMBERS[one.change.numbers.value]}")
         n_runs = len(session.arms) * session.n_blocks
-        spent = format_ns(n_runs * plain.wall_ns)
+        spent = format_ns(announced_ns)
         say(
             f"{n_runs} runs at most, of {n_settling} + {self._n_steps} steps each, in turns with the unchanged one:"
-            f" about {spent}, more where a change takes long to begin"
+            f" about {spent}, at most {format_ns(session.most_ns or announced_ns)}: then it ends with what it has"
         )
         wrote = plain.record.wrote
         if wrote:

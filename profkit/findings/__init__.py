@@ -22,6 +22,7 @@ from profkit.findings import (
     patterns,
     probe,
     roof,
+    trainers,
     whole_run,
 )
 from profkit.findings.kind import FindingKind
@@ -40,6 +41,7 @@ _FAMILIES: Final = (
     kernels,
     roof,
     patterns,
+    trainers,
     stragglers,
     tokens,
     pipeline,

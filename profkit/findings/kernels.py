@@ -164,6 +164,7 @@ NO_TF32: Final = FindingKind(
 
 DOUBLE: Final = FindingKind(
     id="precision.fp64",
+    tries=("fp32",),
     title="kernels compute in double precision",
     is_about_work=True,
     meaning="Kernels work on 64-bit floating point numbers. Training needs it nowhere; a tensor made from numpy, a Python scalar as a 0-dim tensor, or torch.set_default_dtype brings it in unseen. GPUs for graphics compute in it at 1/32 or 1/64 of the rate of fp32, others at 1/2 or less; memory moves twice the bytes. A CPU computes in it at half the rate of fp32 or less.",

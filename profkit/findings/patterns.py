@@ -151,6 +151,7 @@ PARAMETER_LOOP: Final = FindingKind(
 
 UNREAD: Final = FindingKind(
     id="work.unread_forward",
+    tries=("no_grad",),
     title="forward work in each step that no backward pass reads",
     is_about_work=True,
     # of small layers it is overhead as well, which goes with it

@@ -68,6 +68,17 @@ PREDICTION: Final = FindingKind(
         "margin": Threshold(
             0.02, "a gain within {} of the predicted interval is inside", "the margin of every comparison", "points"
         ),
+        "wide": Threshold(
+            0.5, "a prediction that leaves more than {} of the step open is none", "chosen: half of all gains fit it"
+        ),
+        "stays": Threshold(
+            0.05,
+            "an ablation bounds nothing where the part that it leaves out had {} of the step and keeps more than half",
+            "chosen: the severity medium",
+        ),
+        "overrun": Threshold(
+            1.5, "a session ends before it takes {} times as long as announced", "promised by the command", "x"
+        ),
         "worth": Threshold(0.02, "findings of less than {} of the step are not tried", "the same margin"),
     },
     lookalikes=(

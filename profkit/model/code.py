@@ -51,6 +51,10 @@ class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
     """The innermost function of an installed package other than torch, where that package has the module."""
     is_generated: bool = False
     """Whether it runs in code that torch.compile wrote."""
+    inside: str = ""
+    """Of a package that runs the loop, called by this line: its own line or function, with its name before it."""
+    beside: str = ""
+    """The function around it that such a loop calls beside training: a callback, logging."""
 
     @property
     def short_file(self) -> str:
@@ -74,6 +78,8 @@ class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
         """The place with the line's text, or the call made there."""
         said = f": {_cut(self.text)}" if self.text else f" calling {_cut(self.call)}" if self.call else ""
         made = f", by {self.library}" if self.library else ""
+        if self.inside:
+            return f"{self.inside}{made}, called by {self.name}"
         return self.name + said + made + (", compiled" if self.is_generated else "")
 
 

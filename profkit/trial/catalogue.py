@@ -13,12 +13,15 @@ import msgspec
 from profkit.findings import KINDS
 from profkit.model.documents.trial import Numbers
 
+_COMPILING_NS: Final = 6_000_000_000
+"""Chosen: what takes longer to compile is ended by the limit of the session."""
+
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One reversible change.
 
-    `needs`: traits of the run without which
-    it cannot be made ("cuda", "loader", "workers", "fused", "foreach", "convolutions", "ddp", "fsdp", "bf16", "cores").
+    `needs`: traits of the run without which it cannot be made ("cuda", "loader", "workers", "fused", "foreach",
+    "convolutions", "ddp", "fsdp", "bf16", "cores", "fp64").
     `n_settling`: steps more that it takes until the steps are what they stay.
     """
 
@@ -31,6 +34,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     how: Mapping[str, object] = {}
     variables: Mapping[str, str] = {}
     n_settling: int = 0
+    starting_ns: int = 0
+    """What a run takes longer to begin with it, ns."""
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -102,6 +107,7 @@ FIXES: Final = (
         keep="model.compile()",
         numbers=Numbers.ROUNDING,
         n_settling=7,
+        starting_ns=_COMPILING_NS,
     ),
     Change(
         key="fused",
@@ -129,6 +135,19 @@ FIXES: Final = (
         keep="torch.set_num_threads({n_threads})",
         numbers=Numbers.ROUNDING,
         needs=("cores",),
+    ),
+    Change(
+        key="fp32",
+        title="weights and inputs in single precision",
+        keep="model.float(), and torch.float32 where batches are made",
+        numbers=Numbers.ROUNDING,
+        needs=("fp64",),
+    ),
+    Change(
+        key="no_grad",
+        title="no gradients where no backward pass reads them",
+        keep="with torch.no_grad(): around the call of the module that is not trained",
+        numbers=Numbers.NONE,
     ),
     Change(
         key="segments",
@@ -206,3 +225,6 @@ ABLATIONS: Final = (
     ),
 )
 CATALOGUE: Final[Mapping[str, Change]] = {change.key: change for change in (*FIXES, *ABLATIONS)}
+
+LEFT_OUT: Final[Mapping[str, str]] = {"one_batch": "input"}
+"""The part of the step on the host that an ablation leaves out, where it is one."""

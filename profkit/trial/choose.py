@@ -18,6 +18,8 @@ from profkit.verdict.on_cpu import most_share
 MOST_FIXES: Final = 4
 """Tried without being asked for (chosen: each costs a run per block)."""
 MOST_WORKERS: Final = 8
+SETTLING: Final = 3
+"""First steps that count for nothing: allocator, autotuning, first batches (as in a capture)."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     predicted: tuple[float, float] | None = None
     why_predicted: str = ""
     why_not: str = ""
+
+    @property
+    def told(self) -> tuple[float, float] | None:
+        """The prediction, where it says something: what allows nearly all gains is none."""
+        ends = self.predicted
+        return ends if ends is not None and ends[1] - ends[0] <= PREDICTION.limit("wide") else None
 
     @property
     def made(self) -> Made:
@@ -137,6 +145,7 @@ def _how(change: Change, record: Record) -> tuple[dict[str, object], str]:
         "ddp": (record.traits.get("is_ddp", False), "the model is not under DDP"),
         "fsdp": (record.traits.get("is_fsdp", False), "the model is not under FSDP"),
         "bf16": (record.uses_cuda or record.has_bf16, "the CPU does not multiply in bfloat16"),
+        "fp64": (record.traits.get("has_fp64", False), "the model has no weights in double precision"),
         "cores": (record.n_threads != _threads(record), f"operators use {record.n_threads} threads already"),
         "ranks": (record.world_size > 1, "there is one rank"),
     }
@@ -212,4 +221,11 @@ def settling(candidates: Sequence[Candidate], plain: Run) -> int:
     most = max((int(str(one.how.get("n_workers", 0))) for one in candidates), default=0)
     n_queued = max(record.n_queued, 2 * max(most, record.n_workers))
     loading = n_queued + max(most, record.n_workers) + 1 if max(most, record.n_workers) else 0
-    return 3 + max((loading, *(one.change.n_settling for one in candidates)))
+    return SETTLING + max((loading, *(one.change.n_settling for one in candidates)))
+
+
+def expected_ns(candidates: Sequence[Candidate], plain: Run, n_settling: int) -> int:
+    """What one block takes, ns: the unchanged run and each change, with more steps to settle than the plain run had."""
+    more_ns = round(max(n_settling - SETTLING, 0) * plain.step_ns)
+    starts_ns = sum(one.change.starting_ns for one in candidates)
+    return (1 + len(candidates)) * (plain.wall_ns + more_ns) + starts_ns

@@ -87,16 +87,25 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str] = {}
 
 
-def run_once(command: Sequence[str], change: Made, *, n_settling: int, n_steps: int, step_on: str = "auto") -> Run:
+def run_once(
+    command: Sequence[str],
+    change: Made,
+    *,
+    n_settling: int,
+    n_steps: int,
+    step_on: str = "auto",
+    most_ns: int | None = None,
+) -> Run:
     """Run the command with one change until its steps are timed.
 
-    Raises TrialError where it fails, ProfkitError where no steps were seen, UsageError where there is no such program.
+    Raises TrialError where it fails, TooLongError where it takes longer than `most_ns`,
+    ProfkitError where no steps were seen, UsageError where there is no such program.
     """
     with temporary_folder("try") as folder, tempfile.TemporaryFile(dir=folder) as output:
         trial = {"change": change.key, "how": dict(change.how), "n_settling": n_settling, "n_steps": n_steps}
         options = Options(folder=str(folder), trial=trial, step_on=step_on, stops=True)
         outer = {**os.environ, **change.variables}
-        code, wall_ns = run_quietly(command, {**outer, **environment(options, outer)}, output.fileno())
+        code, wall_ns = run_quietly(command, {**outer, **environment(options, outer)}, output.fileno(), most_ns=most_ns)
         output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
         text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
         records = _records(folder)

@@ -14,9 +14,11 @@ from profkit.model.documents.comparison import Answer, Judgement
 from profkit.model.documents.report import Report
 from profkit.model.documents.trial import Losses, Outcome, Trial, TrialReport
 from profkit.redact import redacted_text
+from profkit.trial.catalogue import LEFT_OUT
 from profkit.trial.choose import Candidate
 from profkit.trial.outcome import PARTS, Run
 from profkit.trial.session import BASELINE, Session
+from profkit.units import format_ns
 
 
 def report(
@@ -77,9 +79,10 @@ def _trial(session: Session, one: Candidate) -> Trial:
     runs = session.runs.get(key, {})
     made = next((run.record.done for run in runs.values() if run.record.done), "")
     judged = session.judged(key) if made else None
-    why_not = one.why_not or session.unmade.get(key, "") or session.failed.get(key, "")
-    outcome = Outcome.FAILED if key in session.failed else _outcome(one, judged, is_made=bool(made))
     base = [session.runs[BASELINE][block] for block in runs if block in session.runs[BASELINE]]
+    stays = _what_stays(key, list(runs.values()), base)
+    why_not = one.why_not or session.unmade.get(key, "") or session.failed.get(key, "") or stays
+    outcome = Outcome.FAILED if key in session.failed else _outcome(one, judged, is_made=bool(made) and not stays)
     return Trial(
         change=key,
         title=change.title,
@@ -90,7 +93,7 @@ def _trial(session: Session, one: Candidate) -> Trial:
         why_not=why_not,
         keep=one.keep,
         finding_ids=one.finding_ids,
-        predicted=one.predicted,
+        predicted=one.told,
         why_predicted=one.why_predicted,
         gain=None if judged is None else judged.effect,
         interval=None if judged is None else judged.interval,
@@ -104,15 +107,30 @@ def _trial(session: Session, one: Candidate) -> Trial:
     )
 
 
+def _what_stays(key: str, runs: Sequence[Run], base: Sequence[Run]) -> str:
+    """Why an ablation is no bound: the part of the step that it leaves out is still there; "" where it is gone."""
+    part = LEFT_OUT.get(key)
+    if part is None or not runs or not base:
+        return ""
+    before, after = (_parts(list(one))[part] for one in (base, runs))
+    step_ns = float(np.mean([run.step_ns for run in base]))
+    if before < PREDICTION.limit("stays") * step_ns or 2 * after <= before:
+        return ""
+    return (
+        f"it does not remove the cause: what it leaves out took {format_ns(before)} of the step, and takes"
+        f" {format_ns(after)} with it; this bounds nothing"
+    )
+
+
 def _outcome(one: Candidate, judged: Judgement | None, *, is_made: bool) -> Outcome:
     if not is_made:
         return Outcome.NOT_MADE
     if judged is None or judged.interval is None:
         return Outcome.OPEN
-    if one.predicted is None:
+    if one.told is None:
         return Outcome.UNPREDICTED
     margin = PREDICTION.limit("margin")
-    (low, high), (least, most) = judged.interval, (one.predicted[0] - margin, one.predicted[1] + margin)
+    (low, high), (least, most) = judged.interval, (one.told[0] - margin, one.told[1] + margin)
     if high < least or low > most:
         return Outcome.MISSED
     is_inside = least <= judged.effect <= most

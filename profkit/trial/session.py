@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -10,13 +11,17 @@ import msgspec
 
 from profkit.compare.bench.interleaved import Trial as Placed
 from profkit.compare.bench.interleaved import looks
+from profkit.compare.bench.process import TooLongError
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.errors import ProfkitError
 from profkit.model.documents.comparison import Answer, Judgement
 from profkit.trial.outcome import Run
+from profkit.units import format_ns
 
 BASELINE: Final = ""
+_SLOW: Final = 2
+"""Times what the unchanged run takes, from which an arm may be left out for its time. Chosen."""
 
 
 class Session(msgspec.Struct):
@@ -34,12 +39,27 @@ class Session(msgspec.Struct):
     failed: dict[str, str] = {}
     unmade: dict[str, str] = {}
     settled: dict[str, Judgement] = {}
+    most_ns: int | None = None
+    """What all runs may take, wall time; None without a limit."""
+    spent_ns: int = 0
+    walls_ns: dict[str, int] = {}
+    """What the last run of each arm took, ended ones too."""
     order: list[tuple[str, int]] = []
 
     @property
     def alpha(self) -> float:
         """The error of one comparison: all of them together have the usual one (Bonferroni)."""
         return DEFAULT_ALPHA / max(len(self.arms) - 1, 1)
+
+    @property
+    def left_ns(self) -> int | None:
+        """What is left of the time that all runs may take."""
+        return None if self.most_ns is None else max(self.most_ns - self.spent_ns, 1)
+
+    def fits(self, arms: Sequence[str]) -> bool:
+        """Whether one more block of these arms is over in the time that is left."""
+        usual = max(self.walls_ns.values(), default=0)
+        return self.left_ns is None or sum(self.walls_ns.get(arm, usual) for arm in arms) <= self.left_ns
 
     @property
     def n_whole(self) -> int:
@@ -101,7 +121,7 @@ def measure(
     last: list[str] = []
     for block in range(1, session.n_blocks + 1):
         arms = session.open_arms()
-        if not arms:
+        if not arms or not session.fits(arms):
             return
         # Each second block goes backwards, so that linear drift cancels.
         order = [arm for arm in reversed(last) if arm in arms] if block % 2 == 0 else draw.sample(arms, len(arms))
@@ -109,18 +129,44 @@ def measure(
         for arm in order:
             on_run(arm, block)
             _one(session, run, arm, block)
+            if session.left_ns == 1:
+                return
         if block in plan and block < session.n_blocks:
             _settle(session, plan[block])
+        _without_slow(session, session.n_blocks - block)
+
+
+def _without_slow(session: Session, n_left: int) -> None:
+    """Leave out the arm that takes longest, as long as the blocks to come do not fit in the time that is left."""
+    while session.left_ns is not None and n_left:
+        arms = [arm for arm in session.open_arms() if arm in session.walls_ns]
+        slowest = max((arm for arm in arms if arm != BASELINE), key=lambda arm: session.walls_ns[arm], default=None)
+        needed = n_left * sum(session.walls_ns[arm] for arm in arms)
+        others = session.walls_ns.get(BASELINE, 0)
+        if slowest is None or needed <= session.left_ns or session.walls_ns[slowest] <= _SLOW * others:
+            return
+        spent = format_ns(session.walls_ns[slowest])
+        session.unmade[slowest] = (
+            f"one run of it takes {spent}, too long for the time announced; --only {slowest} tries it alone"
+        )
 
 
 def _one(session: Session, run: Callable[[str], Run], arm: str, block: int) -> None:
+    begun_ns = time.perf_counter_ns()
     try:
         made = run(arm)
+    except TooLongError as ended:
+        session.spent_ns += time.perf_counter_ns() - begun_ns
+        if arm != BASELINE:
+            session.unmade[arm] = ended.message
+        return
     except ProfkitError as error:
         if arm == BASELINE:
             raise
         session.failed[arm] = error.message
         return
+    session.spent_ns += made.wall_ns
+    session.walls_ns[arm] = made.wall_ns
     session.runs.setdefault(arm, {})[block] = made
     session.order.append((arm, block))
     if arm != BASELINE and not made.record.done:

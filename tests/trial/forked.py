@@ -25,14 +25,23 @@ def steps(kind):
     """The losses of six steps."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+    teacher = nn.Linear(192, 2) if kind == "teacher" else None
+    if kind == "double":
+        model.double()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     n_workers = 1 if kind == "workers" else 0
     data = Stream() if kind == "stream" else TensorDataset(torch.linspace(0, 1, 12 * 192).view(12, 3, 8, 8))
     loader = DataLoader(data, batch_size=2, num_workers=n_workers)
-    found = []
-    for batch in loader:
+    found, needed = [], []
+    for batch in (*loader, *loader) if kind == "epochs" else loader:
         inputs = batch if kind == "stream" else batch[0]
-        loss = model(inputs).square().mean()
+        output = model(inputs.double() if kind == "double" else inputs)
+        needed.append(output.dtype == torch.float64)
+        if teacher is not None:
+            target = teacher(inputs.flatten(1))
+            needed[-1] = target.requires_grad
+            output = output - target.detach()
+        loss = output.square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -45,6 +54,7 @@ def steps(kind):
         "fused": bool(optimizer.param_groups[0]["fused"]),
         "foreach": bool(optimizer.param_groups[0]["foreach"]),
         "n_workers": loader.num_workers,
+        "needed": needed,
         "is_channels_last": model[0].weight.is_contiguous(memory_format=torch.channels_last),
     }
     return found, facts

@@ -29,6 +29,12 @@ TRIED = (
     ("no_gc", "plain"),
     ("threads", "plain"),
     ("one_batch", "plain"),
+    ("one_batch", "epochs"),
+    ("fp32", "plain"),
+    ("fp32", "double"),
+    ("no_grad", "plain"),
+    ("no_grad", "teacher"),
+    ("", "teacher"),
     ("no_item", "plain"),
     ("no_saves", "plain"),
     ("no_collectives", "plain"),
@@ -66,6 +72,7 @@ def test_an_unchanged_run_is_seen_as_it_is(runs):
     assert len(record["steps"]) == 5  # of six: the last one is ended by no other fetch
     assert [float(loss) for loss in record["losses"]] == plain["losses"]
     seen = {"has_convolutions": True, "is_ddp": False, "is_fsdp": False, "has_fused": True, "has_foreach": True}
+    seen["has_fp64"] = False
     assert record["traits"] == seen
     assert not runs["fused", "plain"]["record"]["traits"]["has_fused"]
     for duration_ns, *parts, n_loads, _ in record["steps"]:
@@ -132,3 +139,23 @@ def test_what_cannot_be_made_says_why(runs, pair, why):
     assert not record["done"]
     assert record["why_not"] == why
     assert not record["reason"]
+
+
+def test_one_batch_serves_all_epochs(runs):
+    ran = runs["one_batch", "epochs"]
+    assert len(ran["losses"]) == 12
+    assert ran["record"]["done"] == "the first batch is used for all steps"
+
+
+def test_a_model_in_double_precision_runs_in_single(runs):
+    assert runs["fp32", "double"]["needed"] == [False] * 6
+    assert runs["fp32", "double"]["record"]["done"] == "weights and inputs float64 -> float32"
+    assert runs["fp32", "plain"]["record"]["why_not"] == "the model has no weights in double precision"
+
+
+def test_gradients_end_where_no_backward_pass_reads_them(runs):
+    ran = runs["no_grad", "teacher"]
+    assert ran["needed"] == [True, True, False, False, False, False]
+    assert ran["losses"] == runs["", "teacher"]["losses"]
+    assert ran["record"]["done"] == "torch.no_grad() around Linear"
+    assert not runs["no_grad", "plain"]["record"]["done"]

@@ -70,7 +70,7 @@ def test_the_answer_is_the_fix_that_saves_most_and_no_ablation(triaged):
     found = tried(
         triaged,
         {"": 10, "workers": 7, "compile": 5, "one_batch": 2},
-        {"workers": (0.2, 0.4), "compile": (0.0, 0.6), "one_batch": (0.6, 0.9)},
+        {"workers": (0.2, 0.4), "compile": (0.3, 0.6), "one_batch": (0.6, 0.9)},
     )
     assert [one.change for one in found.trials] == ["compile", "workers", "one_batch"]
     assert words.headline(found).startswith("compile makes the step ")
@@ -152,3 +152,18 @@ def test_every_format_shows_every_change(triaged):
     document = json.loads(renderer_for("trial", "json")(found))
     jsonschema.Draft202012Validator(schema("trial")).validate(document)
     assert set(formats_of("trial")) >= {"terminal", "json", "markdown", "html"}
+
+
+def test_a_prediction_that_allows_nearly_all_gains_is_none(triaged):
+    found = of(tried(triaged, {"": 10, "workers": 10}, {"workers": (0.0, 0.98)}), "workers")
+    assert found.predicted is None
+    assert found.outcome is Outcome.UNPREDICTED
+    assert found.why_predicted == ""
+
+
+def test_an_ablation_that_leaves_the_cause_there_bounds_nothing(triaged):
+    stays = of(tried(triaged, {"": 10, "one_batch": 11}, {"one_batch": (0.4, 0.6)}), "one_batch")
+    assert stays.outcome is Outcome.NOT_MADE  # fetching takes 60 % of the step, as before
+    assert "does not remove the cause" in stays.why_not
+    assert "does not remove the cause" in words.sentence(stays)
+    assert of(tried(triaged, {"": 10, "one_batch": 2}, {"one_batch": (0.6, 0.9)}), "one_batch").outcome is Outcome.HELD

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from profkit.compare.bench.process import TooLongError
 from profkit.compare.stats.judge import DEFAULT_ALPHA
 from profkit.errors import ProfkitError
 from profkit.model.documents.comparison import Answer
@@ -102,3 +103,34 @@ def test_what_was_run_before_an_interrupt_is_kept():
     assert found is not None
     assert found.answer is Answer.IMPROVED
     assert BASELINE in made.runs
+
+
+def test_a_session_ends_before_it_takes_longer_than_it_may():
+    made = session("a", stops_early=False)
+    made.most_ns = 7 * 10**9  # a run takes 1 s
+    measure(made, machine({"": 10, "a": 9}))
+    assert made.n_whole == 3
+    assert made.spent_ns == 6 * 10**9
+
+
+def test_an_arm_too_slow_for_the_time_is_left_out_and_the_others_go_on():
+    def run(arm):
+        return replace(machine({"": 10, "a": 9, "slow": 9})(arm), wall_ns=10**9 * (20 if arm == "slow" else 1))
+
+    made = session("a", "slow", stops_early=False)
+    made.most_ns = 40 * 10**9
+    measure(made, run)
+    assert "one run of it takes 20.0 s, too long for the time announced" in made.unmade["slow"]
+    assert len(made.runs["a"]) == 6
+
+
+def test_a_run_that_is_ended_for_its_time_ends_its_arm():
+    def run(arm):
+        if arm == "slow":
+            raise TooLongError("a run of it was ended after 9.00 s: longer than was announced")
+        return machine({"": 10, "a": 9})(arm)
+
+    made = session("a", "slow", stops_early=False)
+    measure(made, run)
+    assert "longer than was announced" in made.unmade["slow"]
+    assert len(made.runs["a"]) == 6

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.code.beside import Hook, hooks_of, judge
+from profkit.findings.trainers import CALLBACK
 from profkit.model.arrays import I64
 from profkit.model.code import ModuleUse, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
@@ -50,6 +52,10 @@ class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the work that has a module, a place or a phase of its own."""
     places: tuple[PlaceShare, ...] = ()
     """The lines with most of the work."""
+    trainer: str = ""
+    """The package that runs the loop, "" where the user's own code does."""
+    hooks: tuple[Hook, ...] = ()
+    """What that package calls beside training."""
 
 
 def measure(facts: Facts) -> ModuleTree | Skipped:
@@ -69,6 +75,8 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
         phase_ns={phase.word: int(by_phase[phase]) for phase in Phase},
         known_share=float(work.ns[known].sum() / total) if total else 0.0,
         places=shares(code, work, MAX_LINES),
+        trainer=code.trainer,
+        hooks=hooks_of(facts, code),
     )
 
 
@@ -252,10 +260,16 @@ def present(result: ModuleTree) -> Section:
     )
 
 
+def _hook_rows(_: Facts, result: ModuleTree) -> dict[str, Rows]:
+    return {CALLBACK.id: sum((hook.rows for hook in result.hooks), Rows.empty())}
+
+
 ANALYZER = Analyzer(
     name="code",
     question="which modules and lines does the time go to?",
     needs="Python stacks (with_stack=True)",
     measure=measure,
+    judge=lambda result: judge(result.scope, result.hooks, result.trainer),
     present=present,
+    rows=_hook_rows,
 )

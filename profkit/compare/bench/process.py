@@ -21,6 +21,7 @@ from profkit.errors import ProfkitError, UsageError
 from profkit.files import open_file, temporary_folder, write_whole
 from profkit.redact import redacted_command, redacted_text
 from profkit.shell import quoted_path
+from profkit.units import format_ns
 
 SETTLING_STEPS: Final = 3
 """First steps of a run that do not count: allocator, autotuning, first batches (as `profkit capture` leaves out)."""
@@ -79,24 +80,34 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
         return _outcome(wall_ns, text, command, metric, folder)
 
 
-def run_quietly(command: Sequence[str], env: Mapping[str, str], output: int) -> tuple[int, int]:
+class TooLongError(ProfkitError):
+    """A command was ended because it took longer than it was given."""
+
+
+def run_quietly(
+    command: Sequence[str], env: Mapping[str, str], output: int, *, most_ns: int | None = None
+) -> tuple[int, int]:
     """Run a command with all its output into a file; its exit code and its wall time in ns.
 
-    Raises UsageError where there is no such program. An interrupt ends the process before it is passed on.
+    Raises UsageError where there is no such program, TooLongError where it takes longer than `most_ns`. An interrupt
+    ends the process before it is passed on.
     """
     begun_ns = time.perf_counter_ns()
     with _interrupts_held() as let_through:
         child = _started(command, env, output)
         try:
             let_through()
-            code = child.wait()
-        except KeyboardInterrupt:
+            code = child.wait(None if most_ns is None else most_ns / 1e9)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired) as ended:
             child.terminate()
             try:
                 child.wait(_GRACE_S)
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+            if isinstance(ended, subprocess.TimeoutExpired):
+                spent = format_ns(time.perf_counter_ns() - begun_ns)
+                raise TooLongError(f"a run of it was ended after {spent}: longer than was announced") from None
             raise
     return code, time.perf_counter_ns() - begun_ns
 

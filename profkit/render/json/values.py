@@ -44,6 +44,7 @@ def place_to_dict(share: PlaceShare) -> dict[str, Any]:
         "module": place.module or None,
         "n_modules": share.n_modules,
         "library": place.library or None,
+        "inside": place.inside or None,
         "compiled": place.is_generated,
         "phase": share.phase.word,
         "ns": share.ns,

@@ -39,6 +39,7 @@ def carry(theirs: Code, trace: Trace, match: Match) -> Code:
         module_of_op=_both(theirs.module_of_op, first, last),
         phase_of_op=np.where(phase < 0, Phase.OTHER, phase).astype(np.int8),
         matched=match.share,
+        trainer=theirs.trainer,
         beside=Beside(code=replace(theirs, places=places), stretches=_stretches(trace, match)),
     )
 

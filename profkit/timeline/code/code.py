@@ -119,6 +119,8 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     """That other window: it says where the moments between operators are."""
     matched: float | None = None
     """The part of the operators in steps that were found in that other window, 0-1."""
+    trainer: str = ""
+    """The installed package that runs the user's loop (`transformers`), "" where the user's own code does."""
 
     @property
     def functions(self) -> I32:

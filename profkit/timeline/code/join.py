@@ -16,6 +16,7 @@ from profkit.timeline.code.code import Code, Joined, calling_backward, in_frames
 from profkit.timeline.code.frames import MODULE, Frame, Frames, frames_of
 from profkit.timeline.code.modules import Module, modules_of
 from profkit.timeline.code.phases import Backward, backward_of, phases_of
+from profkit.timeline.code.trainers import Inside, Lines, inside_trainers
 
 _MOST_EARLY: Final = 10_000
 """Frames that were running when the recording began. Chosen: a made-up file may claim any number."""
@@ -35,7 +36,10 @@ def of_frames(trace: Trace) -> Code:
     frames, named = frames_of(trace)
     modules, module_of_code = modules_of(trace, frames)
     module = np.where(frames.module >= 0, module_of_code[frames.rows.name[np.maximum(frames.module, 0)]], -1)
-    places, place_of_frame = _places(trace, frames, named, (modules, module))
+    texts = trace.meta.metadata.get("profkit_source_lines")
+    lines = Lines(named=named, line=call_lines(trace, frames), texts=texts if isinstance(texts, Mapping) else {})
+    inside = inside_trainers(frames, lines)
+    places, place_of_frame = _places(trace, frames, (modules, module), lines, inside)
     backward = backward_of(trace)
     joined = Joined(
         frames=frames,
@@ -56,6 +60,7 @@ def of_frames(trace: Trace) -> Code:
         module_of_op=inner,
         phase_of_op=seen.phase,
         joined=joined,
+        trainer=inside.package,
     )
 
 
@@ -81,13 +86,13 @@ def _from_forward(trace: Trace, joined: Joined, backward: Backward, seen: tuple[
 
 
 def _places(
-    trace: Trace, frames: Frames, named: Mapping[int, Frame], of_modules: tuple[tuple[Module, ...], NDArray[Any]]
+    trace: Trace, frames: Frames, of_modules: tuple[tuple[Module, ...], NDArray[Any]], lines: Lines, inside: Inside
 ) -> tuple[tuple[CodePlace, ...], I32]:
     """The distinct places, and per frame its place, -1 outside the user's own code."""
     modules, module = of_modules
     own, callee = frames.own, frames.callee
     name = frames.rows.name
-    line = call_lines(trace, frames)
+    named, line = lines.named, lines.line
     calls: dict[int, str] = {}
     called = np.where(callee >= 0, name[np.maximum(callee, 0)], -1)
     is_made = frames.generated > own
@@ -106,22 +111,22 @@ def _places(
             module,
             is_made,
             np.where(is_theirs, name[np.maximum(frames.library, 0)], -1),
+            inside.of_frame,
+            inside.hook_of_frame,
         )
     ).astype(np.int64)
     distinct, place = _distinct(keys)
-    texts = trace.meta.metadata.get("profkit_source_lines")
-    said = texts if isinstance(texts, Mapping) else {}
     has_lines = trace.meta.frames_have_lines
     places: list[CodePlace] = []
     number = np.full(distinct.shape[1], -1, np.int32)
-    for at, (code, early, call, called_line, inner, made, library) in enumerate(distinct.T.tolist()):
+    for at, (code, early, call, called_line, inner, made, library, within, hook) in enumerate(distinct.T.tolist()):
         if code < 0:
             continue
         frame = named[code]
         number[at] = len(places)
-        text = said.get(f"{frame.file}:{called_line}") if called_line else None
-        text = text.strip() if isinstance(text, str) else ""
+        text = lines.text(frame, called_line)
         runs = _HEAD.match(text) is None
+        theirs, leaf = inside.words[within] if within >= 0 else ("", "")
         places.append(
             CodePlace(
                 file=frame.file,
@@ -131,8 +136,10 @@ def _places(
                 text=text * runs,
                 call=calls.get(call, "") * runs,
                 module=modules[inner].name if inner >= 0 else "",
-                library=_library(named[library]) if library >= 0 else "",
+                library=_library(named[library]) if library >= 0 else leaf,
                 is_generated=bool(made),
+                inside=theirs,
+                beside=inside.hooks[hook] if hook >= 0 else "",
             )
         )
     return tuple(places), number[place]

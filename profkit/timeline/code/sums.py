@@ -22,6 +22,8 @@ MOST: Final = 5
 """Places of a finding. Chosen: a handful; what comes after has a few percent."""
 _LEAST: Final = 0.01
 """Share of the time from which a place is told. Chosen."""
+_LEAST_FIRST: Final = 0.05
+"""Share of the time from which a line of the user's comes before those of a package that runs the loop. Chosen."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +111,7 @@ def shares(code: Code, rows: Rows, most: int = MOST) -> tuple[PlaceShare, ...]:
                 n_modules=distinct_codes(module[mine]).size,
             )
         )
-    return tuple(out)
+    return tuple(sorted(out, key=lambda one: bool(one.place.inside) or one.share < _LEAST_FIRST))
 
 
 def rows_of_places(code: Code, rows: Rows, told: Iterable[PlaceShare]) -> list[Rows]:

@@ -27,8 +27,9 @@ class Frames:
 
     `modules` has the id of each module by its name in the trace, `files` the names there of the script's own files,
     `package_files` those of packages that models come from,
-    `calls` when each call began that was made from one of those (`unix_ns`) and the `line` it was made from, `texts`
-    what stands in such a line, by "file:line".
+    `calls` when each call began that was made from the script's own files (`unix_ns`) and the `line` it was made from,
+    and each that a package made of its own, of another one's or of the script's functions; `texts` what stands in such
+    a line, by "file:line".
     """
 
     def __init__(self) -> None:
@@ -55,21 +56,27 @@ class Frames:
                 owners.is_own(fields.callsite.file_name)
                 if fields.module is not None:
                     found.modules[event.name.replace(_MODULE, "", 1)] = int(fields.module.self_ptr)
-            if kind is call or kind is c_call:
-                found._called(event.start_time_ns, fields.caller, owners)
+                callee = fields.callsite.file_name
+                is_theirs = bool(owners.path_of(callee) or owners.package_path(callee))
+                path = owners.path_of(fields.caller.file_name) or is_theirs * owners.package_path(
+                    fields.caller.file_name
+                )
+                found._called(event.start_time_ns, fields.caller, path)
+            elif kind is c_call:
+                found._called(event.start_time_ns, fields.caller, owners.path_of(fields.caller.file_name))
         found.files, found.package_files = owners.own_names(), owners.package_names()
         return found
 
-    def _called(self, unix_ns: int, caller: Any, owners: Owners) -> None:
-        """Keep the line of a call that the script's own code made."""
+    def _called(self, unix_ns: int, caller: Any, path: str) -> None:
+        """Keep the line of a call that the file of this path made, "" for one whose lines are not told."""
         file, line = caller.file_name, caller.line_number
-        if line <= 0 or not owners.is_own(file) or len(self.calls["line"]) >= _MOST_CALLS:
+        if line <= 0 or not path or len(self.calls["line"]) >= _MOST_CALLS:
             return
         self.calls["unix_ns"].append(unix_ns)
         self.calls["line"].append(line)
         place = f"{file}:{line}"
         if place not in self.texts and len(self.texts) < _MOST_TEXTS:
-            self.texts[place] = linecache.getline(owners.path_of(file), line).strip()[:_MOST_CHARS]
+            self.texts[place] = linecache.getline(path, line).strip()[:_MOST_CHARS]
 
 
 def found_in(recorder: Recorder, held: Sequence[Held], called: Sequence[Module]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Owners:
         self._cut = _cut_prefixes()
         self._loaded = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         self._own: dict[str, str] = {}
-        self._packages: set[str] = set()
+        self._packages: dict[str, str] = {}
 
     def is_own(self, name: str) -> bool:
         """Whether a file, named as in a trace, is the script's own."""
@@ -45,6 +45,11 @@ class Owners:
         if name not in self._own:
             self._own[name] = self._find(name)
         return self._own[name]
+
+    def package_path(self, name: str) -> str:
+        """The path of a file of a package built on torch, named as in a trace; "" for any other."""
+        self.path_of(name)
+        return self._packages.get(name, "")
 
     def own_names(self) -> list[str]:
         """The names asked for that are of the script's own files."""
@@ -61,8 +66,9 @@ class Owners:
             paths = [path for path in (prefix + name for prefix in self._cut) if os.path.isfile(path)]
             paths = [path for path in paths if path in self._loaded] or paths
         own = next(filter(is_own_path, paths), "")
-        if not own and any(map(_is_of_package, paths)):
-            self._packages.add(name)
+        package = next(filter(_is_of_package, paths), "")
+        if package and not own:
+            self._packages[name] = package
         return own
 
 

@@ -20,6 +20,8 @@ BEFORE: Final = 20
 AFTER: Final = 20
 PLANNED: Final = 0.9
 """Share of the cost asked for that is planned: a sleep lasts longer than it was asked to (chosen)."""
+OVERRUN: Final = 1.5
+"""Times as long as announced after which probing ends with the steps that it has (promised by the command)."""
 DOSES: Final = (0.15, 0.45)
 """Delays as shares of an untouched step (chosen: the smaller is above a step's usual noise, both leave most of it)."""
 SHORTEST_STEP_NS: Final = 1_000_000

@@ -31,6 +31,7 @@ from .plan import (
     BEFORE,
     DEVICE,
     HOST,
+    OVERRUN,
     SETTLING,
     SHORTEST_STEP_NS,
     Plan,
@@ -76,7 +77,7 @@ class Prober(Listener):
         self._n_orders = 0
         self._drawn: Optional[Treatment] = None  # noqa: UP045
         self._due: Optional[Treatment] = None  # noqa: UP045
-        self._delayed_ns = self._given_ns = self._began_ns = 0
+        self._delayed_ns = self._given_ns = self._began_ns = self._announced_ns = 0
 
     def begin(self) -> None:
         """Put the hooks in and wait for the first steps."""
@@ -284,12 +285,28 @@ class Prober(Listener):
         written(self._folder, self._facts(_LEFT), None, [])  # what there is to say if it does
         self._plan = agreed.plan_of_all(self._folder, mine, store.world_size())
         self.stage, self._began_ns = "probe", time.perf_counter_ns()
+        self._announce(self._plan)
         if self._queue[0]:
             self._orders.open()
         if "copy" in self._plan.places:
             self._copies.begin(self._phase)
         if "comm" in self._plan.places:
             self._collectives.begin(self._collective_begins)
+
+    def _announce(self, plan: Plan) -> None:
+        """Say how long the probed steps will take."""
+        self._announced_ns = round((plan.n_steps * (1 + plan.most_cost) + AFTER) * plan.step_ns)
+        if store.rank() == 0:
+            step, whole = plan.step_ns / 1e6, self._announced_ns / 1e9
+            tell(
+                f"{plan.n_steps} steps of {step:.3g} ms are probed: about {whole:.3g} s, at most"
+                f" {OVERRUN * whole:.3g} s; the script runs on after them"
+            )
+
+    def _is_overdue(self) -> bool:
+        """Whether it takes far longer than announced; ranks stay together, whatever it takes."""
+        spent_ns = time.perf_counter_ns() - self._began_ns
+        return store.world_size() == 1 and spent_ns > OVERRUN * self._announced_ns
 
     def _reached(self) -> tuple[str, ...]:
         """The places that the untouched steps came by, and those of devices and ranks that there are."""
@@ -305,7 +322,7 @@ class Prober(Listener):
         plan = self._plan
         if plan is None:
             return
-        if len(self._rows) == BEFORE + plan.n_steps + AFTER:
+        if len(self._rows) == BEFORE + plan.n_steps + AFTER or self._is_overdue():
             self._end("")
             return
         self._draw(len(self._rows) - BEFORE)

@@ -116,6 +116,7 @@ class Trier(Listener):
         ):
             self._has_modules = True
             self._traits["has_convolutions"] = any(isinstance(one, torch.nn.Conv2d) for one in module.modules())
+            self._traits["has_fp64"] = any(one.dtype == torch.float64 for one in module.parameters())
             self._traits["is_ddp"] = "DistributedDataParallel" in type(module).__name__
             self._traits["is_fsdp"] = "FullyShardedDataParallel" in type(module).__name__
             self._change.first_forward(module)

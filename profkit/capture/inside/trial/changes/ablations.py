@@ -7,27 +7,58 @@ from __future__ import annotations
 
 import sys
 from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
 
 import torch
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from .base import Change, wrapped
 
 
+class _Again(_BaseDataLoaderIter):  # type: ignore[misc]
+    """An epoch of one batch, for which nothing is fetched and no worker started."""
+
+    def __init__(self, batch: Any, n_left: float) -> None:
+        self.batch, self.n_left = batch, n_left
+        self._num_workers = self._prefetch_factor = 0
+
+    def __len__(self) -> int:
+        return int(self.n_left)
+
+
 class OneBatch(Change):
-    """The first batch of each epoch, again and again."""
+    """The first batch of each loader, again and again: in later epochs no worker is started either."""
 
     def install(self) -> None:
         """Keep the batches."""
         self.why_not = "the run fetched from no DataLoader"
         self._kept: dict[int, list[Any]] = {}
+        self._of_loader: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._loader_of: dict[int, Any] = {}
         wrapped(_BaseDataLoaderIter, "__next__", self._next)
+        wrapped(DataLoader, "__iter__", self._iterator)
+
+    def _iterator(self, original: Any, loader: Any) -> Any:
+        if loader in self._of_loader:
+            return _Again(self._of_loader[loader], _length(loader))
+        iterator = original(loader)
+        self._loader_of[id(iterator)] = ref(loader)
+        return iterator
 
     def _next(self, original: Any, iterator: Any) -> Any:
+        if isinstance(iterator, _Again):
+            iterator.n_left -= 1
+            if iterator.n_left < 0:
+                raise StopIteration
+            return iterator.batch
         kept = self._kept.get(id(iterator))
         if kept is None or kept[0] is not iterator:
             self._kept[id(iterator)] = kept = [iterator, original(iterator), 1]
-            self.done = "the first batch of each epoch is used for all of its steps"
+            self.done = "the first batch is used for all steps"
+            loader = self._loader_of.pop(id(iterator), lambda: None)()
+            if loader is not None:
+                self._of_loader[loader] = kept[1]
             return kept[1]
         if kept[2] >= _length(iterator):
             del self._kept[id(iterator)]

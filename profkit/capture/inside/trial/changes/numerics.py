@@ -59,6 +59,81 @@ class Bf16(Change):
         torch.clear_autocast_cache()
 
 
+class Single(Change):
+    """Weights and inputs of the model in single precision; its optimizer holds the same weights."""
+
+    def first_forward(self, module: Any) -> None:
+        """Convert the weights, and from now on what the model is given."""
+        if not any(one.dtype == torch.float64 for one in module.parameters()):
+            self.why_not = "the model has no weights in double precision"
+            return
+        module.float()
+        for each in module.modules():
+            each.register_forward_pre_hook(_as_single, with_kwargs=True)
+        self.done = "weights and inputs float64 -> float32"
+
+
+def _as_single(_module: Any, args: Any, kwargs: Any) -> Any:
+    return _single(args), {name: _single(value) for name, value in kwargs.items()}
+
+
+def _single(value: Any) -> Any:
+    """A value with its tensors of double precision in single precision."""
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype == torch.float64 else value
+    return type(value)(map(_single, value)) if type(value) in (tuple, list) else value
+
+
+class NoGrad(Change):
+    """No graph for modules of which a backward pass reads nothing: none of their weights has a gradient after it."""
+
+    _LOOKED: Final = 2  # backward passes (chosen: of two optimizers each has one)
+
+    def install(self) -> None:
+        """Note which modules are called, until it is known which of them are trained."""
+        self.why_not = "every module that is called has gradients, or gets inputs that need some"
+        self._called: dict[int, list[Any]] = {}
+        self._trained: set[int] = set()
+        self._depth = self._n_backward = 0
+        self._original: Any = torch.nn.Module.__call__
+        wrapped(torch.nn.Module, "__call__", self._calls)
+
+    def _calls(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._depth and self._n_backward < self._LOOKED and not torch.compiler.is_compiling():
+            one = self._called.setdefault(id(module), [module, True])
+            one[1] = one[1] and torch.is_grad_enabled() and not any(map(_needs_grad, (*args, *kwargs.values())))
+        self._depth += 1
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._depth -= 1
+
+    def backward_ended(self) -> None:
+        """The weights that have a gradient now are trained."""
+        if self._n_backward >= self._LOOKED:
+            return
+        self._n_backward += 1
+        self._trained |= {key for key, (one, _) in self._called.items() if any(map(_has_grad, one.parameters()))}
+        if self._n_backward < self._LOOKED:
+            return
+        torch.nn.Module.__call__ = self._original
+        for key, (module, is_free) in self._called.items():
+            if is_free and key not in self._trained and any(one.requires_grad for one in module.parameters()):
+                module.forward = torch.no_grad()(module.forward)
+                self.done = f"torch.no_grad() around {type(module).__name__}"
+        self._called.clear()
+
+
+def _needs_grad(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_needs_grad, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _has_grad(parameter: Any) -> bool:
+    return parameter.grad is not None
+
+
 class CudnnBenchmark(Change):
     """The fastest algorithm for each convolution, found by trying."""
 
@@ -133,6 +208,8 @@ class Foreach(_Optimizer):
 CHANGES: Final = {
     "tf32": Tf32,
     "bf16": Bf16,
+    "fp32": Single,
+    "no_grad": NoGrad,
     "cudnn_benchmark": CudnnBenchmark,
     "channels_last": ChannelsLast,
     "compile": Compiled,
