@@ -83,7 +83,7 @@ _SPANS: Final = (
         SpanKind.LOADER,
         re.compile(
             r"^enumerate\(DataLoader\)#|^enumerate\(DataPipe\)#|DataLoaderIter\.__next__"
-            r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch)$",
+            r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch|batch_of_thread)$",
             re.IGNORECASE,
         ),
     ),

@@ -51,7 +51,7 @@ def headline(case: Case, top: Finding) -> str:
     if kind_of(top.id).bottleneck is Bottleneck.STRAGGLER:
         return top.title
     share = shown_share(top, case.budget if case.is_alone else None)
-    return f"{top.title}: {format_fraction(share)} of the window"
+    return f"{top.title}: {format_fraction(share)} of the {'run' if kind_of(top.id).is_of_run else 'window'}"
 
 
 def ceiling(case: Case, top: Finding) -> float | None:

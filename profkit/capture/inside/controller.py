@@ -25,11 +25,13 @@ from .leaving import leave
 from .loader import FetchLog
 from .places.frames import found_in
 from .places.names import variables
+from .places.thread_lines import ThreadLooks
 from .places.window import SecondWindow
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
 from .seen import Counters, Listener, Queue, Seen, guarded, why_none, with_enough
+from .starts import WorkerStarts
 from .steps import StepFinder, name_of
 
 _KEPT: Final[list[Any]] = []
@@ -57,6 +59,8 @@ class Controller(Listener):
         self._recorder: Recorder | ToolRecorder | None = None
         self._second = SecondWindow(options)
         self._log: FetchLog | None = None
+        self._starts = WorkerStarts()
+        self._threads = ThreadLooks()
         self._queue = Queue()
         self._others: set[int] = set()
         self._counters = Counters()
@@ -69,6 +73,7 @@ class Controller(Listener):
         store.note_begun(self.options)
         self._log = FetchLog(self.options.capture_id)
         self._log.install()
+        self._starts.install()
         self._hooks.install()
         self._hooks.watch_forward(self._finder.forward_watch)
 
@@ -188,6 +193,7 @@ class Controller(Listener):
             self._seen.times["after"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
             if len(self._seen.times["after"]) > STEPS_AFTER:
                 self.stage = "places"
+                self._threads.stop()
                 self._second.begin(self._label, self._seen, has_others=bool(self._others))
                 self._go_on()
         elif self.stage == "places":
@@ -258,6 +264,8 @@ class Controller(Listener):
             if n_recorded == 0:
                 self.stage, self.phase = "active", make_phase()
                 self._copies.begin(self.phase)
+                self._threads = ThreadLooks()
+                self._threads.start()
             self._seen.times["profiled"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
 
     def _go_on(self) -> None:
@@ -321,6 +329,7 @@ class Controller(Listener):
     def _stop_recorder(self) -> None:
         """End the recording without a trace."""
         self._close_phases()
+        self._threads.stop()
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
@@ -366,6 +375,7 @@ class Controller(Listener):
         It `stays` hooked where no optimizer has stepped: the training may still come, and then begins anew.
         """
         self.stage, self.reason = "standby" if stays else "done", reason
+        self._threads.stop()
         if stays:
             self._hooks.watch_forward("none")
         else:
@@ -376,6 +386,7 @@ class Controller(Listener):
         if self._log is not None:
             if not stays:
                 self._log.remove()
+                self._starts.remove()
             self._log.delete()
 
     def _chosen_window(self) -> Window:
@@ -393,6 +404,8 @@ class Controller(Listener):
             "step_source": finder.described(has_gradients=self._has_gradients) if self._label else "",
             "edges": dict(finder.sources),
             "loaders": self._queue.loaders,
+            "starts": self._starts.told(),
+            "thread_lines": self._threads.told(),
             "n_seen": finder.n_candidates + self._seen.n_boundaries,
             "counters": self._counters.as_numbers() if self._label else [],
             **self._second.told(),

@@ -10,7 +10,8 @@ from typing import Any, Final, Optional
 
 from ...beside import redact
 
-_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines")
+_MOST_WORKERS: Final = 256
+_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines", "thread_lines", "threads", "handed")
 """Facts of the timed steps, which the trace of a second window lacks."""
 
 
@@ -47,6 +48,9 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_worker_fetch_ns": _median(end - start for _, _, start, end, _ in facts.get("fetches") or []),
         "profkit_workers_busy": busy_share(facts.get("fetches") or []),
         "profkit_worker_lines": _worker_lines(facts.get("worker_lines") or {}),
+        "profkit_threads": _threads(facts) or None,
+        "profkit_workers": _workers(facts.get("fetches") or []) or None,
+        "profkit_worker_starts": facts.get("starts") or None,
         **_code(facts.get("found") or {}),
     }
     return {key: value for key, value in keys.items() if value is not None and value != ""}
@@ -86,6 +90,18 @@ def _worker_lines(told: dict[str, Any]) -> Optional[dict[str, Any]]:  # noqa: UP
     return {**told, "lines": lines} if told else None
 
 
+def _threads(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """The other threads of Python in the timed steps, and as `looked` what each was seen to do."""
+    looked = {one["thread"]: _worker_lines(one) for one in facts.get("thread_lines") or ()}
+    handed: dict[int, int] = {}
+    for _, start_ns, end_ns, giver in facts.get("handed") or ():
+        handed[giver] = handed.get(giver, 0) + end_ns - start_ns
+    return [
+        {**one, "looked": looked.get(one["thread"]), "awaited_ns": handed.get(one["thread"], 0)}
+        for one in facts.get("threads") or ()
+    ]
+
+
 def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Python 3.9
     """The mean share (0-1) of their time in which workers fetch: of each from the start of a fetch to that of its last.
 
@@ -101,6 +117,16 @@ def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Pyth
         if spent_ns > 0:
             shares.append(min(sum(end - start for start, end in rows[:-1]) / spent_ns, 1.0))
     return round(sum(shares) / len(shares), 4) if shares else None
+
+
+def _workers(fetches: Iterable[Any]) -> list[dict[str, Any]]:
+    """Of each worker process its number, the batches that it fetched and the median time (ns) for one."""
+    of: dict[Any, list[int]] = {}
+    for pid, worker, start_ns, end_ns, _ in fetches:
+        of.setdefault((pid, worker), []).append(end_ns - start_ns)
+    return [{"worker": worker, "n": len(spent), "ns": _median(spent)} for (_, worker), spent in sorted(of.items())][
+        :_MOST_WORKERS
+    ]
 
 
 def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9
