@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Optional
 
 from ..record.host_watch import OURS, scheduled
-from .looked import Lines
+from .looked import Lines, Moment
 from .owners import is_own_path
 from .worker_lines import Line, as_told, innermost, stack_of, words_of
 
@@ -59,6 +59,7 @@ class ThreadLooks:
         self._home = threading.get_ident()
         self._seen: dict[int, _Seen] = {}
         self._run_ns: dict[int, int] = {}
+        self._others: list[int] = []
         self._is_own: dict[str, bool] = {}
         self._ended = threading.Event()
         self._random = random.Random(os.getpid())  # noqa: S311 - its own: the script's numbers stay as they are
@@ -66,7 +67,8 @@ class ThreadLooks:
 
     def start(self) -> None:
         """Begin to look, if there are others."""
-        if any(self._is_other(one) for one in threading.enumerate()):
+        self._others = [one.ident for one in threading.enumerate() if one.ident is not None and self._is_other(one)]
+        if self._others:
             self._ran()
             self._looking.start()
 
@@ -104,27 +106,33 @@ class ThreadLooks:
                     return
                 time.sleep(pause_s)
                 now_ns = time.perf_counter_ns()
-                frames, ran = sys._current_frames(), self._ran()  # noqa: SLF001 - at once: no file is read before
+                stacks, ran = self._stacks(), self._ran()  # at once: to read a file lets the others go on
                 is_late = now_ns - due_ns >= _LATE_NS
                 if is_late:  # a core that was not free is not the lock
                     waits = (scheduled(mine) or (0, 0))[1]
                     is_late, waited = now_ns - due_ns - (waits - waited) >= _LATE_NS, waits
-                self._look(frames, ran, now_ns - last_ns, is_late=is_late)
+                self._look(stacks, ran, now_ns - last_ns, is_late=is_late)
                 last_ns = now_ns
-                del frames  # and with them what the script's functions hold
 
-    def _look(self, frames: dict[int, Any], ran: dict[int, int], passed_ns: int, *, is_late: bool) -> None:
+    def _stacks(self) -> dict[int, list[Moment]]:
+        """What runs in each thread that was there when the looks began, or at an earlier look."""
+        frames = sys._current_frames()  # noqa: SLF001
+        return {ident: stack_of(frames.get(ident)) for ident in self._others}
+
+    def _look(self, stacks: dict[int, list[Moment]], ran: dict[int, int], passed_ns: int, *, is_late: bool) -> None:
         in_all = sum(ran.values())
-        for one in threading.enumerate():
-            frame, native = frames.get(one.ident or 0), one.native_id
-            if native not in ran or frame is None or native is None or not self._is_other(one):
+        others = [one for one in threading.enumerate() if self._is_other(one)]
+        self._others = [one.ident for one in others if one.ident is not None]
+        for one in others:
+            stack, native = stacks.get(one.ident or 0), one.native_id
+            if native not in ran or not stack or native is None:
                 continue
             if native not in self._seen:
                 if len(self._seen) >= _MOST_THREADS:
                     continue
                 self._seen[native] = _Seen(one.name[:_MOST_NAME], native, self._owns)
             self._seen[native].held += ran[native] / max(in_all, 1) if is_late else 0.0
-            self._note(self._seen[native], frame, passed_ns, is_prompt=not is_late)
+            self._note(self._seen[native], stack, passed_ns, is_prompt=not is_late)
 
     def _ran(self) -> dict[int, int]:
         """How long each thread of Python but for ours has run since this was last asked, ns."""
@@ -138,11 +146,10 @@ class ThreadLooks:
                     self._run_ns[native] = now_ns
         return ran
 
-    def _note(self, one: _Seen, frame: Any, passed_ns: int, *, is_prompt: bool) -> None:
-        stack = stack_of(frame)
+    def _note(self, one: _Seen, stack: list[Moment], passed_ns: int, *, is_prompt: bool) -> None:
         one.n_looks += 1
-        top = stack[0].code if stack else None
-        if top is not None and top.co_name in _WAITING and os.path.basename(top.co_filename) in _WAITING_IN:  # noqa: PTH119
+        top = stack[0].code
+        if top.co_name in _WAITING and os.path.basename(top.co_filename) in _WAITING_IN:  # noqa: PTH119
             one.idle_ns += passed_ns
             return
         one.seen_ns += passed_ns
