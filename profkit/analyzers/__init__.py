@@ -43,7 +43,6 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         roof.ANALYZER,
         patterns.ANALYZER,
         patterns.SCHEDULING,
-        patterns.THREADS,
         patterns.CLOCKS,
         operators.ANALYZER,
         streams.ANALYZER,

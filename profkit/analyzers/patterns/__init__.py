@@ -1,6 +1,6 @@
 """Work and pauses known by what stands in the trace: collections, compilations, loops, recomputation, conversions.
 
-In: `Facts`. Out: `ANALYZER`, `SCHEDULING` for the scheduler of the host, `THREADS` for other threads of Python, and `CLOCKS` for clocks held back. Begin with `PATTERNS` in `measured`;
+In: `Facts`. Out: `ANALYZER`, `SCHEDULING` for the scheduler of the host and other threads, and `CLOCKS` for clocks held back. Begin with `PATTERNS` in `measured`;
 `ranges` finds each in a trace, `cost` says what it takes.
 """
 
@@ -11,7 +11,6 @@ from profkit.analyzers.patterns.clocks import CLOCKS
 from profkit.analyzers.patterns.judged import judge, present
 from profkit.analyzers.patterns.measured import measure, rows
 from profkit.analyzers.patterns.scheduling import SCHEDULING
-from profkit.analyzers.patterns.threads import THREADS
 
 ANALYZER = Analyzer(
     name="patterns",
@@ -23,4 +22,4 @@ ANALYZER = Analyzer(
     rows=rows,
 )
 
-__all__ = ["ANALYZER", "CLOCKS", "SCHEDULING", "THREADS"]
+__all__ = ["ANALYZER", "CLOCKS", "SCHEDULING"]

@@ -8,7 +8,9 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.findings.patterns import CONTENTION, CORES_TAKEN
+from profkit.analyzers.patterns.threads import Threads, judge_threads, table, threads_of
+from profkit.findings.patterns import CONTENTION, CORES_TAKEN, GIL
+from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.timeline import Facts
@@ -56,6 +58,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """Of the training thread."""
     all_switches: Switches | None = None
     """Of all threads of the process."""
+    others: Threads | None = None
+    """The other threads of Python; None where there are none."""
     most_ns: int | None = None
     """Of a GPU: by how much the window would be shorter if the host took no time at all."""
     asleep_share: float = 0.0
@@ -125,6 +129,7 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         quota_millicores=told.get("quota_millicores"),
         switches=_switches(told, ""),
         all_switches=_switches(told, "all_"),
+        others=threads_of(facts),
         asleep_share=_asleep(facts, (span - run - wait) / span),
         most_ns=None if facts.main_device is None else facts.main_device.gains.all_host_ns,
     )
@@ -148,6 +153,11 @@ def _switches(told: Mapping[str, int], whose: str) -> Switches | None:
 
 
 def judge(result: Scheduling) -> tuple[Finding, ...]:
+    """What holds it up: other threads on its cores, programs of others there, or one with the lock of Python."""
+    return (*_waits(result), *(judge_threads(result.others) if result.others is not None else ()))
+
+
+def _waits(result: Scheduling) -> tuple[Finding, ...]:
     """`host.contention` where it waited for long enough, `host.cores_taken` where others took its cores."""
     share = result.wait_share
     if share < CONTENTION.limit("window"):
@@ -343,13 +353,23 @@ def present(result: Scheduling) -> Section:
             "cores": result.cores,
             "threads": result.threads,
             "ranks": result.ranks,
-            "children": result.children,
-            "children_run_ns": result.children_run_ns,
+            **({} if result.children is None else _of_children(result)),
             "quota_millicores": result.quota_millicores,
             **_counts("", result.switches),
             **_counts("all_", result.all_switches),
         },
+        tables=() if result.others is None else (table(result.others),),
     )
+
+
+def _of_children(result: Scheduling) -> dict[str, int | None]:
+    return {"children": result.children, "children_run_ns": result.children_run_ns}
+
+
+def _places(_: Facts, result: Scheduling) -> Mapping[str, tuple[PlaceShare, ...]]:
+    """What the thread does that holds the lock."""
+    holding = result.others.holding if result.others is not None else ()
+    return {GIL.id: holding[0].lines} if holding else {}
 
 
 def _counts(whose: str, switches: Switches | None) -> dict[str, int | None]:
@@ -366,4 +386,5 @@ SCHEDULING = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
+    places=_places,
 )

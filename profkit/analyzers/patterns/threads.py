@@ -1,23 +1,25 @@
-"""Whether another thread of Python keeps the lock (GIL) from the training thread, as profkit capture saw it."""
+"""Whether another thread of Python keeps the lock (GIL) from the training thread, as profkit capture saw it.
+
+Part of what `scheduling` answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.patterns import GIL
-from profkit.model.code import PlaceShare
-from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.documents.rank_report import TableView
+from profkit.model.finding import Evidence, Finding
 from profkit.timeline import Facts
 from profkit.timeline.code.threads import PythonThread, python_threads
 from profkit.units import format_fraction
 
 _CONFIDENCE: Final = 0.85
 """Three readings bound it; none of them is a wait for the lock itself. Chosen."""
+_MOST_SHOWN: Final = 20
 _WORTH_A_NAME: Final = 0.1
 """Of what all of them ran, from which a thread is named. Chosen."""
 
@@ -39,16 +41,12 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.slept_ns, sum(one.run_ns for one in self.holding)) / self.span_ns
 
 
-def measure(facts: Facts) -> Threads | Skipped:
-    """Read what the capture wrote."""
+def threads_of(facts: Facts) -> Threads | None:
+    """Read what the capture wrote; None where it saw no other thread, or not how long the training thread slept."""
     told, threads = facts.trace.meta.scheduling, python_threads(facts.trace)
     span, run, wait = (told.get(key) for key in ("span_ns", "run_ns", "wait_ns"))
     if not span or run is None or wait is None or not threads:
-        return Skipped(
-            analyzer="threads",
-            reason="the trace does not say what other threads of Python run",
-            how_to_get="record with profkit capture, on Linux; a script with one thread has none",
-        )
+        return None
     holding = tuple(one for one in threads if one.held_share >= GIL.limit("held"))
     asleep = (span - run - wait) / span
     slept = min(asleep - _elsewhere(facts), _outside(facts))
@@ -71,7 +69,7 @@ def _outside(facts: Facts) -> float:
     return 1 - (facts.cpu.operators.total_ns / whole if facts.cpu is not None else 0.0)
 
 
-def judge(result: Threads) -> tuple[Finding, ...]:
+def judge_threads(result: Threads) -> tuple[Finding, ...]:
     """`host.gil` where the lock was kept for long enough."""
     share, scope = result.lost_share, result.scope
     if share < GIL.limit("window"):
@@ -119,36 +117,15 @@ def _ran(result: Threads) -> str:
     )
 
 
-def _places(_: Facts, result: Threads) -> Mapping[str, tuple[PlaceShare, ...]]:
-    return {GIL.id: result.holding[0].lines} if result.holding else {}
-
-
-def present(result: Threads) -> Section:
-    """Show what was read."""
-    rows = tuple(
-        (one.shown, one.run_ns, one.wait_ns, one.awaited_ns, one.held_share) for one in result.threads if one.run_ns
-    )
-    return Section(
-        analyzer="threads",
+def table(result: Threads) -> TableView:
+    """The threads, with what each ran."""
+    return TableView(
         title="other threads of Python",
-        values={"slept_ns": result.slept_ns, "lost_share": result.lost_share},
-        tables=(
-            TableView(
-                title="threads",
-                headers=("thread", "ran", "waited for a core", "awaited", "holds the lock"),
-                units=("text", "ns", "ns", "ns", "fraction"),
-                rows=rows[:20],
-            ),
+        headers=("thread", "ran", "waited for a core", "awaited", "holds the lock"),
+        units=("text", "ns", "ns", "ns", "fraction"),
+        rows=tuple(
+            (one.shown, one.run_ns, one.wait_ns, one.awaited_ns, one.held_share)
+            for one in result.threads[:_MOST_SHOWN]
+            if one.run_ns
         ),
     )
-
-
-THREADS = Analyzer(
-    name="threads",
-    question="does another thread of Python hold the training thread up?",
-    needs="what profkit capture reads from the scheduler of Linux, and its looks at threads",
-    measure=measure,
-    judge=judge,
-    present=present,
-    places=_places,
-)
