@@ -175,7 +175,7 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
             title=_title(result),
             fraction=share,
             confidence=_CONFIDENCE,
-            recoverable_ns=scope.per_step(lost_ns),
+            recoverable_ns=0 if _is_outside(result) else scope.per_step(lost_ns),  # no change of the job gives it
             evidence=(
                 Evidence(
                     statement=f"the training thread was ready and waited for a core for {format_fraction(result.wait_share)} of the"
