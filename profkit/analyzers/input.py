@@ -10,16 +10,26 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
-from profkit.findings.input import STARVED
+from profkit.findings.input import RESTARTED, STARVED
 from profkit.model.arrays import I64, distinct, distinct_codes
-from profkit.model.code import PlaceShare
+from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import OFF_CORE
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows
-from profkit.timeline.code.loaders import LoaderCode, loader_code, workers_busy
+from profkit.timeline.code.loaders import (
+    LoaderCode,
+    Restarts,
+    Worker,
+    loader_code,
+    restarts,
+    whole_ns,
+    workers,
+    workers_busy,
+)
+from profkit.timeline.code.threads import PythonThread, python_threads
 from profkit.timeline.host import os_waits
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import edges, whole_steps
@@ -31,6 +41,7 @@ WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
 UNMARKED = "unmarked"
 _ASLEEP, _PLACE = 0.75, 0.55
 """Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
+_LEAST_WORKERS = 3  # chosen: of two, nobody knows which is usual
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
@@ -47,7 +58,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one wait, no more, begins in each step of the window, and none beside them."""
     longest_span_ns: tuple[int, int]
     loader: str
-    """"single-process", "workers", "custom", or "unmarked" where no range but its place tells that it is input."""
+    """"single-process", "workers", "thread", "custom", or "unmarked" where no range but its place tells that it is
+    input."""
     top_step_share: float
     """Share of all waiting that the worst step holds."""
     n_steps_waiting: int
@@ -61,6 +73,17 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """What the workers run."""
     workers_busy: float | None = None
     """The share (0-1) of their time in which the workers fetch; None where that is not known."""
+    workers: tuple[Worker, ...] = ()
+    """What each of them took for a batch."""
+    restarts: Restarts | None = None
+    plain_step_ns: int = 0
+    """The mean step without the profiler, else the recorded one."""
+    usual_step_ns: int = 0
+    """The median one, which holds no start of workers where these are rare."""
+    own_share: float | None = None
+    """Of the time of the usable cores (0-1) in which this job ran; None where that is not known."""
+    feeders: tuple[PythonThread, ...] = ()
+    """The threads of this process that make the batches."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
 
@@ -92,6 +115,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
             " whether the step waits for them",
             how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
         )
+    kind = UNMARKED if is_unmarked else _loader_kind(trace, _of_step(facts, rows))
     worst = int(waits.lengths_ns.argmax())
     per_step = waits.covered_ns(*edges(whole_steps(trace)))
     return InputWaits(
@@ -103,7 +127,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         shortest_ns=int(waits.lengths_ns.min()),
         is_once_a_step=_is_once_a_step(trace, waits.start_ns),
         longest_span_ns=(int(waits.start_ns[worst]), int(waits.end_ns[worst])),
-        loader=UNMARKED if is_unmarked else _loader_kind(trace, rows),
+        loader=kind,
         top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
         n_steps_waiting=int((per_step > 0).sum()),
         n_steps=per_step.size,
@@ -111,8 +135,38 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
         code=loader_code(trace),
         workers_busy=workers_busy(trace),
+        workers=workers(trace),
+        restarts=restarts(trace),
+        plain_step_ns=trace.meta.unprofiled_step_ns or facts.step_ns or 0,
+        usual_step_ns=_whole(trace, "profkit_unprofiled_step_ns") or facts.step_ns or 0,
+        own_share=_own_share(trace),
+        feeders=_feeders(trace) if kind == OF_THREAD else (),
         os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
+
+
+def _of_step(facts: Facts, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Those of these ranges that are the step's own, as `loader_ranges` tells; all where none is."""
+    mine = rows[loader_ranges(facts.trace.spans, facts.host.threads)[0][rows]]
+    return mine if mine.size else rows
+
+
+def _feeders(trace: Trace) -> tuple[PythonThread, ...]:
+    """The threads that put what the step waits for into a queue, the one that it waits for longest first."""
+    found = [one for one in python_threads(trace) if one.awaited_ns]
+    return tuple(sorted(found, key=lambda one: -one.awaited_ns))
+
+
+def _whole(trace: Trace, key: str) -> int:
+    return whole_ns(trace.meta.metadata.get(key))
+
+
+def _own_share(trace: Trace) -> float | None:
+    told = trace.meta.scheduling
+    cores, span_ns, run_ns = (told.get(key) for key in ("cores", "span_ns", "all_run_ns"))
+    if not cores or not span_ns or run_ns is None or "children_run_ns" not in told:
+        return None
+    return min(told.get("ranks", 1) * (run_ns + told["children_run_ns"]) / (cores * span_ns), 1.0)
 
 
 def _waiting_threads(facts: Facts, rows: NDArray[np.intp]) -> tuple[int, ...]:
@@ -136,6 +190,8 @@ def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
 
 def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]]:
     """What the workers do meanwhile, where the step waits for them."""
+    if result.loader == OF_THREAD:
+        return {STARVED.id: result.feeders[0].lines} if result.feeders else {}
     return {STARVED.id: result.code.lines} if result.loader == "workers" else {}
 
 
@@ -149,11 +205,50 @@ def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) 
     names = {trace.name(code) for code in distinct(trace.spans.name[rows])}
     if any("SingleProcess" in name for name in names):
         return "single-process"
-    return "workers" if any("MultiProcessing" in name for name in names) else "custom"
+    if any("MultiProcessing" in name for name in names):
+        return "workers"
+    return OF_THREAD if any("batch_of_thread" in name for name in names) else "custom"
 
 
 def judge(result: InputWaits) -> tuple[Finding, ...]:
-    """`input.starved` where the device idles for its input."""
+    """`input.starved` where the device idles for its input, `input.restarted` where workers are started in each epoch."""
+    return (*_starved(result), *_restarted(result))
+
+
+def _restarted(result: InputWaits) -> tuple[Finding, ...]:
+    told, step_ns = result.restarts, result.plain_step_ns
+    if told is None or told.n < RESTARTED.limit("starts") or not result.n_steps or not step_ns:
+        return ()
+    n_batches = result.n_waits / result.n_steps if result.loader == "workers" else 1.0
+    cost_ns = told.ns / told.n_batches * max(n_batches, 1 / result.n_steps)
+    usual_ns = min(result.usual_step_ns, step_ns)
+    share = cost_ns / (usual_ns + cost_ns)
+    if share < RESTARTED.limit("window"):
+        return ()
+    each = told.n_batches / told.n
+    start = f"persistent_workers=True: the {told.n_workers} workers of the DataLoader then live on from epoch to epoch"
+    if told.is_rebuilt:
+        start = f"build the DataLoader once, before the loop over epochs, with {start}"
+    return (
+        RESTARTED.found(
+            fraction=share,
+            confidence=0.85,
+            recoverable_ns=round(share * step_ns),
+            evidence=(
+                Evidence(
+                    statement=f"workers were started {told.n:,} times after the first, every {each:.0f} batches; each time the loop"
+                    f" waits {format_ns(told.ns // told.n)}: {format_ns(round(cost_ns))} per step",
+                    metric="input.restart_ns",
+                    value=float(told.ns),
+                    unit="ns",
+                ),
+            ),
+            fix=start,
+        ),
+    )
+
+
+def _starved(result: InputWaits) -> tuple[Finding, ...]:
     scope = result.scope
     fraction = scope.fraction(result.idle_ns)
     if fraction < STARVED.limit("window") or _is_handover(result):
@@ -163,7 +258,7 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     who = (
         f"the training thread waits {idle} for" if scope.is_cpu else f"the GPU is idle {idle} while the host waits for"
     )
-    what = "its input" if result.loader == "custom" else "the DataLoader"
+    what = "its input" if result.loader in ("custom", OF_THREAD) else "the DataLoader"
     if result.loader == UNMARKED:
         who, what = f"the GPU is idle {idle} before", "batches are copied to it, while the host calls nothing"
     evidence = [
@@ -184,6 +279,11 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
     ]
     evidence += [*_in_system(result), _pattern(result), *idle_before(result.places, scope, "idle_data")]
     title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
+    slow = _slow_worker(result)
+    if result.feeders:
+        title = f"the step waits for the thread {result.feeders[0].shown}, which makes its batches"
+    elif slow is not None and slow.n_batches > 1:
+        title = f"the step waits for one slow worker of its DataLoader, number {slow.number}"
     is_once = result.top_step_share >= STARVED.limit("once") and scope.n_steps > 2
     return (
         STARVED.found(
@@ -259,6 +359,7 @@ def _pattern(result: InputWaits) -> Evidence:
         "single-process": "num_workers=0: the training process makes each batch itself, inside the step",
         "workers": _of_workers(result),
         "custom": "the script itself marks these waits",
+        OF_THREAD: _of_thread(result),
         UNMARKED: "no operators and no range of a loader were recorded: that this is input is told by its place",
     }
     where = [kinds[result.loader]]
@@ -276,7 +377,39 @@ def _pattern(result: InputWaits) -> Evidence:
     )
 
 
+def _of_thread(result: InputWaits) -> str:
+    """What the thread does that makes the batches."""
+    if not result.feeders:
+        return "another thread of this process makes the batches"
+    one, span_ns = result.feeders[0], result.scope.window_ns
+    ran = format_fraction(min(one.run_ns / span_ns, 1.0) if span_ns else 0.0)
+    return f"the thread {one.shown} puts them into a queue; it ran for {ran} of the time" + (
+        ", and waits for storage, another process or a lock else" if _is_waiting(result) else ""
+    )
+
+
+def _is_waiting(result: InputWaits) -> bool:
+    """Whether the thread that makes the batches mostly waits itself."""
+    return 2 * result.feeders[0].run_ns < result.waited_ns
+
+
+def _slow_worker(result: InputWaits) -> Worker | None:
+    """The one worker that takes far longer for its batches than the others, which have time left."""
+    if result.loader != "workers" or len(result.workers) < _LEAST_WORKERS:
+        return None
+    *others, slowest = sorted(result.workers, key=lambda one: one.fetch_ns)
+    return slowest if slowest.fetch_ns >= STARVED.limit("slow") * others[-1].fetch_ns else None
+
+
 def _of_workers(result: InputWaits) -> str:
+    slow = _slow_worker(result)
+    if slow is not None:
+        others = format_ns(max(one.fetch_ns for one in result.workers if one is not slow))
+        batches = "its one batch" if slow.n_batches == 1 else "a batch"
+        return (
+            f"worker {slow.number} takes {format_ns(slow.fetch_ns)} for {batches}, the others {others} at most: batches are"
+            " taken in turn, so all wait for it"
+        )
     if result.workers_busy is None or not _keeps_up(result):
         return "the worker processes of the DataLoader do not keep up"
     busy = format_fraction(result.workers_busy)
@@ -307,9 +440,42 @@ def _fix(result: InputWaits) -> str:
             " decoding"
         )
     on_gpu = "" if result.scope.is_cpu else ", GPU decoding"
+    if result.loader == OF_THREAD:
+        return _fix_of_thread(result)
+    slow = _slow_worker(result)
+    if slow is not None:
+        return (
+            f"find why worker {slow.number} is slow: what it reads (its shard, its storage), or the samples that it got; with"
+            " DataLoader(in_order=False) the others go ahead of it"
+        )
+    if _keeps_up(result):
+        return (
+            f"more workers do not help, they fetch for {format_fraction(result.workers_busy or 0)} of their time: make the batches that"
+            " come late cheaper, or hide them behind a higher prefetch_factor; hand over few large tensors, which are"
+            " quicker than many small ones or Python objects"
+        )
+    if result.own_share is not None and result.own_share >= STARVED.limit("free") and result.loader == "workers":
+        return (
+            f"make batches cheaper: cached decoding, larger sequential reads{on_gpu}; more workers do not help, the job runs on"
+            f" {format_fraction(result.own_share)} of the cores' time already"
+        )
     return (
         "use more workers if cores are free, or make batches cheaper: cached decoding, larger sequential reads"
         f"{on_gpu}; a higher prefetch_factor helps only where some batches take longer than others"
+    )
+
+
+def _fix_of_thread(result: InputWaits) -> str:
+    """Processes where it computes; more threads where it waits."""
+    who = result.feeders[0].shown if result.feeders else "that makes them"
+    if result.feeders and _is_waiting(result):
+        return (
+            f"let several threads do what the thread {who} does, each ahead of the step, or read more at a time: it mostly"
+            " waits itself; a DataLoader with num_workers does that in processes"
+        )
+    return (
+        f"make the batches in processes (a DataLoader with num_workers), not in the thread {who}: it runs Python, one thread at"
+        " a time can; or decode once and store the result"
     )
 
 

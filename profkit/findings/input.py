@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings import parts
-from profkit.findings.kind import FindingKind, Threshold
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 STARVED: Final = FindingKind(
@@ -19,7 +19,7 @@ STARVED: Final = FindingKind(
     meaning="The host waits in DataLoader.__next__ and has nothing to launch, so the GPU becomes idle. Waits that are hidden under queued GPU work cost nothing and are not counted.",
     measured="The union of loader ranges intersected with the device's idle time before the next launch, over the"
     " whole window: with workers the wait comes once per num_workers steps, so a median per step hides it. On a"
-    " CPU-only trace: the loader ranges themselves, with the operators that run inside them.",
+    " CPU-only trace: the loader ranges themselves, with the operators that run inside them. A loader in a thread of its own is seen by the waits of the training thread for a batch in a queue (Queue.get) or of a Future.",
     thresholds={
         "window": Threshold(
             0.05, "fires at {} of the window", "torch-tb-profiler fires at 5 %; XProf uses 5 % and 20 %"
@@ -41,6 +41,15 @@ STARVED: Final = FindingKind(
             "chosen: the trace does not say how many cores there are, and any that trains has two",
             "",
         ),
+        "slow": Threshold(
+            3,
+            "a worker that takes {} times as long for each of its batches as the others is named",
+            "chosen: half of the time of four such workers is then lost by one",
+            "",
+        ),
+        "free": Threshold(
+            0.8, "more workers are advised where the job ran on less than {} of the cores' time", "chosen"
+        ),
     },
     lookalikes=(
         "the end of an epoch or the first batch: then one step has most of the waiting",
@@ -52,5 +61,30 @@ STARVED: Final = FindingKind(
         "num_workers > 0, persistent_workers=True, prefetch_factor=4, pin_memory=True",
         "decode or tokenise once, store the result; larger sequential reads",
         "move augmentation to the GPU",
+    ),
+)
+
+RESTARTED: Final = FindingKind(
+    id="input.restarted",
+    tries=("persistent",),
+    title="the workers of the DataLoader are started anew for each epoch",
+    bottleneck=Bottleneck.DATA,
+    late_phase="data",
+    late_word="restarts workers",
+    is_of_run=True,
+    # the wait for the first batch and the pause before it are both of a start
+    supersedes=(Supersedes("input.starved", Way.BEHIND, 0.5), Supersedes("host.stall", Way.SAID_ONCE, 0.5)),
+    meaning="Without persistent_workers=True each pass over a DataLoader starts its processes, waits for their first batches and ends them. With short epochs that takes as long as the training.",
+    measured="profkit capture times each start of workers after the first, the wait for the first batch and the end of the workers before, from the start of the run to the last recorded step: the share is of the unprofiled step with its part of them, not of the window, which may hold none.",
+    thresholds={
+        "window": Threshold(0.05, "fires at {} of the run", "chosen: as input.starved"),
+        "starts": Threshold(2, "from {} starts after the first on", "chosen: one may be a validation", ""),
+    },
+    lookalikes=("one long epoch: its start is paid once",),
+    proof="Set persistent_workers=True, and build the DataLoader once: the run becomes shorter by about the share shown.",
+    fixes=(
+        "persistent_workers=True",
+        "build the DataLoader once, before the loop over epochs",
+        "num_workers=0 where a batch is made in less time than it takes to hand it over",
     ),
 )

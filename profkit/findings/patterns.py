@@ -228,27 +228,79 @@ CPU_OPERATORS: Final = FindingKind(
     ),
 )
 
+GIL: Final = FindingKind(
+    id="host.gil",
+    title="another thread of Python holds the lock (GIL) that the training thread needs",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="the lock of Python",
+    supersedes=(*_IS_THE_HOSTS, Supersedes("host.optimizer_loop", Way.BEHIND)),
+    meaning="One thread at a time runs Python in a process. Each operator lets the lock (the GIL) go and takes it again behind it: a thread that runs plain Python keeps it for 5 ms each time (sys.getswitchinterval), so a monitor, a logger or a loader written in Python holds the training thread up at every operator.",
+    measured="profkit capture reads from the Linux scheduler how long each thread of Python has run in the recorded steps, and how long the training thread slept. Meanwhile a thread looks at their stacks every few milliseconds: a look that comes late has waited for the lock, and who ran meanwhile held it. What the training thread lost is the least of three: its sleep without waits for data and ranks, the time outside innermost operators, and what those threads ran.",
+    thresholds={
+        "window": Threshold(0.05, "fires at {} of the window", "chosen: the severity medium"),
+        "held": Threshold(
+            0.1,
+            "of threads that hold the lock in {} of the looks or more",
+            "measured: 0.3 to 0.4 where a thread of plain Python runs for two thirds of the time",
+        ),
+    },
+    lookalikes=(
+        "a thread that computes in torch or numpy: these let the lock go",
+        "a thread that sleeps or reads: it does not run",
+    ),
+    proof="Do not start that thread, or let it sleep: the step becomes shorter by about the time shown.",
+    fixes=(
+        "move that work into a process of its own (multiprocessing, a DataLoader's worker)",
+        "do it in numpy or torch, which let the lock go, or less often, with time.sleep() between",
+    ),
+)
+
 CONTENTION: Final = FindingKind(
     id="host.contention",
     tries=("threads",),
     title="the training thread waits for a core",
-    is_about_work=True,
-    meaning="More threads want to run than there are cores: loader workers, the thread pools of all ranks of the machine, other jobs. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
-    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. With more threads for operators than cores, a fix also saves what the thread slept in operators. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores.",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="waits for a core",
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND), Supersedes("host.optimizer_loop", Way.BEHIND)),
+    meaning="More threads want to run than there are cores: threads of operators, loader workers, the thread pools of all ranks of the machine. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
+    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. With more threads for operators than cores, a fix also saves what the thread slept in operators. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores. Time that late launches have in common with it is not counted as theirs.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the recorded time", "chosen: the severity medium"),
         "crowding": Threshold(
             1, "names OMP_NUM_THREADS with more than {} thread for operators to a core", "chosen", ""
         ),
+        "own": Threshold(
+            0.75,
+            "it is the job's own where its processes ran on {} of the cores' time or more",
+            "chosen: with one strange busy thread on two cores they have half",
+        ),
     },
-    notes=("it is never the verdict: all that the step does takes longer by it, in proportion",),
+    notes=("where other programs take the cores, host.cores_taken says so",),
     lookalikes=("a core shared by hyper-threads is slower, and nobody waits",),
     proof="Halve the loader's workers, or set OMP_NUM_THREADS=1: if the step becomes shorter, cores were missing.",
     fixes=(
         "no more threads than cores: OMP_NUM_THREADS x ranks + loader workers",
-        "find what else runs on these cores (top): other jobs, loader workers, other ranks",
+        "fewer workers of the DataLoader: no more than cores that training leaves free",
         "pin each rank to cores of its own (torchrun --numa-binding, taskset, numactl)",
         "a larger CPU quota of the container",
+    ),
+)
+
+CORES_TAKEN: Final = FindingKind(
+    id="host.cores_taken",
+    title="other programs take the cores of the training thread",
+    is_about_work=True,
+    meaning="Programs that are not of this job run on its cores. Meanwhile the training thread is ready and does not run. All that the step does takes longer by it, in proportion, and the times of this recording are no measure of the job.",
+    measured="As host.contention, where the processes of this job ran on too little of the time of the cores for these waits, or where nobody counted what they ran: then it is not said whose programs those are.",
+    thresholds={},
+    notes=("it is never the verdict: nothing in the job causes it",),
+    lookalikes=("a process of this job that left its parent is taken for another program",),
+    proof="Record again while nothing else runs: the waits are gone.",
+    fixes=(
+        "find what else runs on these cores (top), and record again without it",
+        "pin the job to cores of its own (taskset, numactl)",
     ),
 )
 

@@ -11,6 +11,7 @@ _MOST_CHARS: Final = 80
 _MODULE_CHARS: Final = 48
 OF_DELAY: Final = "delay"
 OF_WORKERS: Final = "workers"
+OF_THREAD: Final = "thread"
 
 
 class Phase(IntEnum):
@@ -103,7 +104,8 @@ class PlaceShare(msgspec.Struct, frozen=True, kw_only=True):
     """Modules that come by here; the place names one, or with `*` for the parts in which several differ."""
     of: str = ""
     """What the share is of: "" the time of what has the place, `OF_DELAY` the delay of a late rank, `OF_WORKERS` the
-    time that loader workers take for batches, else the id of the finding that has the place as well."""
+    time that loader workers take for batches, `OF_THREAD` what another thread did, else the id of the finding that has
+    the place as well."""
 
     @property
     def words(self) -> str:

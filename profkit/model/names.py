@@ -87,7 +87,7 @@ _SPANS: Final = (
         SpanKind.LOADER,
         later(
             r"^enumerate\(DataLoader\)#|^enumerate\(DataPipe\)#|DataLoaderIter\.__next__"
-            r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch)$",
+            r"|^(?:profkit\.)?(?:data_?load(?:er|ing)?|(?:get|next|load|fetch)_batch|batch_of_thread)$",
             re.IGNORECASE,
         ),
     ),

@@ -18,7 +18,7 @@ from profkit.findings.input import STARVED
 from profkit.findings.kernels import FALLBACK, NO_TF32
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
-from profkit.findings.patterns import CONTENTION, UNREAD
+from profkit.findings.patterns import CONTENTION, CORES_TAKEN, GIL, UNREAD
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
@@ -46,6 +46,8 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
+_INSIDE_WORK: Final = (CONTENTION.id, GIL.id)
+"""What takes its time inside operators: these take longer by it, and what looks like work is none."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
 NEARLY_ALL_WORK_OF_HOSTS: Final = 0.9
 """The share of compute from which the work is the bottleneck where the hosts of most ranks hold their devices up alike,
@@ -58,6 +60,7 @@ _AS_STALLS: Final = (Bottleneck.OVERHEAD, Bottleneck.INCONCLUSIVE)
 LEAST_BESIDE: Final = 0.4
 """Of the window, beside start-up and single stalls: with less there is no verdict. Chosen."""
 _STARVED: Final = "the training thread waits for a core for {} of the time: record again where cores are free"
+_WAITS: Final = (CONTENTION.id, CORES_TAKEN.id)
 _MOST_OF_IT: Final = 0.5
 """Chosen: of a stall, as in findings that name one."""
 
@@ -99,6 +102,7 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute = case.compute
     # lateness is tested against chance, not by share alone
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
+    is_late = is_late or (top is not None and top.id in _INSIDE_WORK)
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
@@ -173,7 +177,7 @@ def _starting(case: Case, causes: Sequence[Finding]) -> Verdict | None:
 
 def _starved(case: Case, stall: Finding) -> Finding | None:
     """The wait for a core that most of a stall must be: two shares have in common what exceeds the whole."""
-    waits = next((finding for finding in case.findings if finding.id == CONTENTION.id), None)
+    waits = next((finding for finding in case.findings if finding.id in _WAITS), None)
     is_most = waits is not None and waits.fraction + stall.fraction - 1 >= _MOST_OF_IT * stall.fraction
     return waits if stall.id == STALL.id and is_most else None
 

@@ -13,7 +13,8 @@ from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import LoaderCode, loader_code, workers_busy
+from profkit.timeline.code.loaders import LoaderCode, Restarts, Worker, loader_code, restarts, workers, workers_busy
+from profkit.timeline.code.threads import PythonThread
 from tests.analyzers.test_findings import Job
 
 US = 1000
@@ -234,3 +235,60 @@ def test_workers_fetch_from_one_start_to_the_last() -> None:
     assert busy_share(one) == 0.6
     assert busy_share([*one, *other]) == 0.75
     assert busy_share([]) is busy_share(one[:1]) is None
+
+
+def of_workers(**told: object) -> InputWaits:
+    return replace(waiting("MultiProcessingDataLoader"), **told)
+
+
+def test_one_slow_worker_is_named_and_no_more_of_them_are_advised() -> None:
+    usual = tuple(Worker(number, 3, 5_000_000) for number in (0, 1, 3))
+    found = of_workers(workers=(*usual, Worker(2, 3, 104_000_000)), workers_busy=0.3)
+    (finding,) = judge(found)
+    assert finding.title == "the step waits for one slow worker of its DataLoader, number 2"
+    assert "worker 2 takes 104 ms for a batch, the others 5.00 ms at most" in finding.evidence[2].statement
+    assert "use more workers" not in finding.fix
+    (once,) = judge(replace(found, workers=(*usual, Worker(2, 1, 104_000_000))))
+    assert once.title == "the step waits for its DataLoader", "one batch may as well hold a slow sample"
+    (alike,) = judge(replace(found, workers=(*usual, Worker(2, 3, 9_000_000))))
+    assert "slow worker" not in alike.title
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "is_advised"), [(0.07, 0.4, False), (0.99, 0.95, False), (0.99, 0.5, True), (None, None, True)]
+)
+def test_more_workers_only_where_they_are_busy_and_cores_are_free(
+    busy: float | None, own: float | None, is_advised: bool
+) -> None:
+    (finding,) = judge(of_workers(workers_busy=busy, own_share=own))
+    assert finding.fix.startswith("use more workers") == is_advised
+    assert is_advised or "more workers do not help" in finding.fix
+
+
+@pytest.mark.parametrize("run_ns", [1000, 10**9])
+def test_a_thread_that_makes_the_batches_is_named(run_ns: int) -> None:
+    feeder = PythonThread(name="Feeder", run_ns=run_ns, wait_ns=0, awaited_ns=5)
+    (finding,) = judge(replace(waiting(), loader="thread", feeders=(feeder,)))
+    assert finding.title == 'the step waits for the thread "Feeder", which makes its batches'
+    assert finding.fix.startswith("let several threads" if run_ns == 1000 else "make the batches in processes")
+    (unknown,) = judge(replace(waiting(), loader="thread"))
+    assert "another thread of this process makes the batches" in unknown.evidence[2].statement
+
+
+def test_workers_that_are_started_in_each_epoch_are_the_cause_of_the_waits() -> None:
+    told = Restarts(n_workers=2, n=3, ns=180_000_000, n_batches=30, is_rebuilt=False)
+    found = of_workers(restarts=told, plain_step_ns=10_000_000, usual_step_ns=5_000_000)
+    one = next(one for one in judge(found) if one.id == "input.restarted")
+    assert one.fraction == pytest.approx(6 / 11)
+    assert one.recoverable_ns == round(10_000_000 * 6 / 11)
+    assert one.fix.startswith("persistent_workers=True")
+    rebuilt = judge(replace(found, restarts=replace(told, is_rebuilt=True)))[-1]
+    assert rebuilt.fix.startswith("build the DataLoader once")
+    for other in (replace(told, n=1), replace(told, ns=1_000_000), None):
+        assert "input.restarted" not in {each.id for each in judge(replace(found, restarts=other))}
+
+
+@pytest.mark.parametrize("hostile", [7, "x", [7], [{"worker": "a", "n": -1, "ns": True}], [{"starts": 10**30}]])
+def test_what_no_capture_writes_of_workers_is_passed_over(hostile: object) -> None:
+    trace = trace_of([span("ProfilerStep#1", 0, 9)], profkit_workers=hostile, profkit_worker_starts=hostile)
+    assert (workers(trace), restarts(trace)) == ((), None)

@@ -75,7 +75,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
     return LAUNCH_BOUND.found(
         title=_title(result, mostly_host=mostly_host, in_system=in_system),
         confidence=(0.85 if clear else 0.6) - (0.1 if scope.is_cpu else 0),
-        recoverable_ns=scope.per_step(late if result.gain_ns is None else result.gain_ns),
+        recoverable_ns=scope.per_step(round(late * result.cored) if result.gain_ns is None else result.gain_ns),
         fraction=fraction,
         evidence=(
             *(cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction)),

@@ -18,6 +18,7 @@ from profkit.timeline.cpu import training_threads
 from profkit.timeline.first_use import first_use
 from profkit.timeline.host import os_waits
 from profkit.timeline.period import repeats
+from profkit.timeline.scheduled import cored_share
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.timeline.totals import Sampled, waiting_samples
 
@@ -114,6 +115,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
     trains: bool = False
     """Whether the trace shows a backward pass or an optimizer."""
+    cored: float = 1.0
+    """On a CPU the share (0-1) of the recorded time in which the training thread did not wait for a core: the rest is
+    no cost of launches."""
     is_compiled: bool = False
     """Whether kernels or calls show that torch.compile made some of it."""
 
@@ -276,6 +280,7 @@ def _measure_cpu(facts: Facts) -> Launches:
         os_waits=os_waits(facts.trace, training_threads(facts.trace), between - cpu.dispatch),
         samples=waiting_samples(facts),
         apart=_apart(facts, between, few),
+        cored=cored_share(facts.trace),
         trains=facts.trains,
         is_compiled=_is_compiled(facts.trace),
     )

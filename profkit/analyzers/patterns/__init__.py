@@ -1,6 +1,6 @@
 """Work and pauses known by what stands in the trace: collections, compilations, loops, recomputation, conversions.
 
-In: `Facts`. Out: `ANALYZER`, `SCHEDULING` for the scheduler of the host, and `CLOCKS` for clocks held back. Begin with `PATTERNS` in `measured`;
+In: `Facts`. Out: `ANALYZER`, `SCHEDULING` for the scheduler of the host and other threads, and `CLOCKS` for clocks held back. Begin with `PATTERNS` in `measured`;
 `ranges` finds each in a trace, `cost` says what it takes.
 """
 

@@ -24,14 +24,14 @@ of the time, these steps do not show how often such a one comes; what is in one 
 def judge(result: Patterns) -> tuple[Finding, ...]:
     """A finding for each that takes its kind's least share of the window."""
     patterns = tuple(
-        _found(result.scope, taken)
+        _found(result.scope, taken, result.cored)
         for taken in result.found
         if result.scope.fraction(taken.cost_ns) >= taken.pattern.kind.limit("window")
     )
     return (*patterns, *idle_device(result.scope, result.idle_device, result.computing))
 
 
-def _found(scope: Scope, taken: Taken) -> Finding:
+def _found(scope: Scope, taken: Taken, cored: float) -> Finding:
     kind = taken.pattern.kind
     fraction = scope.fraction(taken.cost_ns)
     over = _over(scope, taken)
@@ -46,7 +46,7 @@ def _found(scope: Scope, taken: Taken) -> Finding:
         proof=taken.proof,
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),
-        recoverable_ns=scope.per_step(taken.cost_ns - taken.stays_ns),
+        recoverable_ns=scope.per_step(round((taken.cost_ns - taken.stays_ns) * cored)),
         evidence=(
             Evidence(
                 statement=f"{statement} ({format_fraction(fraction)} of the window)",

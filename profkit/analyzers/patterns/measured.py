@@ -38,6 +38,7 @@ from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.elsewhere import unused
+from profkit.timeline.scheduled import cored_share
 from profkit.timeline.steps import steps_in_window
 
 
@@ -164,6 +165,8 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[Taken, ...]
     idle_device: str = ""
     """A GPU that the file lists and nobody uses; "" where there is none."""
+    cored: float = 1.0
+    """On a CPU the share (0-1) of the recorded time in which the training thread did not wait for a core."""
     computing: float = 0.0
     """The share (0-1) of the window that operators of the CPU take, where there is one."""
 
@@ -186,7 +189,8 @@ def measure(facts: Facts) -> Patterns:
     )
     device = unused(facts.trace) if facts.cpu is not None else ""
     computing = facts.budget.fraction("compute") if device else 0.0
-    return Patterns(scope=scope_of(facts), found=found, idle_device=device, computing=computing)
+    cored = cored_share(facts.trace) if facts.cpu is not None else 1.0
+    return Patterns(scope=scope_of(facts), found=found, idle_device=device, computing=computing, cored=cored)
 
 
 def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: int) -> Taken:

@@ -8,12 +8,19 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.findings.patterns import CONTENTION
+from profkit.analyzers.patterns.threads import Threads, judge_threads, table, threads_of
+from profkit.findings.patterns import CONTENTION, CORES_TAKEN, GIL
+from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns
 
+_OF_HELPERS: Final = 0.5
+"""The part of its sleep in operators that fewer threads save: they work for some of it. Measured: 16 threads on two cores
+took 52 ms a step, two take 23; it waited 42 % and slept 34 %."""
+_CROWDED: Final = 2 / 3
+"""Chosen: half of the cores' time for a job that has more threads than cores."""
 _CONFIDENCE: Final = 0.8
 """The kernel counts it; how much of it the step loses is not known. Chosen."""
 
@@ -40,6 +47,9 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     cores: int | None = None
     threads: int | None = None
     """Threads that share one operator."""
+    children: int | None = None
+    """Processes that this one has started; None where nobody counted."""
+    children_run_ns: int = 0
     ranks: int = 1
     """Processes of the job that were started with the same cores."""
     quota_millicores: int | None = None
@@ -48,6 +58,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """Of the training thread."""
     all_switches: Switches | None = None
     """Of all threads of the process."""
+    others: Threads | None = None
+    """The other threads of Python; None where there are none."""
     most_ns: int | None = None
     """Of a GPU: by how much the window would be shorter if the host took no time at all."""
     asleep_share: float = 0.0
@@ -71,6 +83,13 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
         """The cores that the threads of this process ran on or waited for, on average."""
         known = self.all_run_ns is not None and self.all_wait_ns is not None
         return ((self.all_run_ns or 0) + (self.all_wait_ns or 0)) / self.span_ns if known else None
+
+    @property
+    def own_share(self) -> float | None:
+        """Share (0-1) of the time of the usable cores in which this job ran: its ranks here, and what they started."""
+        if self.all_run_ns is None or not self.usable_cores or self.children is None:
+            return None
+        return min(self.ranks * (self.all_run_ns + self.children_run_ns) / (self.usable_cores * self.span_ns), 1.0)
 
     @property
     def helpers_share(self) -> float:
@@ -102,12 +121,15 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         all_run_ns=told.get("all_run_ns"),
         all_wait_ns=told.get("all_wait_ns"),
         throttled_ns=told.get("throttled_ns"),
+        children=told.get("children"),
+        children_run_ns=told.get("children_run_ns", 0),
         cores=told.get("cores"),
         threads=told.get("threads"),
         ranks=max(told.get("ranks", 1), 1),
         quota_millicores=told.get("quota_millicores"),
         switches=_switches(told, ""),
         all_switches=_switches(told, "all_"),
+        others=threads_of(facts),
         asleep_share=_asleep(facts, (span - run - wait) / span),
         most_ns=None if facts.main_device is None else facts.main_device.gains.all_host_ns,
     )
@@ -131,22 +153,29 @@ def _switches(told: Mapping[str, int], whose: str) -> Switches | None:
 
 
 def judge(result: Scheduling) -> tuple[Finding, ...]:
-    """`host.contention` where it waited for long enough."""
+    """What holds it up: other threads on its cores, programs of others there, or one with the lock of Python."""
+    return (*_waits(result), *(judge_threads(result.others) if result.others is not None else ()))
+
+
+def _waits(result: Scheduling) -> tuple[Finding, ...]:
+    """`host.contention` where it waited for long enough, `host.cores_taken` where others took its cores."""
     share = result.wait_share
     if share < CONTENTION.limit("window"):
         return ()
     scope = result.scope
-    lost_ns = round(min(share + result.helpers_share, 1.0) * scope.window_ns)
+    lost_ns = round(min(share + _OF_HELPERS * result.helpers_share, 1.0) * scope.window_ns)
     if result.most_ns is not None:  # a GPU that is busy meanwhile loses nothing
         lost_ns = min(lost_ns, result.most_ns)
         share = scope.fraction(lost_ns)
         if share < CONTENTION.limit("window"):
             return ()
+    kind = CORES_TAKEN if _is_outside(result) or not _is_known(result) else CONTENTION
     return (
-        CONTENTION.found(
+        kind.found(
+            title=_title(result),
             fraction=share,
             confidence=_CONFIDENCE,
-            recoverable_ns=scope.per_step(lost_ns),
+            recoverable_ns=0 if _is_outside(result) else scope.per_step(lost_ns),  # no change of the job gives it
             evidence=(
                 Evidence(
                     statement=f"the training thread was ready and waited for a core for {format_fraction(result.wait_share)} of the"
@@ -203,10 +232,19 @@ def _wanted(result: Scheduling) -> Iterator[Evidence]:
         yield Evidence(
             statement=f"the threads of this process wanted {wanted:.1f} cores at a time; it may use {result.cores}"
             + (f", and an operator runs on up to {threads}" if is_said else "")
-            + (": others take them" if _is_outside(result) else ""),
+            + (": other programs take them" if _is_outside(result) else ""),
             metric="scheduling.wanted_cores",
             value=wanted,
             unit="count",
+        )
+    if result.own_share is not None:
+        started = f" and the {result.children} processes that it started" if result.children else ""
+        yield Evidence(
+            statement=f"this process{started} ran on {format_fraction(result.own_share)} of the cores' time"
+            + (": programs of others had the rest" if _is_outside(result) else ""),
+            metric="scheduling.own_share",
+            value=result.own_share,
+            unit="fraction",
         )
 
 
@@ -245,19 +283,53 @@ def _is_crowded(result: Scheduling) -> bool:
 
 
 def _is_outside(result: Scheduling) -> bool:
-    """Whether it waits for what other processes run: it wants fewer cores than it may use, and no quota stops it.
+    """Whether it waits for what other programs run: this job does not fill the cores, and no quota stops it.
 
-    With more threads for operators than cores it may want fewer on average, and wait for its own.
+    With more threads for operators than cores its own wait for each other at half of that.
     """
+    if result.throttled_ns:
+        return False
+    own = result.own_share
+    if own is not None:
+        return own < CONTENTION.limit("own") * (_CROWDED if _is_crowded(result) else 1.0)
     wanted, cores = result.wanted_cores, result.usable_cores
     if wanted is None or cores is None or result.crowding is None:
         return False
-    return wanted < cores and not _is_crowded(result) and not result.throttled_ns
+    return wanted < cores and not _is_crowded(result)
+
+
+def _is_known(result: Scheduling) -> bool:
+    """Whether the job's own threads are known to want its cores."""
+    return result.wanted_cores is not None or _is_crowded(result) or bool(result.throttled_ns)
+
+
+def _is_of_children(result: Scheduling) -> bool:
+    """Whether what the process has started ran more than its own other threads."""
+    others_ns = (result.all_run_ns or 0) - result.run_ns
+    return bool(result.children) and result.children_run_ns > max(others_ns, 0)
+
+
+def _title(result: Scheduling) -> str:
+    """Who takes the cores, where that is known."""
+    cores = result.usable_cores
+    if _is_outside(result):
+        return CORES_TAKEN.title
+    if cores is None or not _is_known(result):
+        return CONTENTION.title
+    on = f"{cores:g} core{'' if cores == 1 else 's'}"
+    if _is_of_children(result):
+        return f"the training thread waits for a core: it shares {on} with {result.children} processes that it started"
+    if _is_crowded(result):
+        n = (result.threads or 0) * result.ranks
+        return f"the training thread waits for a core: operators run on {n} threads for {on}"
+    return CONTENTION.title
 
 
 def _fix(result: Scheduling) -> str:
     """The number of threads that fits, where there are more; else what may be the reason."""
     if _is_outside(result):
+        return CORES_TAKEN.fixes[0]
+    if _is_of_children(result):
         return CONTENTION.fixes[1]
     if not _is_crowded(result) or result.usable_cores is None:
         return CONTENTION.fixes[0]
@@ -281,11 +353,23 @@ def present(result: Scheduling) -> Section:
             "cores": result.cores,
             "threads": result.threads,
             "ranks": result.ranks,
+            **({} if result.children is None else _of_children(result)),
             "quota_millicores": result.quota_millicores,
             **_counts("", result.switches),
             **_counts("all_", result.all_switches),
         },
+        tables=() if result.others is None else (table(result.others),),
     )
+
+
+def _of_children(result: Scheduling) -> dict[str, int | None]:
+    return {"children": result.children, "children_run_ns": result.children_run_ns}
+
+
+def _places(_: Facts, result: Scheduling) -> Mapping[str, tuple[PlaceShare, ...]]:
+    """What the thread does that holds the lock."""
+    holding = result.others.holding if result.others is not None else ()
+    return {GIL.id: holding[0].lines} if holding else {}
 
 
 def _counts(whose: str, switches: Switches | None) -> dict[str, int | None]:
@@ -302,4 +386,5 @@ SCHEDULING = Analyzer(
     measure=measure,
     judge=judge,
     present=present,
+    places=_places,
 )

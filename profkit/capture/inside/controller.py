@@ -27,11 +27,13 @@ from .loader import FetchLog
 from .loops import Keys, Loops
 from .places.frames import found_in
 from .places.names import variables
+from .places.thread_lines import ThreadLooks
 from .places.window import LONG, LONG_NS, SecondWindow
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
 from .seen import Counters, Listener, Queue, Seen, guarded, has_enough, why_none, with_enough
+from .starts import WorkerStarts
 from .steps import StepFinder, name_of
 from .whole_run import WholeRun
 
@@ -62,6 +64,8 @@ class Controller(Listener):
         self._second = SecondWindow(options)
         self._run = WholeRun()
         self._log: FetchLog | None = None
+        self._starts = WorkerStarts()
+        self._threads = ThreadLooks()
         self._queue = Queue()
         self._others: set[int] = set()
         self._keys = Keys()
@@ -79,6 +83,7 @@ class Controller(Listener):
         store.note_begun(self.options)
         self._log = FetchLog(self.options.capture_id)
         self._log.install()
+        self._starts.install()
         self._hooks.install()
         self._hooks.watch_forward(self._finder.forward_watch)
 
@@ -228,6 +233,7 @@ class Controller(Listener):
             self._seen.times["after"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
             if len(self._seen.times["after"]) > STEPS_AFTER:
                 self.stage = "places"
+                self._threads.stop()
                 self._second.begin(self._label, self._seen, has_others=bool(self._others))
                 self._go_on()
         elif self.stage == "places":
@@ -255,6 +261,7 @@ class Controller(Listener):
         self._seen = Seen()
         self._run.stop()
         self._run = WholeRun()
+        self._threads.stop()
         self.stage, self._has_begun_again, self._has_gradients = "baseline", True, False
 
     def _reconsider(self) -> bool:
@@ -349,6 +356,8 @@ class Controller(Listener):
             if n_recorded == 0:
                 self.stage, self.phase = "active", make_phase()
                 self._copies.begin(self.phase)
+                self._threads = ThreadLooks()
+                self._threads.start()
             self._seen.times["profiled"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
 
     def _go_on(self) -> None:
@@ -436,6 +445,7 @@ class Controller(Listener):
     def _stop_recorder(self) -> None:
         """End the recording without a trace."""
         self._close_phases()
+        self._threads.stop()
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
@@ -481,6 +491,7 @@ class Controller(Listener):
         It `stays` hooked where no optimizer has stepped: the training may still come, and then begins anew.
         """
         self.stage, self.reason = "standby" if stays else "done", reason
+        self._threads.stop()
         if stays:
             self._hooks.watch_forward("none")
         else:
@@ -491,6 +502,7 @@ class Controller(Listener):
         if self._log is not None:
             if not stays:
                 self._log.remove()
+                self._starts.remove()
             self._log.delete()
 
     def _chosen_window(self) -> Window:
@@ -513,6 +525,8 @@ class Controller(Listener):
             "step_source": finder.described(has_gradients=self._has_gradients) if self._label else "",
             "edges": dict(finder.sources),
             "loaders": self._queue.loaders,
+            "starts": self._starts.told(),
+            "thread_lines": self._threads.told(),
             "n_seen": finder.n_candidates + self._seen.n_boundaries,
             "counters": self._counters.as_numbers() if self._label else [],
             "run": self._run.told(),

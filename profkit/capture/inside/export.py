@@ -199,8 +199,9 @@ def manifest(
 ) -> dict[str, Any]:
     """What `capture.json` holds; times in ns, keys absent where nothing is known."""
     dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found", "worker_lines")
+    of_threads = ("thread_lines", "threads", "handed", "starts")
     own = ("recorded_unix_ns", "machine", "gpu_uuid", "connections")  # of use while the capture is put together
-    ranks = [{key: value for key, value in one.items() if key not in (*dropped, *own)} for one in facts]
+    ranks = [{key: value for key, value in one.items() if key not in (*dropped, *of_threads, *own)} for one in facts]
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profkit.model.code import OF_WORKERS
+from profkit.model.code import OF_THREAD, OF_WORKERS
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
@@ -36,7 +36,7 @@ def _subject(one: PlacesOf, width: int) -> Block:
         return block + layout.wrapped("    ", places.no_places(one), prose, style="dim")
     for share in one.places:
         block += layout.wrapped("    ", places.place_line(share), width, first_style="")
-        what = "look" if share.of == OF_WORKERS else "row"
+        what = "look" if share.of in (OF_WORKERS, OF_THREAD) else "row"
         counted = f"{format_ns(share.ns)} in {format_count(share.count)} {what}{'' if share.count == 1 else 's'}"
         modules = f", {share.n_modules} modules" if share.n_modules > 1 else ""
         block += layout.wrapped("             ", counted + modules, width, style="dim")

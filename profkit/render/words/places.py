@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from profkit.model.code import OF_DELAY, OF_WORKERS, Phase, PlaceShare
+from profkit.model.code import OF_DELAY, OF_THREAD, OF_WORKERS, Phase, PlaceShare
 from profkit.model.finding import Finding
 from profkit.shell import clean
 from profkit.units import format_fraction, format_ns
@@ -29,6 +29,7 @@ def place_line(share: PlaceShare) -> str:
 def share_of(share: PlaceShare) -> str:
     """What the share of a place is of."""
     named = {"": "of this time", OF_DELAY: "of the delay", OF_WORKERS: "of the loader workers' time"}
+    named[OF_THREAD] = "of that thread's time"
     return named.get(share.of) or f"of that rank's {clean(share.of)} time"
 
 

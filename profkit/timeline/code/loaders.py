@@ -18,6 +18,7 @@ _LONGEST_LINE: Final = 160
 _LONGEST_TEXT: Final = 4096
 _MOST_NS: Final = 10**15
 _MOST_LINES: Final = 5
+_MOST_ROWS: Final = 256
 _LEAST: Final = 0.01
 """Share of the workers' time from which a line is told. Chosen, as of other places."""
 _LEAST_LOOKS_OF_LINE: Final = 3
@@ -50,12 +51,12 @@ def loader_code(trace: Trace) -> LoaderCode:
     """What the capture noted; nothing where the steps took batches of several loaders."""
     told = trace.meta.metadata.get("profkit_loaders")
     with_workers = [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
-    with_workers = [one for one in with_workers if _whole(one.get("n_workers"))]
+    with_workers = [one for one in with_workers if whole_ns(one.get("n_workers"))]
     if len(with_workers) != 1:
         return LoaderCode()
     one = with_workers[0]
-    fetch_ns = _whole(trace.meta.metadata.get("profkit_worker_fetch_ns"))
-    lines = _lines(trace.meta.metadata.get("profkit_worker_lines"))
+    fetch_ns = whole_ns(trace.meta.metadata.get("profkit_worker_fetch_ns"))
+    lines = looked_lines(trace.meta.metadata.get("profkit_worker_lines"))
     return LoaderCode(_place(one.get("dataset")), _place(one.get("collate")), fetch_ns, lines)
 
 
@@ -65,14 +66,65 @@ def workers_busy(trace: Trace) -> float | None:
     return float(told) if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told <= 1 else None
 
 
-def _lines(told: Any) -> tuple[PlaceShare, ...]:
-    """What a capture saw workers do; nothing where it looked too rarely."""
+class Worker(msgspec.Struct, frozen=True):
+    """One worker process of a DataLoader in the recorded steps."""
+
+    number: int
+    n_batches: int
+    fetch_ns: int
+    """The median time that it takes to make a batch."""
+
+
+def workers(trace: Trace) -> tuple[Worker, ...]:
+    """Those that made batches, as the capture noted them, by their numbers."""
+    found = [
+        Worker(whole_ns(one.get("worker")), whole_ns(one.get("n")), whole_ns(one.get("ns")))
+        for one in _rows(trace, "profkit_workers")
+    ]
+    return tuple(sorted((one for one in found if one.n_batches and one.fetch_ns), key=lambda one: one.number))
+
+
+class Restarts(msgspec.Struct, frozen=True):
+    """How often workers of a loader were started anew in the run so far, after the first time."""
+
+    n_workers: int
+    n: int
+    ns: int
+    """What all of that took from the loop: starts, first batches, and the end of the workers before."""
+    n_batches: int
+    """Those between the starts."""
+    is_rebuilt: bool
+    """Whether each time the loader itself is another one."""
+
+
+def restarts(trace: Trace) -> Restarts | None:
+    """Of the loader whose restarts took longest; None where none was passed over twice."""
+    found = [
+        Restarts(
+            whole_ns(one.get("n_workers")),
+            whole_ns(one.get("starts")),
+            whole_ns(one.get("ns")),
+            whole_ns(one.get("batches")),
+            one.get("is_rebuilt") is True,
+        )
+        for one in _rows(trace, "profkit_worker_starts")
+    ]
+    return max((one for one in found if one.n and one.ns and one.n_batches), key=lambda one: one.ns, default=None)
+
+
+def _rows(trace: Trace, key: str) -> list[Mapping[str, Any]]:
+    told = trace.meta.metadata.get(key)
+    return [one for one in told[:_MOST_ROWS] if isinstance(one, Mapping)] if isinstance(told, list) else []
+
+
+def looked_lines(told: Any, *, of: str = OF_WORKERS) -> tuple[PlaceShare, ...]:
+    """What a capture saw workers, or another thread, do; nothing where it looked too rarely."""
     lines = told.get("lines") if isinstance(told, Mapping) else None
-    seen_ns = _whole(told.get("seen_ns")) if isinstance(lines, list) else 0
-    if not seen_ns or not isinstance(lines, list) or _whole(told.get("n_looks")) < _LEAST_LOOKS:
+    seen_ns = whole_ns(told.get("seen_ns")) if isinstance(lines, list) else 0
+    if not seen_ns or not isinstance(lines, list) or whole_ns(told.get("n_looks")) < _LEAST_LOOKS:
         return ()
     alike: dict[CodePlace, PlaceShare] = {}
-    for share in (share for one in lines if (share := _line(one, seen_ns)) is not None):
+    for share in (share for one in lines if (share := _line(one, seen_ns, of)) is not None):
         key = replace(share.place, call="") if share.place.text else share.place  # the call is left out of its words
         alike[key] = _both(alike[key], share) if key in alike else replace(share, place=key)
     found = [one for one in alike.values() if one.share >= _LEAST and one.count >= _LEAST_LOOKS_OF_LINE]
@@ -84,11 +136,11 @@ def _both(one: PlaceShare, other: PlaceShare) -> PlaceShare:
     return replace(one, ns=one.ns + other.ns, share=min(one.share + other.share, 1.0), count=one.count + other.count)
 
 
-def _line(told: Any, seen_ns: int) -> PlaceShare | None:
+def _line(told: Any, seen_ns: int, of: str) -> PlaceShare | None:
     if not isinstance(told, Mapping):
         return None
     texts = {key: told.get(key) for key in ("file", "function", "text", "call")}
-    numbers = {key: _whole(told.get(key)) for key in ("line", "defined", "ns", "n_looks")}
+    numbers = {key: whole_ns(told.get(key)) for key in ("line", "defined", "ns", "n_looks")}
     if not all(isinstance(text, str) for text in texts.values()) or not numbers["ns"]:
         return None
     is_function = told.get("line") == 0 and bool(numbers["defined"])  # one of several lines of it
@@ -111,19 +163,20 @@ def _line(told: Any, seen_ns: int) -> PlaceShare | None:
         share=share,
         count=numbers["n_looks"],
         n_modules=0,
-        of=OF_WORKERS,
+        of=of,
     )
 
 
 def _place(told: Any) -> str:
     if not isinstance(told, Mapping):
         return ""
-    name, file, line = told.get("name"), told.get("file"), _whole(told.get("line"))
+    name, file, line = told.get("name"), told.get("file"), whole_ns(told.get("line"))
     if not isinstance(name, str) or not isinstance(file, str) or not line:
         return ""
     place = CodePlace(file=file[:_LONGEST_TEXT], function=name[:_LONGEST].rpartition("<locals>.")[2], defined=line)
     return clean(place.name)
 
 
-def _whole(value: Any) -> int:
+def whole_ns(value: Any) -> int:
+    """A time or a count as a capture wrote it; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_NS else 0

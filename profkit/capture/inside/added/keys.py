@@ -11,7 +11,18 @@ from typing import Any, Final, Optional
 from ...beside import redact
 from ...lines import other_loop
 
-_OF_TIMED: Final = ("profiled", "after", "found", "worker_lines", "run", "loops")
+_MOST_WORKERS: Final = 256
+_OF_TIMED: Final = (
+    "profiled",
+    "after",
+    "found",
+    "worker_lines",
+    "thread_lines",
+    "threads",
+    "handed",
+    "run",
+    "loops",
+)
 """Facts of the timed steps, which the trace of a second window lacks."""
 _FAR: Final = 2.0
 """Times the median, from which a step may be a rare one (chosen: a profiler costs steps alike)."""
@@ -56,6 +67,9 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_workers_busy": busy_share(facts.get("fetches") or []),
         "profkit_run": _run(facts.get("run") or {}),
         "profkit_worker_lines": _worker_lines(facts.get("worker_lines") or {}),
+        "profkit_threads": _threads(facts) or None,
+        "profkit_workers": _workers(facts.get("fetches") or []) or None,
+        "profkit_worker_starts": facts.get("starts") or None,
         **_code(facts.get("found") or {}),
     }
     return {key: value for key, value in keys.items() if value is not None and value != ""}
@@ -93,6 +107,18 @@ def _worker_lines(told: dict[str, Any]) -> Optional[dict[str, Any]]:  # noqa: UP
     """What loader workers were seen to do, the lines' texts without secrets; None where nothing was."""
     lines = [{**line, "text": redact().redacted_text(line["text"])} for line in told.get("lines") or ()]
     return {**told, "lines": lines} if told else None
+
+
+def _threads(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """The other threads of Python in the timed steps, and as `looked` what each was seen to do."""
+    looked = {one["thread"]: _worker_lines(one) for one in facts.get("thread_lines") or ()}
+    handed: dict[int, int] = {}
+    for _, start_ns, end_ns, giver in facts.get("handed") or ():
+        handed[giver] = handed.get(giver, 0) + end_ns - start_ns
+    return [
+        {**one, "looked": looked.get(one["thread"]), "awaited_ns": handed.get(one["thread"], 0)}
+        for one in facts.get("threads") or ()
+    ]
 
 
 def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Python 3.9
@@ -135,6 +161,16 @@ def _run(told: dict[str, Any]) -> Any:
         return [clean(one) for one in value] if isinstance(value, list) else value
 
     return clean(told) or None
+
+
+def _workers(fetches: Iterable[Any]) -> list[dict[str, Any]]:
+    """Of each worker process its number, the batches that it fetched and the median time (ns) for one."""
+    of: dict[Any, list[int]] = {}
+    for pid, worker, start_ns, end_ns, _ in fetches:
+        of.setdefault((pid, worker), []).append(end_ns - start_ns)
+    return [{"worker": worker, "n": len(spent), "ns": _median(spent)} for (_, worker), spent in sorted(of.items())][
+        :_MOST_WORKERS
+    ]
 
 
 def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9

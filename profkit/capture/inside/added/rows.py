@@ -24,6 +24,9 @@ def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
         event = {"ph": "X", "cat": "user_annotation", "name": f"Python GC (generation {generation})"}
         at = {"pid": facts.get("pid", 0), "tid": thread, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns)}
         events.append({**event, **at})
+    for thread, start_ns, end_ns, _ in facts.get("handed") or []:
+        event = {"ph": "X", "cat": "user_annotation", "name": "profkit.batch_of_thread", "pid": facts.get("pid", 0)}
+        events.append({**event, "tid": thread, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns)})
     for name, start_ns, end_ns, number, parent, thread in facts.get("sampled") or []:
         event = {"ph": "X", "cat": "python_function", "name": name, "pid": facts.get("pid", 0), "tid": thread}
         args = {"Python id": number, "Python parent id": parent}

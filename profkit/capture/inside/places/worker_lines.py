@@ -52,7 +52,7 @@ _NOWHERE: Final = ("", "", 0, 0, "")
 _WRAPPERS: Final = frozenset(("wrapper", "inner", "_fn", "decorate_context", "<listcomp>", "<genexpr>"))
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """A line of the script's own that runs, and the function that it has called."""
 
     code: CodeType
@@ -113,12 +113,13 @@ class LineLog:
             return {}
         found.pop(_NOWHERE, None)
         most = sorted(found.items(), key=lambda item: -item[1][0])[:_MOST_TOLD]
-        lines = [{**_as_told(*line), "ns": ns, "n_looks": looks} for line, (ns, looks) in most]
+        lines = [{**as_told(*line), "ns": ns, "n_looks": looks} for line, (ns, looks) in most]
         counts = {"n_workers": n_workers, "n_batches": n_batches, "n_looks": n_looks}
         return {"fetch_ns": fetch_ns, "seen_ns": seen_ns, **counts, "lines": lines}
 
 
-def _as_told(path: str, function: str, defined: int, line: int, called: str) -> dict[str, Any]:
+def as_told(path: str, function: str, defined: int, line: int, called: str) -> dict[str, Any]:
+    """A line (`words_of`) as plain values, with what stands in it."""
     text = linecache.getline(path, line).strip()[:_MOST_CHARS] if is_own_path(path) else ""
     place = {"file": shown_path(path), "function": function, "defined": defined, "line": line}
     return {**place, "text": text, "call": called}
@@ -209,18 +210,32 @@ class LineWatch:
         self._looker.begin()
         return self._looker
 
-    def _write(self, seen: dict[Optional[_Line], list[int]], ns: int) -> None:  # noqa: UP045 - Python 3.9
+    def _write(self, seen: dict[Optional[Line], list[int]], ns: int) -> None:  # noqa: UP045 - Python 3.9
         assert self._looker is not None  # noqa: S101 - it has seen them
-        lines = [[*(_words(line) if line is not None else _NOWHERE), *times] for line, times in seen.items()]
+        lines = [[*(words_of(line) if line is not None else _NOWHERE), *times] for line, times in seen.items()]
         text = json.dumps({"ns": ns, "lines": lines}) + "\n"
         os.write(self._looker.descriptor, text.encode())
 
 
-def _words(line: _Line) -> tuple[str, str, int, int, str]:
+def words_of(line: Line) -> tuple[str, str, int, int, str]:
+    """Path, function, the line that it begins with, the line itself, what is called there."""
     code, called = line.code, line.called
     call = f"{called.co_name}()" if called is not None and not called.co_name.startswith("<") else ""
     path = os.path.abspath(code.co_filename)[:_LONGEST_PATH]
     return path, code.co_name[:_MOST_CHARS], code.co_firstlineno, line.line, call[:_MOST_CHARS]
+
+
+def innermost(stack: list[Moment], lines: Lines, owns: Callable[[str], bool], *, is_prompt: bool) -> Optional[Line]:  # noqa: UP045
+    """The innermost line of the script's own, None where none runs; `is_prompt`: see `Lines.line`."""
+    begun = next((place for place, one in enumerate(stack) if not lines.is_at_start(one)), 0)
+    called: Optional[CodeType] = None  # noqa: UP045 - Python 3.9
+    for place, one in enumerate(stack[begun:]):
+        if owns(one.code.co_filename):
+            line = lines.line(one, is_prompt=is_prompt) if place == 0 else one.line
+            return Line(one.code, line, called)
+        if one.code.co_name not in _WRAPPERS:
+            called = one.code
+    return None
 
 
 class _Looker:
@@ -232,7 +247,7 @@ class _Looker:
         self._folder = folder
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
-        self._seen: Optional[dict[Optional[_Line], list[int]]] = None  # noqa: UP045 - Python 3.9
+        self._seen: Optional[dict[Optional[Line], list[int]]] = None  # noqa: UP045 - Python 3.9
         self._is_own: dict[str, bool] = {}
         self._lines = Lines(self._owns)
         self._usual_s = 0.0
@@ -246,7 +261,7 @@ class _Looker:
         with self._lock:
             self._seen = {}
 
-    def end(self) -> dict[Optional[_Line], list[int]]:  # noqa: UP045 - Python 3.9
+    def end(self) -> dict[Optional[Line], list[int]]:  # noqa: UP045 - Python 3.9
         """It has ended: time in ns and looks by line, None for what is no line of the script's own."""
         if sys.getswitchinterval() < 2 * _SWITCH_S:  # else the script has chosen one meanwhile
             sys.setswitchinterval(self._usual_s)
@@ -273,26 +288,14 @@ class _Looker:
         with self._lock:
             now_ns = time.perf_counter_ns()
             if self._seen is not None:
-                stack = _stack(sys._current_frames().get(self._thread))  # noqa: SLF001
+                stack = stack_of(sys._current_frames().get(self._thread))  # noqa: SLF001
                 is_prompt = time.perf_counter_ns() - due_ns < _PROMPT_NS
-                line = self._line(stack, is_prompt=is_prompt)
+                line = innermost(stack, self._lines, self._owns, is_prompt=is_prompt)
                 if line not in self._seen and len(self._seen) >= _MOST_LINES:
                     line = None
                 times = self._seen.setdefault(line, [0, 0])
                 times[0], times[1] = times[0] + now_ns - last_ns, times[1] + 1
             return now_ns
-
-    def _line(self, stack: list[Moment], *, is_prompt: bool) -> Optional[_Line]:  # noqa: UP045 - Python 3.9
-        """The innermost line of the script's own, None where none runs; `is_prompt`: see `Lines.line`."""
-        begun = next((place for place, one in enumerate(stack) if not self._lines.is_at_start(one)), 0)
-        called: Optional[CodeType] = None  # noqa: UP045 - Python 3.9
-        for place, one in enumerate(stack[begun:]):
-            if self._owns(one.code.co_filename):
-                line = self._lines.line(one, is_prompt=is_prompt) if place == 0 else one.line
-                return _Line(one.code, line, called)
-            if one.code.co_name not in _WRAPPERS:
-                called = one.code
-        return None
 
     def _owns(self, file: str) -> bool:
         if file not in self._is_own:
@@ -300,7 +303,7 @@ class _Looker:
         return self._is_own[file]
 
 
-def _stack(frame: Optional[FrameType]) -> list[Moment]:  # noqa: UP045 - Python 3.9
+def stack_of(frame: Optional[FrameType]) -> list[Moment]:  # noqa: UP045 - Python 3.9
     """What runs below a batch, the innermost first: read at once, for a frame goes on when others are let."""
     found = []
     while frame is not None and frame.f_code is not LineWatch.fetched.__code__:  # a forked worker has its parent's

@@ -1,4 +1,4 @@
-"""What the host does beside the step while it is recorded: collections of garbage, and waits for a core.
+"""What the host does beside the step while it is recorded: collections of garbage, waits for a core, other threads.
 
 Runs in the traced process: standard library only, Python 3.9 syntax.
 """
@@ -15,13 +15,19 @@ from pathlib import Path
 from typing import Any, Final, Optional
 
 from ...beside import files
+from .handed import Handed
 
 _MOST_PAUSES: Final = 10_000
 _SHORTEST_NS: Final = 20_000
 """Shorter collections are not noted. Chosen: 50 of them in a step of 50 ms would be its 2 %, the least that is said."""
 _MOST_THREADS: Final = 4096
+_MOST_PROCESSES: Final = 1024
 _MOST_BYTES: Final = 2**16
+_MOST_NAME: Final = 80
+OURS: Final = "profkit "
+"""How the names of this capture's own threads begin."""
 _THREADS: Final = Path("/proc/self/task")
+_PROCESSES: Final = Path("/proc")
 _QUOTA: Final = Path("/sys/fs/cgroup")
 _RANKS_HERE: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _SWITCHES: Final = {
@@ -41,24 +47,39 @@ class HostWatch:
         self._thread = 0
         self._before: dict[str, int] = {}
         self._threads: dict[int, tuple[int, int]] = {}
+        self._children: dict[int, int] = {}
+        self._handed = Handed()
 
     def begin(self) -> None:
         """From now on collections are noted."""
         self._pid, self._thread = os.getpid(), threading.get_native_id()
         self._pauses, self._started_ns = [], 0
+        self._began_ns = time.time_ns()
         self._before, self._threads = self._sampled(), _all_scheduled()
-        self._began_ns = self._before["span_ns"]
+        self._children = _run_by_children()
         gc.callbacks.append(self._collected)
+        self._handed.begin()
 
     def end(self) -> dict[str, Any]:
-        """What was seen since `begin`, and when: `pauses` (thread, start, end in Unix ns, generation), `scheduling`."""
+        """What was seen since `begin`, and when.
+
+        `pauses` (thread, start, end in Unix ns, generation), `scheduling`, `threads` (`name`, `thread`, `run_ns` and
+        `wait_ns` of each other one that runs Python), `handed` (see `Handed`).
+        """
+        self._handed.end()
         with suppress(ValueError):
             gc.callbacks.remove(self._collected)
-        after = self._sampled()
+        after, threads, children = self._sampled(), self._of_threads(), self._of_children()
+        window = (self._began_ns, time.time_ns())  # around all readings: nobody runs for longer than it lasts
         spent = {key: after[key] - before for key, before in self._before.items() if key in after}
-        scheduling = {**spent, **self._of_all_threads(), **_machine()}
-        window = (self._began_ns, time.time_ns())
-        return {"pauses": self._pauses, "scheduling": scheduling, "recorded_unix_ns": window}
+        scheduling = {"span_ns": window[1] - window[0], **spent, **_sums(threads), **children, **_machine()}
+        return {
+            "pauses": self._pauses,
+            "scheduling": scheduling,
+            "recorded_unix_ns": window,
+            "threads": _named(threads, self._thread),
+            "handed": self._handed.rows,
+        }
 
     def _collected(self, phase: str, told: dict[str, int]) -> None:
         if phase == "start":
@@ -71,12 +92,12 @@ class HostWatch:
         self._started_ns = 0
 
     def _sampled(self) -> dict[str, int]:
-        """Running totals: times in ns of the clock and of this thread, how long the container was held, switches.
+        """Running totals: times in ns of this thread, how long the container was held, switches.
 
         A switch is voluntary where the thread had to wait for something, else its core was taken from it.
         """
-        found = {"span_ns": time.time_ns(), **_switches(self._thread)}
-        mine = _scheduled(self._thread)
+        found = _switches(self._thread)
+        mine = scheduled(self._thread)
         if mine is not None:
             found["run_ns"], found["wait_ns"] = mine
         held = _throttled_ns()
@@ -84,33 +105,77 @@ class HostWatch:
             found["throttled_ns"] = held
         return found
 
-    def _of_all_threads(self) -> dict[str, int]:
-        """How long the threads that are there now have run and waited since `begin`, ns; nothing where none tells."""
-        now = _all_scheduled()
+    def _of_threads(self) -> dict[int, tuple[int, int]]:
+        """How long each thread that is there now has run and waited for a core since `begin`, ns; {} if none tells."""
         none = (0, 0)
-        spent = [
-            (run - self._threads.get(thread, none)[0], wait - self._threads.get(thread, none)[1])
-            for thread, (run, wait) in now.items()
-        ]
-        return (
-            {"all_run_ns": sum(run for run, _ in spent), "all_wait_ns": sum(wait for _, wait in spent)} if now else {}
-        )
+        return {
+            thread: (run - self._threads.get(thread, none)[0], wait - self._threads.get(thread, none)[1])
+            for thread, (run, wait) in _all_scheduled().items()
+        }
+
+    def _of_children(self) -> dict[str, int]:
+        """How long processes that this one has started ran since `begin`, ns, and how many they are."""
+        now = _run_by_children()
+        spent = sum(run - self._children.get(process, 0) for process, run in now.items())
+        return {"children_run_ns": max(spent, 0), "children": len(now)} if _tells_children() else {}
 
 
-def _scheduled(thread: int) -> Optional[tuple[int, int]]:  # noqa: UP045 - Python 3.9
+def _sums(threads: dict[int, tuple[int, int]]) -> dict[str, int]:
+    runs, waits = [run for run, _ in threads.values()], [wait for _, wait in threads.values()]
+    return {"all_run_ns": sum(runs), "all_wait_ns": sum(waits)} if threads else {}
+
+
+def _named(threads: dict[int, tuple[int, int]], training: int) -> list[dict[str, Any]]:
+    """The threads of Python, but for the one that trains, that have run."""
+    return [
+        {"name": one.name[:_MOST_NAME], "thread": one.native_id, "run_ns": times[0], "wait_ns": times[1]}
+        for one in threading.enumerate()
+        if one.native_id not in (None, training)
+        and not one.name.startswith(OURS)
+        and (times := threads.get(int(one.native_id or 0), (0, 0)))[0] > 0
+    ]
+
+
+def _run_by_children() -> dict[int, int]:
+    """How long each process that descends from this one has run, ns."""
+    found: dict[int, int] = {}
+    left = _children_of(_THREADS)
+    while left and len(found) < _MOST_PROCESSES:
+        process = left.pop()
+        if process not in found:
+            tasks = _PROCESSES / str(process) / "task"
+            found[process] = sum(run for run, _ in _all_scheduled(tasks).values())
+            left += _children_of(tasks)
+    return found
+
+
+def _tells_children() -> bool:
+    """Whether this kernel lists the processes that a thread has started (CONFIG_PROC_CHILDREN)."""
+    return (_THREADS / str(threading.get_native_id()) / "children").exists()
+
+
+def _children_of(tasks: Path) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError, ValueError):
+        for path in islice(tasks.iterdir(), _MOST_THREADS):
+            found += map(int, files().read_small(path / "children", _MOST_BYTES).split())
+    return found
+
+
+def scheduled(thread: int, tasks: Optional[Path] = None) -> Optional[tuple[int, int]]:  # noqa: UP045
     """How long a thread has run, and how long it was ready and waited for a core (sched(7)'s schedstat), ns."""
     with suppress(OSError, ValueError):
-        run, wait, *_ = files().read_small(_THREADS / str(thread) / "schedstat", _MOST_BYTES).split()
+        run, wait, *_ = files().read_small((tasks or _THREADS) / str(thread) / "schedstat", _MOST_BYTES).split()
         return int(run), int(wait)
     return None
 
 
-def _all_scheduled() -> dict[int, tuple[int, int]]:
-    """The same of each thread of this process."""
+def _all_scheduled(tasks: Optional[Path] = None) -> dict[int, tuple[int, int]]:  # noqa: UP045 - Python 3.9
+    """The same of each thread of a process, of this one if none is given."""
     found = {}
     with suppress(OSError, ValueError):
-        for path in islice(_THREADS.iterdir(), _MOST_THREADS):
-            told = _scheduled(int(path.name))
+        for path in islice((tasks or _THREADS).iterdir(), _MOST_THREADS):
+            told = scheduled(int(path.name), tasks)
             if told is not None:
                 found[int(path.name)] = told
     return found

@@ -1,0 +1,131 @@
+"""Whether another thread of Python keeps the lock (GIL) from the training thread, as profkit capture saw it.
+
+Part of what `scheduling` answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from profkit.analyzers.base import Scope, scope_of
+from profkit.findings.patterns import GIL
+from profkit.model.documents.rank_report import TableView
+from profkit.model.finding import Evidence, Finding
+from profkit.timeline import Facts
+from profkit.timeline.code.threads import PythonThread, python_threads
+from profkit.units import format_fraction
+
+_CONFIDENCE: Final = 0.85
+"""Three readings bound it; none of them is a wait for the lock itself. Chosen."""
+_MOST_SHOWN: Final = 20
+_WORTH_A_NAME: Final = 0.1
+"""Of what all of them ran, from which a thread is named. Chosen."""
+
+
+class Threads(msgspec.Struct, frozen=True, kw_only=True):
+    """The other threads of Python, the one that ran longest first; times in ns over the recorded steps."""
+
+    scope: Scope
+    span_ns: int
+    threads: tuple[PythonThread, ...]
+    holding: tuple[PythonThread, ...]
+    """Those that hold the lock while others want it."""
+    slept_ns: int
+    """The training thread, but for waits for data and ranks, outside innermost operators."""
+
+    @property
+    def lost_share(self) -> float:
+        """Share (0-1) of the recorded time that the training thread lost by the lock."""
+        return min(self.slept_ns, sum(one.run_ns for one in self.holding)) / self.span_ns
+
+
+def threads_of(facts: Facts) -> Threads | None:
+    """Read what the capture wrote; None where it saw no other thread, or not how long the training thread slept."""
+    told, threads = facts.trace.meta.scheduling, python_threads(facts.trace)
+    span, run, wait = (told.get(key) for key in ("span_ns", "run_ns", "wait_ns"))
+    if not span or run is None or wait is None or not threads:
+        return None
+    holding = tuple(one for one in threads if one.held_share >= GIL.limit("held"))
+    asleep = (span - run - wait) / span
+    slept = min(asleep - _elsewhere(facts), _outside(facts))
+    return Threads(
+        scope=scope_of(facts), span_ns=span, threads=threads, holding=holding, slept_ns=round(max(slept, 0.0) * span)
+    )
+
+
+def _elsewhere(facts: Facts) -> float:
+    """The share of the window in which the training thread sleeps for something else: data, other ranks, the device."""
+    parts = ("idle_data", "comm_exposed", *(() if facts.cpu is not None else ("idle_sync",)))
+    return sum(facts.budget.fraction(name) for name in parts)
+
+
+def _outside(facts: Facts) -> float:
+    """The most (0-1) that can be lost: of a CPU the time outside innermost operators, of a GPU what the host costs."""
+    whole = max(facts.window_ns, 1)
+    if facts.main_device is not None:
+        return facts.main_device.gains.all_host_ns / whole
+    return 1 - (facts.cpu.operators.total_ns / whole if facts.cpu is not None else 0.0)
+
+
+def judge_threads(result: Threads) -> tuple[Finding, ...]:
+    """`host.gil` where the lock was kept for long enough."""
+    share, scope = result.lost_share, result.scope
+    if share < GIL.limit("window"):
+        return ()
+    lost_ns = round(share * scope.window_ns)
+    first = result.holding[0]
+    return (
+        GIL.found(
+            title=f"the thread {first.shown} holds the lock of Python (GIL) that the training thread needs",
+            fraction=share,
+            confidence=_CONFIDENCE,
+            recoverable_ns=scope.per_step(lost_ns),
+            evidence=(
+                Evidence(
+                    statement=f"the training thread slept for {format_fraction(result.slept_ns / result.span_ns)} of the recorded"
+                    f" time with no data, rank or operator to wait for; meanwhile {_ran(result)}",
+                    metric="threads.lost_share",
+                    value=share,
+                    unit="fraction",
+                    expected=f"< {format_fraction(GIL.limit('window'))}",
+                ),
+                Evidence(
+                    statement=f"{format_fraction(min(sum(one.held_share for one in result.holding), 1.0))} of looks that asked for"
+                    " the lock had to wait for it meanwhile",
+                    metric="threads.held_share",
+                    value=first.held_share,
+                    unit="fraction",
+                    expected=f"< {format_fraction(GIL.limit('held'))}",
+                ),
+            ),
+            fix=f"move what the thread {first.shown} does into a process of its own, or let it do less: numpy and torch let"
+            " the lock go, plain Python keeps it",
+        ),
+    )
+
+
+def _ran(result: Threads) -> str:
+    """Who ran for how long."""
+    total = sum(one.run_ns for one in result.holding)
+    named = [one for one in result.holding if one.run_ns >= _WORTH_A_NAME * total]
+    return " and ".join(
+        f"{one.shown} ran for {format_fraction(min(one.run_ns / result.span_ns, 1.0))}"
+        + (f", at {one.lines[0].place.words}" if one.lines and len(named) > 1 else "")
+        for one in named[:3]
+    )
+
+
+def table(result: Threads) -> TableView:
+    """The threads, with what each ran."""
+    return TableView(
+        title="other threads of Python",
+        headers=("thread", "ran", "waited for a core", "awaited", "holds the lock"),
+        units=("text", "ns", "ns", "ns", "fraction"),
+        rows=tuple(
+            (one.shown, one.run_ns, one.wait_ns, one.awaited_ns, one.held_share)
+            for one in result.threads[:_MOST_SHOWN]
+            if one.run_ns
+        ),
+    )
