@@ -112,8 +112,6 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its share is of the run, not of the window, which may hold none of it."""
     leads: bool = False
     """Whether it comes before all other findings on the work, whatever these save: what they save is of the wrong device."""
-    is_of_run: bool = False
-    """Whether its share is of the whole run without the profiler, not of the recorded steps."""
     part: LookedFor | None = None
     """The parts of the budget that it explains."""
     late_phase: str = ""
