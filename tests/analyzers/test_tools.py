@@ -21,6 +21,7 @@ from profkit.analyzers.base import Scope, Vendor, scope_of
 from profkit.analyzers.patterns import clocks
 from profkit.analyzers.patterns import judged as patterns
 from profkit.analyzers.precision import judged as precision
+from profkit.analyzers.steps import not_the_job
 from profkit.analyzers.tools import (
     equal_batches,
     graph_timeline,
@@ -54,6 +55,7 @@ from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
 from profkit.timeline.launch_order import shortened
 from profkit.verdict.decide import _measured_by
+from tests import test_other_loop
 from tests.capture.running import ENVIRONMENT, ROOT
 
 SCOPE = Scope(
@@ -213,6 +215,7 @@ SITES = {
     "analyzers.patterns.clocks": ("_next",),
     "analyzers.patterns.judged": ("_next",),
     "analyzers.precision.judged": ("_tried",),
+    "analyzers.steps": ("not_the_job",),
     "analyzers.tools": (
         *("recapture", "steps_alone", "operators", "metal_timeline", "py_spy_loader", "py_spy_main"),
         *("system_timeline", "graph_timeline", "kernel_profile", "equal_batches"),
@@ -273,6 +276,7 @@ def _tools(scope: Scope) -> list[CommandLine]:
         system_timeline(scope, "why", "what", ranks=(2, 1)),
         compared_timelines._same_job(portrait),
         kernel_evidence._next(portrait, (), (), ("-x.ncu-rep",)),
+        not_the_job(Facts.of(trace_of(test_other_loop.steps(), profkit_other_loop=test_other_loop.OTHER)))[1],
     ]
     measured = [_measured_by(portrait, SimpleNamespace(id=id_)) for id_ in (FALLBACK.id, STALL.id)]
     return [*(tool.line for tool in tools), *measured, stand_in("torchrun a.py", 2).under("profkit run")]

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, named
-from profkit.model.arrays import I64, distinct
+from profkit.model.arrays import I64, distinct, middle
 from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
@@ -51,4 +51,4 @@ def _makers(trace: Trace) -> tuple[I64, int]:
     views = made[named(trace, trace.ops, _VIEW)[made]]
     if views.size < _LEAST_VIEWS:
         return made[:0], 0
-    return made, int(np.median(self_times_ns(trace.ops)[views]))
+    return made, int(middle(self_times_ns(trace.ops)[views]))

@@ -27,8 +27,6 @@ from profkit.model.trace import SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import shares
-from profkit.timeline.code.callers import callers
-from profkit.timeline.code.join import CALLS_OF_BACKWARD
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import enclosing_op, launching_threads, outermost
@@ -134,6 +132,8 @@ def places_of_forward(facts: Facts) -> tuple[PlaceShare, ...]:
     found = unread(trace, threads) if joined is not None else None
     if joined is None or found is None:
         return ()
+    from profkit.timeline.code.callers import callers  # loaded for traces with stacks
+
     ops = trace.ops
     rows = np.concatenate([np.empty(0, np.int64), *_forward_runs(trace, found)])
     called = callers(trace, joined, (ops.thread[rows], ops.start_ns[rows]), (ops.thread, ops.start_ns, found.trained))
@@ -253,6 +253,8 @@ def _calls_backward(facts: Facts) -> Bool:
     code = facts.code
     if code is None:
         return np.full(len(facts.trace.ops), any(map(_IN_BUCKETS.search, facts.trace.strings)))
+    from profkit.timeline.code.join import CALLS_OF_BACKWARD  # loaded for traces with stacks
+
     place = [number for number, one in enumerate(code.places) if one.call in CALLS_OF_BACKWARD]
     return is_one_of(code.place_of_op, place)
 

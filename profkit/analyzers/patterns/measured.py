@@ -175,9 +175,9 @@ def measure(facts: Facts) -> Patterns:
     """Look for each pattern."""
     seen = [(pattern, at) for pattern in PATTERNS if (at := pattern.ranges(facts)) is not None and at.start_ns.size]
     halved = [
-        (pattern, at)
+        (pattern, half)
         for pattern, _ in seen
-        if pattern.halved is not None and (at := pattern.halved(facts)).start_ns.size
+        if pattern.halved is not None and (half := pattern.halved(facts)).start_ns.size
     ]
     every = [*seen, *halved]  # one replay for all
     costs = costs_ns(facts, [at for _, at in every], spare_work=[pattern.spares_work for pattern, _ in every])

@@ -15,7 +15,7 @@ import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, named
 from profkit.findings.patterns import PILED
-from profkit.model.arrays import I64, Bool, distinct_codes
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
 from profkit.model.names import family_of
 from profkit.model.trace import SpanKind, Trace
 from profkit.redact.later import later
@@ -78,7 +78,7 @@ def _found(trace: Trace) -> _Passes | None:
     adding = np.zeros(nodes.size, np.bool_)
     adding[around[around >= 0]] = True
     backward = backward_of(trace)
-    forward = np.sort(ops.start_ns[np.unique(backward.forward[backward.forward >= 0])])
+    forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
     at = ops.start_ns[nodes]
     of_pass = np.searchsorted(forward, at) + np.searchsorted(ends, at)
     stretches, flows = [], []
@@ -99,7 +99,7 @@ def _is_cleared(trace: Trace) -> bool:
     spans, ops = trace.spans, trace.ops
     found = {what: {trace.name(code) for code in _codes(trace, what)} for what in ("step", "zero_grad")}
     classes = {what: {name.split("#", 1)[1].partition(".")[0] for name in names} for what, names in found.items()}
-    clearing = spans.take(np.flatnonzero(np.isin(spans.name, list(_codes(trace, "zero_grad")))))
+    clearing = spans.take(np.flatnonzero(is_one_of(spans.name, _codes(trace, "zero_grad"))))
     zeroing = np.flatnonzero(named(trace, ops, _ZERO))
     is_inside = len(clearing) > 0 and (enclosing_op(clearing, ops.thread[zeroing], ops.start_ns[zeroing]) >= 0).any()
     return bool(classes["step"]) and classes["step"] <= classes["zero_grad"] and not is_inside

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, OPTIMIZER_LOOP
-from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_one_of, place_among
+from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member, is_one_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
@@ -235,7 +235,7 @@ def _is_cast(trace: Trace, code: int) -> bool:
 def fix_of_casts(facts: Facts, found: Ranges) -> str:
     """What there is against these conversions: half precision is no remedy for double."""
     ops = facts.trace.ops
-    mine = np.isin(ops.start_ns, found.start_ns) & is_one_of(ops.name, distinct_codes(found.name).tolist())
+    mine = is_member(ops.start_ns, np.sort(found.start_ns)) & is_one_of(ops.name, distinct_codes(found.name).tolist())
     codes = [code for code, one in enumerate(facts.trace.signatures) if one is not None and _is_double(one)]
     of_double = mine & is_one_of(ops.signature, codes)
     lasts = ops.end_ns - ops.start_ns

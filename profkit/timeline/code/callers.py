@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, distinct
 from profkit.model.code import CodePlace
 from profkit.model.trace import Trace
 from profkit.timeline.code.code import Joined
@@ -32,7 +32,7 @@ def callers(
     thread, at_ns, chosen = rest
     is_shared = np.zeros(len(frames.rows), np.bool_)
     above = frames.at(thread[chosen], at_ns[chosen])
-    while (above := np.unique(above[above >= 0])).size:
+    while (above := distinct(above[above >= 0])).size:
         above = above[~is_shared[above]]
         is_shared[above] = True
         above = frames.parent[above]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, distinct
 from profkit.model.code import CodePlace
 from profkit.model.table import NO_ROW
 from profkit.timeline.code.frames import Frame, Frames, nearest
@@ -171,7 +171,7 @@ def _tree(frames: Frames, at: I64, loop: I64, line: I64) -> tuple[dict[int, int]
     nodes: list[_Node] = []
     known: dict[tuple[int, int, int], int] = {}
     node_of: dict[int, int] = {}
-    for inner in np.unique(at[loop >= 0]).tolist():
+    for inner in distinct(at[loop >= 0]).tolist():
         row, waiting = inner, []
         while row not in node_of:
             waiting.append((row, above := _above(frames, row)))
