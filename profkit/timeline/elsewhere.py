@@ -23,11 +23,14 @@ _UNRECORDED: Final = (
     ("a device of XLA", later(r"^(?:xla|torch_xla)", re.IGNORECASE)),
     (
         "a CUDA device",
-        later(r"^aten::_?(?:cudnn|miopen)_|^aten::_(?:flash|efficient)_attention_(?:forward|backward)$|^nccl:"),
+        later(
+            r"^aten::_?(?:cudnn|miopen)_(?!is_acceptable$)|^aten::_(?:flash|efficient)_attention_(?:forward|backward)$|^nccl:"
+        ),
     ),
 )
 """What a program runs on by operators and ranges that exist for it alone. MPS has a linear operator of its own, where
-others multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS)."""
+others multiply matrices (aten/src/ATen/native/Linear.cpp and derivatives.yaml of torch: linear_backward is for MPS).
+Recurrent layers ask on every device whether cuDNN would take them (RNN.cpp: cudnn_is_acceptable)."""
 _OF_TORCH: Final = later(r"(?<!\w)at::")
 """The namespace of its kernels; `genericReformat::` of TensorRT ends like it."""
 _NESTED: Final = later(r"nested", re.IGNORECASE)

@@ -102,3 +102,9 @@ def test_copies_to_another_device_say_that_it_was_not_recorded() -> None:
 def test_conversions_are_no_copies_to_another_device(rows: list[Row]) -> None:
     rank, _ = triage_trace(trace_of(rows, **A_GPU))
     assert "device.unused" in {finding.id for finding in rank.findings}
+
+
+def test_a_recurrent_layer_on_a_cpu_asks_for_cudnn_and_does_not_use_it() -> None:
+    rank, verdict = triage_trace(trace_of(steps("aten::cudnn_is_acceptable", "aten::gru", takes_ns=400_000)))
+    assert all(check.ok for check in rank.checks if check.id == "device.unrecorded")
+    assert verdict.bottleneck.value != "inconclusive"
