@@ -241,8 +241,8 @@ GIL: Final = FindingKind(
         "window": Threshold(0.05, "fires at {} of the window", "chosen: the severity medium"),
         "held": Threshold(
             0.1,
-            "of threads that hold the lock in {} of the looks or more",
-            "measured: 0.3 to 0.4 where a thread of plain Python runs for two thirds of the time",
+            "of threads that hold the lock for {} of the time or more",
+            "chosen: a third and more where a thread of plain Python runs for two thirds of the time",
         ),
     },
     lookalikes=(

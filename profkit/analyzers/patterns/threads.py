@@ -92,8 +92,8 @@ def judge_threads(result: Threads) -> tuple[Finding, ...]:
                     expected=f"< {format_fraction(GIL.limit('window'))}",
                 ),
                 Evidence(
-                    statement=f"{format_fraction(min(sum(one.held_share for one in result.holding), 1.0))} of looks that asked for"
-                    " the lock had to wait for it meanwhile",
+                    statement="looks that asked for the lock had to wait for it in"
+                    f" {format_fraction(min(sum(one.held_share for one in result.holding), 1.0))} of that time",
                     metric="threads.held_share",
                     value=first.held_share,
                     unit="fraction",

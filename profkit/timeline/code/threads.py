@@ -28,7 +28,7 @@ class PythonThread(msgspec.Struct, frozen=True, kw_only=True):
     awaited_ns: int
     """The training thread waited for batches that it put into a queue."""
     held_share: float = 0.0
-    """Of the looks at it (0-1) those that waited while it held the lock of Python."""
+    """Of the time (0-1) that in which looks had to wait while it held the lock of Python."""
     idle_share: float = 0.0
     """Of that time (0-1), it had nothing to do."""
     lines: tuple[PlaceShare, ...] = ()

@@ -28,7 +28,9 @@ _CPU_CLOCK: Final = 6
 """Of Linux' numbers of clocks: the time that a thread runs (`CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK`)."""
 _MOST_LOOKS: Final = 2_000
 _IDLE_LOOKS: Final = 16
-"""Looks after which it ends where all other threads were waiting in each. Chosen: a tenth of a second."""
+"""Looks after which it looks `_SELDOM` times as seldom where all other threads were waiting in each. Chosen: a tenth of a
+second; a monitor that wakes four times a second is seen then, too, at a fifth of the cost."""
+_SELDOM: Final = 5
 _MOST_THREADS: Final = 64
 _MOST_LINES: Final = 200
 _MOST_TOLD: Final = 20
@@ -46,8 +48,8 @@ class _Seen:
     def __init__(self, name: str, native: int, owns: Any) -> None:
         self.name, self.native = name, native
         self.idle_ns = self.seen_ns = self.n_looks = 0
-        self.held = 0.0
-        """Looks that had to wait for the lock, each as far as it ran meanwhile."""
+        self.held_ns = 0.0
+        """Until looks that had to wait for the lock, each as far as it ran meanwhile."""
         self.at: dict[Optional[Line], list[int]] = {}  # noqa: UP045 - Python 3.9
         self.lines = Lines(owns)
 
@@ -79,14 +81,14 @@ class ThreadLooks:
             self._looking.join(1)
 
     def told(self) -> list[dict[str, Any]]:
-        """Of each thread how long it was idle (ns) and not, in which share of looks it held the lock, and its lines."""
+        """Of each thread how long it was idle (ns) and not, for which share of that it held the lock, and its lines."""
         return [self._told(one) for one in list(self._seen.values()) if one.n_looks]
 
     def _told(self, one: _Seen) -> dict[str, Any]:
         known = [(line, times) for line, times in one.at.items() if line is not None]
         most = sorted(known, key=lambda item: -item[1][0])[:_MOST_TOLD]
         lines = [{**as_told(*words_of(line)), "ns": times[0], "n_looks": times[1]} for line, times in most]
-        times = {"seen_ns": one.seen_ns, "idle_ns": one.idle_ns, "held_share": round(one.held / one.n_looks, 4)}
+        times = {"seen_ns": one.seen_ns, "idle_ns": one.idle_ns, "held_share": _share(one.held_ns, one.seen_ns + one.idle_ns)}
         return {"thread": one.native, "n_looks": one.n_looks, **times, "lines": lines}
 
     def _is_other(self, one: threading.Thread) -> bool:
@@ -98,11 +100,11 @@ class ThreadLooks:
             mine = threading.get_native_id()
             waited = (scheduled(mine) or (0, 0))[1]
             for place in range(_MOST_LOOKS):
-                pause_s = _EVERY_S * self._random.uniform(0.5, 1.5)  # not in time with what the script repeats
+                is_idle = place >= _IDLE_LOOKS and not any(one.seen_ns for one in self._seen.values())
+                every_s = _EVERY_S * (_SELDOM if is_idle else 1)
+                pause_s = every_s * self._random.uniform(0.5, 1.5)  # not in time with what the script repeats
                 due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
-                if self._ended.is_set() or (
-                    place == _IDLE_LOOKS and not any(one.seen_ns for one in self._seen.values())
-                ):
+                if self._ended.is_set():
                     return
                 time.sleep(pause_s)
                 now_ns = time.perf_counter_ns()
@@ -131,7 +133,7 @@ class ThreadLooks:
                 if len(self._seen) >= _MOST_THREADS:
                     continue
                 self._seen[native] = _Seen(one.name[:_MOST_NAME], native, self._owns)
-            self._seen[native].held += ran[native] / max(in_all, 1) if is_late else 0.0
+            self._seen[native].held_ns += passed_ns * ran[native] / max(in_all, 1) if is_late else 0.0
             self._note(self._seen[native], stack, passed_ns, is_prompt=not is_late)
 
     def _ran(self) -> dict[int, int]:
@@ -163,3 +165,7 @@ class ThreadLooks:
         if file not in self._is_own:
             self._is_own[file] = is_own_path(file)
         return self._is_own[file]
+
+
+def _share(part_ns: float, whole_ns: int) -> float:
+    return round(min(part_ns / whole_ns, 1.0), 4) if whole_ns else 0.0
