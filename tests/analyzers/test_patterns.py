@@ -424,6 +424,36 @@ def test_attention_without_a_fused_kernel() -> None:
     assert found(on_cpu(*nested("aten::_scaled_dot_product_flash_attention")), "kernel.math_attention") is None
 
 
+def one_after_another(*names: str) -> list[Row]:
+    """Operators of 100 us in each step, from 300 us on."""
+    return [
+        operator(name, BASE + step * STEP + at * US, BASE + step * STEP + (at + 100) * US)
+        for step in range(N_STEPS)
+        for at, name in zip(range(300, 1000, 100), names, strict=False)
+    ]
+
+
+@pytest.mark.parametrize("scores", ["aten::_softmax", "aten::_softmax_backward_data"])
+def test_attention_that_a_model_writes_out_costs_what_stands_between_its_products(scores: str) -> None:
+    one = found(on_cpu(*one_after_another("aten::baddbmm", "aten::mul", scores, "aten::bmm")), "kernel.math_attention")
+    assert one.evidence[0].value == N_STEPS * 200 * US
+    assert one.fraction == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("aten::bmm", "aten::addmm", "aten::_softmax", "aten::bmm"),
+        ("aten::bmm", "aten::_log_softmax", "aten::bmm"),
+        ("aten::_softmax", "aten::bmm"),
+        ("aten::bmm", "aten::_softmax"),
+        ("aten::addmm", "aten::_softmax", "aten::mul"),
+    ],
+)
+def test_a_softmax_of_something_else_is_no_attention(names: tuple[str, ...]) -> None:
+    assert found(on_cpu(*one_after_another(*names)), "kernel.math_attention") is None
+
+
 def batch_norm(trains: str) -> list[Row]:
     """A batch normalisation in each step, as recorded with its arguments: the sixth says whether it trains."""
     return nested("aten::_batch_norm_impl_index") + nested(

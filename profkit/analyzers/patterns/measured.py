@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import anomaly, forward, piled, ranges
+from profkit.analyzers.patterns import anomaly, attention, forward, piled, ranges
 from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
@@ -121,7 +121,13 @@ PATTERNS: Final = (
     Pattern(ANOMALY, anomaly.checks, True, ("check or stored stack", "checks and stored stacks")),
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
     Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
-    Pattern(MATH_ATTENTION, ranges.math_attention, False, ("attention call", "attention calls")),
+    Pattern(
+        MATH_ATTENTION,
+        attention.separate,
+        False,
+        ("stretch of attention", "stretches of attention"),
+        attention.fix_of_attention,
+    ),
     Pattern(
         TRAINING_MODE,
         ranges.training_mode,

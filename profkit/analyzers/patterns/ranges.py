@@ -21,7 +21,6 @@ from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 
-_MATH: Final = later(r"^aten::_scaled_dot_product_attention_math")
 _NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
 _SEARCH: Final = later(r"search_unused_parameters$")
 _SINK: Final = later(r"^_DDPSink|: _DDPSinkBackward$")
@@ -198,12 +197,6 @@ def _last_reductions(facts: Facts, searched_ns: I64) -> I64:
             if begins < spans.end_ns[mine[-1]]:
                 waits.append((begins, int(spans.end_ns[mine[-1]])))
     return np.array(waits, np.int64).reshape(-1, 2)
-
-
-def math_attention(facts: Facts) -> Ranges:
-    """Attention in separate operators."""
-    trace = facts.trace
-    return Ranges.of(trace.ops, named(trace, trace.ops, _MATH), trace.window_ns)
 
 
 def casts(facts: Facts) -> Ranges | None:

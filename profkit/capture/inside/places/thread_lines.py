@@ -28,8 +28,8 @@ _CPU_CLOCK: Final = 6
 """Of Linux' numbers of clocks: the time that a thread runs (`CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK`)."""
 _MOST_LOOKS: Final = 2_000
 _IDLE_LOOKS: Final = 16
-"""Looks after which it looks `_SELDOM` times as seldom where all other threads were waiting in each. Chosen: a tenth of a
-second; a monitor that wakes four times a second is seen then, too, at a fifth of the cost."""
+"""Looks after which it looks `_SELDOM` times as seldom where all other threads were waiting in each. Chosen: a tenth of
+a second; a monitor that wakes four times a second is seen then, too, at a fifth of the cost."""
 _SELDOM: Final = 5
 _MOST_THREADS: Final = 64
 _MOST_LINES: Final = 200
@@ -88,7 +88,11 @@ class ThreadLooks:
         known = [(line, times) for line, times in one.at.items() if line is not None]
         most = sorted(known, key=lambda item: -item[1][0])[:_MOST_TOLD]
         lines = [{**as_told(*words_of(line)), "ns": times[0], "n_looks": times[1]} for line, times in most]
-        times = {"seen_ns": one.seen_ns, "idle_ns": one.idle_ns, "held_share": _share(one.held_ns, one.seen_ns + one.idle_ns)}
+        times = {
+            "seen_ns": one.seen_ns,
+            "idle_ns": one.idle_ns,
+            "held_share": _share(one.held_ns, one.seen_ns + one.idle_ns),
+        }
         return {"thread": one.native, "n_looks": one.n_looks, **times, "lines": lines}
 
     def _is_other(self, one: threading.Thread) -> bool:
