@@ -60,6 +60,12 @@ def test_a_collection_costs_what_the_gpu_would_idle_less_without_it(start: int, 
     assert one.evidence[0].value == N_STEPS * (end - start) * US
     assert one.recoverable_ns == (end - start) * US
     assert f"1 collection per step; the longest takes {end - start} us" in one.evidence[1].statement
+    assert one.fix.startswith("leave out gc.collect()")
+
+
+def test_collections_that_python_makes_by_itself_are_not_the_codes() -> None:
+    one = found(on_gpu(*each_step("Python GC (generation 2)", 200, 900, steps=range(2))), "host.gc")
+    assert one.fix.startswith("gc.freeze()")
 
 
 def ahead(*, pauses: bool, name: str = "Optimizer.step#Muon.step", gap_us: int = 50) -> Job:

@@ -73,7 +73,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 PATTERNS: Final = (
-    Pattern(GC, ranges.collections, True, ("collection", "collections")),
+    Pattern(GC, ranges.collections, True, ("collection", "collections"), ranges.fix_of_collections),
     Pattern(RECOMPILE, ranges.recompilations, True, ("compilation", "compilations")),
     Pattern(GRAPH_BREAKS, graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
     Pattern(

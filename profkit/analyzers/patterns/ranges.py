@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, OPTIMIZER_LOOP
+from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, GC, OPTIMIZER_LOOP
 from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member, is_one_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
@@ -20,8 +20,12 @@ from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
+from profkit.timeline.steps import steps_in_window
 
 _NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
+_FULL: Final = later(r"generation 2|^gc\.collect")
+_LEAST_STEPS: Final = 3
+"""From which a full collection in each step is no chance. Chosen: the collector makes one in hundreds of steps."""
 _SEARCH: Final = later(r"search_unused_parameters$")
 _SINK: Final = later(r"^_DDPSink|: _DDPSinkBackward$")
 _MARKED: Final = later(r"torch::autograd::AccumulateGrad$|reducer::copy_bucket_to_grad$")
@@ -130,6 +134,20 @@ def _of_kind(facts: Facts, kind: SpanKind) -> Ranges:
 def collections(facts: Facts) -> Ranges:
     """Pauses of Python's garbage collector on the threads of the step."""
     return _of_kind(facts, SpanKind.GC)
+
+
+def fix_of_collections(facts: Facts, found: Ranges) -> str:
+    """A full collection in each step is one that the code asks for: the collector itself makes them far more seldom."""
+    is_full = np.array([bool(_FULL.search(facts.trace.name(int(code)))) for code in found.name.tolist()], np.bool_)
+    steps = steps_in_window(facts.trace)
+    begins = np.array([step.start_ns for step in steps], np.int64)
+    at = distinct(place_among(begins, np.sort(found.start_ns[is_full]), after=True))
+    is_asked = len(steps) >= _LEAST_STEPS and at.size >= len(steps) - 1
+    return (
+        "leave out gc.collect() in the loop: a full collection in each step is one that the code asks for"
+        if is_asked
+        else GC.fixes[0]
+    )
 
 
 def compilations(facts: Facts) -> Ranges:
@@ -434,9 +452,14 @@ def fix_of_loops(facts: Facts, loops: Ranges) -> str:
         (FUSED_OPTIMIZERS.keys() | FOREACH_OPTIMIZERS, "foreach=True"),
     )
     plain = next((fix for forms, fix in fixes if classes <= forms), "")
-    return plain or (
-        f"{' and '.join(sorted(classes))} {'has' if len(classes) == 1 else 'have'} no fused or foreach form in torch: "
-        + next((fix for name, fix in _WITHOUT_FORM.items() if name in classes), _OWN_LOOP)
+    if plain:
+        return plain
+    others = sorted(classes - FUSED_OPTIMIZERS.keys() - FOREACH_OPTIMIZERS)
+    own = "; ".join(f"{name}: fused=True" for name in sorted(classes & FUSED_OPTIMIZERS.keys()))
+    return (
+        f"{' and '.join(others)} {'has' if len(others) == 1 else 'have'} no fused or foreach form in torch: "
+        + next((fix for name, fix in _WITHOUT_FORM.items() if name in others), _OWN_LOOP)
+        + (f"; {own}" if own else "")
     )
 
 

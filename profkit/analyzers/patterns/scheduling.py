@@ -24,6 +24,9 @@ _CROWDED: Final = 2 / 3
 _CONFIDENCE: Final = 0.8
 """The kernel counts it; how much of it the step loses is not known. Chosen."""
 
+_SLACK: Final = 0.2
+"""Of a core, which threads of PyTorch and of profkit itself take beside the training thread. Chosen."""
+
 
 class Switches(msgspec.Struct, frozen=True):
     """How often threads left their core: because they had to wait, and because it was taken from them."""
@@ -169,6 +172,8 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
         share = scope.fraction(lost_ns)
         if share < CONTENTION.limit("window"):
             return ()
+    if _fits(result):
+        return ()
     kind = CORES_TAKEN if _is_outside(result) or not _is_known(result) else CONTENTION
     return (
         kind.found(
@@ -238,7 +243,7 @@ def _wanted(result: Scheduling) -> Iterator[Evidence]:
             unit="count",
         )
     if result.own_share is not None:
-        started = f" and the {result.children} processes that it started" if result.children else ""
+        started = f" and the {_processes(result)} that it started" if result.children else ""
         yield Evidence(
             statement=f"this process{started} ran on {format_fraction(result.own_share)} of the cores' time"
             + (": programs of others had the rest" if _is_outside(result) else ""),
@@ -309,6 +314,22 @@ def _is_of_children(result: Scheduling) -> bool:
     return bool(result.children) and result.children_run_ns > max(others_ns, 0)
 
 
+def _processes(result: Scheduling) -> str:
+    return f"{result.children} process{'' if result.children == 1 else 'es'}"
+
+
+def _fits(result: Scheduling) -> bool:
+    """Whether what the job wants to run has a core each: a core's wait then is no reason to have fewer workers."""
+    cores, wanted = result.usable_cores, result.wanted_cores
+    is_full = _is_outside(result) or _is_crowded(result) or bool(result.throttled_ns)
+    return (
+        not is_full
+        and cores is not None
+        and _is_of_children(result)
+        and result.children + (wanted or 1.0) <= cores + _SLACK
+    )
+
+
 def _title(result: Scheduling) -> str:
     """Who takes the cores, where that is known."""
     cores = result.usable_cores
@@ -318,7 +339,7 @@ def _title(result: Scheduling) -> str:
         return CONTENTION.title
     on = f"{cores:g} core{'' if cores == 1 else 's'}"
     if _is_of_children(result):
-        return f"the training thread waits for a core: it shares {on} with {result.children} processes that it started"
+        return f"the training thread waits for a core: it shares {on} with {_processes(result)} that it started"
     if _is_crowded(result):
         n = (result.threads or 0) * result.ranks
         return f"the training thread waits for a core: operators run on {n} threads for {on}"

@@ -38,22 +38,30 @@ class Loop:
     n_calls: int = 0
     n_timed: int = 0
     timed_ns: int = 0
+    longest_ns: int = 0
 
     def add(self, n_calls: int, n_timed: int, timed_ns: int) -> None:
         """Count more steps, or fewer, of which so many were timed."""
         self.n_calls += n_calls
         self.n_timed += n_timed
         self.timed_ns += timed_ns
+        self.longest_ns = max(self.longest_ns, timed_ns if n_timed == 1 else 0)
+
+    @property
+    def usual_ns(self) -> int:
+        """What a step takes, but for the longest: the first of a loop waits for what stands before it."""
+        return (self.timed_ns - self.longest_ns) // (self.n_timed - 1) if self.n_timed > 1 else self.timed_ns
 
     @property
     def spent_ns(self) -> int:
-        """What all its steps took, as if those recorded had taken as long as the others."""
-        return round(self.timed_ns * self.n_calls / self.n_timed) if self.n_timed else 0
+        """What all its steps took, as if those recorded had taken as long as the others usually do."""
+        more = self.n_calls - self.n_timed if self.n_timed > 1 else 0  # of one step nobody knows what the next takes
+        return self.timed_ns + self.usual_ns * more
 
     @property
     def name(self) -> str:
         """How it is called: by the classes of its optimizers, and what a step of one takes."""
-        step = f", {units().format_ns(self.timed_ns // self.n_timed)} a step" if self.n_timed else ""
+        step = f", {units().format_ns(self.usual_ns)} a step" if self.n_timed else ""
         return " and ".join(self.names) + step
 
     def told(self) -> dict[str, Any]:
