@@ -40,6 +40,26 @@ UNFUSED: Final = FindingKind(
     ),
 )
 
+PADDED_BATCHES: Final = FindingKind(
+    id="work.padding",
+    title="much of what the model computes is padding",
+    is_about_work=True,
+    meaning="Rows of a batch are filled up to one length. What stands there is computed as everything else is, in each layer, forward and backward, and then masked. A tokenizer that pads to max_length makes short rows cost what long ones do.",
+    measured="profkit capture looks at the first batches that a DataLoader gives: of whole numbers with two dimensions, a mask of attention first, the value that fills the ends of rows and stands nowhere else. Its share of the positions, times the compute of the window; attention grows with the square of the length, and saves more.",
+    thresholds={
+        "padding": Threshold(
+            0.5, "fires where {} of the positions are padding", "chosen: rows drawn by chance leave 20 to 45 %"
+        ),
+        "window": Threshold(0.05, "its compute is {} of the window", "chosen: the severity medium"),
+    },
+    lookalikes=("kernels for ragged batches (nested tensors, flash_attn_varlen): they skip it",),
+    proof="Cut the batches to their longest row (input_ids[:, :n], attention_mask[:, :n]): the step becomes shorter by about the time shown.",
+    fixes=(
+        "pad to the longest row of each batch, not to max_length: padding='longest' or DataCollatorWithPadding, pad_sequence in a collate_fn of your own",
+        "put rows of like length into one batch (group_by_length=True, a sampler by length), or pack several into a row",
+    ),
+)
+
 UNUSED_DEVICE: Final = FindingKind(
     id="device.unused",
     title="all work is on the CPU, while a GPU stands idle",

@@ -1,90 +1,79 @@
-"""Padding in the steps of one rank, by what its script told of their tokens."""
+"""Batches that are mostly padding: counted by the capture, named where half of the positions are."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+import torch
 
+from profkit.capture.inside.padding import Padding
 from profkit.pipeline import triage_trace
-from profkit.testing import HOST_PID, Row, kernel, launch, operator, span, trace_of
+from profkit.testing import operator, span, trace_of
 
-BASE = 10**9
-US = 1000
-STEP = 1000 * US
-N_STEPS = 8
+MS = 1_000_000
 
 
-def told(kind: str, step: int, value: float) -> Row:
-    """What a script told at the end of a step."""
-    at = BASE + (step + 1) * STEP - 5 * US
-    return Row(name=f"profkit.{kind}", cat="profkit", ph="C", start_ns=at, end_ns=at, tid=HOST_PID, args={kind: value})
+def counted(*batches: Any) -> Any:
+    padding = Padding()
+    for batch in batches:
+        padding.see(batch)
+    return padding.told()
 
 
-def rows(*, is_gpu: bool = False) -> list[Row]:
-    """Steps of 1 ms that compute from 10 to 810 us."""
-    found = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
-    for step in range(N_STEPS):
-        start, end = BASE + step * STEP + 10 * US, BASE + step * STEP + 810 * US
-        if is_gpu:
-            found += [launch(start - 8 * US, start - 4 * US, correlation=step + 1)]
-            found += [kernel("gemm", start, end, correlation=step + 1)]
-        else:
-            found.append(operator("aten::mm", start, end))
-    return found
+def rows(*lengths: int, to: int = 16) -> torch.Tensor:
+    return torch.tensor([[7 + place for place in range(length)] + [0] * (to - length) for length in lengths])
 
 
-def waste(*counts: Row, is_gpu: bool = False, **metadata: Any) -> Any:
-    """The finding in the triage of these steps; None where it is silent."""
-    rank, _ = triage_trace(trace_of([*rows(is_gpu=is_gpu), *counts], **metadata))
-    return next((one for one in rank.findings if one.id == "padding.waste"), None)
-
-
-def counts(tokens: int, padded: int, *, steps: range = range(N_STEPS)) -> list[Row]:
-    """Both counts in each of these steps."""
-    return [
-        told(kind, step, value) for step in steps for kind, value in (("tokens", tokens), ("padded_tokens", padded))
-    ]
-
-
-@pytest.mark.parametrize("is_gpu", [True, False])
-def test_padding_costs_its_share_of_compute(is_gpu: bool) -> None:
-    one = waste(*counts(60, 100), is_gpu=is_gpu)
-    assert one.title == "40.0 % of computed tokens are padding"
-    assert one.recoverable_ns == 320 * US
-    assert one.fraction == pytest.approx(0.32)
-    assert one.evidence[0].statement == "480 of 800 computed tokens are real, in 8 steps"
-    assert "compute takes 800 us per step; without padding it takes 320 us less" in one.evidence[1].statement
-    assert "--vs" in one.next_tools[0].command
-
-
-def test_it_is_weighed_by_the_compute_of_each_step() -> None:
-    """All padding is in half of the steps: these save 60 %, the others nothing."""
-    one = waste(*counts(40, 100, steps=range(4)), *counts(100, 100, steps=range(4, 8)))
-    assert one.recoverable_ns == 240 * US
-
-
-def test_steps_without_counts_are_taken_to_be_like_the_others() -> None:
-    one = waste(*counts(60, 100, steps=range(3)))
-    assert one.recoverable_ns == 320 * US
-    assert one.fraction == pytest.approx(0.32)
-    assert "in 3 steps" in one.evidence[0].statement
+def test_padding_is_counted_by_the_mask_or_by_the_ids() -> None:
+    ids = rows(4, 8, 12)
+    mask = (ids != 0).long()
+    of_ids = counted(ids)
+    assert (of_ids["n_padded"], of_ids["n_all"], of_ids["lengths"], of_ids["longest"]) == (24, 48, [16], 12)
+    of_mask = counted({"input_ids": ids, "attention_mask": mask, "labels": torch.zeros(3, dtype=torch.long)})
+    assert (of_mask["of"], of_mask["n_padded"]) == ("attention_mask", 24)
+    assert counted((ids, torch.zeros(3)))["n_padded"] == 24
 
 
 @pytest.mark.parametrize(
-    "told_rows",
+    "batch",
     [
-        [],
-        counts(91, 100),
-        [row for row in counts(60, 100) if row.name == "profkit.tokens"],
-        [row for row in counts(60, 100) if row.name == "profkit.padded_tokens"],
-        [*counts(60, 100), *counts(60, 10, steps=range(1))],  # 120 of 110
+        torch.zeros(4, 16, dtype=torch.long),  # types of tokens: all the same
+        rows(16, 16),  # full rows
+        torch.tensor([[1, 0] * 8, [0, 1] * 7 + [0, 0]]),  # the last value stands inside rows as well
+        torch.rand(4, 16),
+        torch.zeros(4, 3, 16, dtype=torch.uint8),
+        rows(2, 3, to=6),  # features
+        {"a": object(), "b": [1, 2]},
+        None,
     ],
-    ids=["nothing told", "a tenth", "real tokens alone", "padded tokens alone", "more real tokens than computed"],
 )
-def test_healthy_twins(told_rows: list[Row]) -> None:
-    assert waste(*told_rows) is None
+def test_what_is_no_padding(batch: Any) -> None:
+    assert counted(batch) is None
 
 
-def test_a_rank_of_several_leaves_it_to_all_ranks_together() -> None:
-    assert waste(*counts(60, 100), distributedInfo={"backend": "gloo", "rank": 0, "world_size": 2}) is None
+def found(told: Any) -> Any:
+    """The finding on steps of 10 ms of which an operator has 8."""
+    events = [span(f"ProfilerStep#{step}", step * 10 * MS, (step + 1) * 10 * MS) for step in range(8)]
+    events += [operator("aten::mm", step * 10 * MS, step * 10 * MS + 8 * MS) for step in range(8)]
+    rank, _ = triage_trace(trace_of(events, profkit_padding=told))
+    return next((one for one in rank.findings if one.id == "work.padding"), None)
+
+
+TOLD = {"of": "attention_mask", "n_batches": 16, "n_padded": 750, "n_all": 1000, "lengths": [128], "longest": 40}
+
+
+def test_padding_costs_its_share_of_the_compute() -> None:
+    one = found(TOLD)
+    assert one.fraction == pytest.approx(0.6)
+    assert one.title.startswith("75.0 % of the positions")
+    assert "not to max_length" in one.fix
+    assert "like length" in found({**TOLD, "lengths": [64, 128]}).fix
+
+
+@pytest.mark.parametrize(
+    "told",
+    [None, 3, {**TOLD, "n_padded": 300}, {**TOLD, "n_all": 0}, {**TOLD, "n_padded": "9"}, {**TOLD, "longest": None}],
+)
+def test_little_padding_or_nothing_sound_is_no_finding(told: Any) -> None:
+    assert found(told) is None

@@ -21,9 +21,9 @@ _OTHER: Final = later(
     r"^aten::(?:mm|addmm|linear|\w*convolution\w*|native_(?:layer|batch|group)_norm\w*|embedding\w*|\w*loss\w*|_log_softmax\w*)$"
 )
 """What stands between two products that are no attention."""
-_ON_CPU: Final = (
-    "nn.MultiheadAttention(..., need_weights=False), or F.scaled_dot_product_attention for attention of your own; on a CPU"
-    " its fused kernel takes no dropout"
+_TORCHS_ON_CPU: Final = "attention without dropout, masks that need no gradient, no need_weights=True: a CPU's fused kernel takes nothing else"
+_OWN_ON_CPU: Final = (
+    "F.scaled_dot_product_attention for attention of your own; nn.MultiheadAttention: need_weights=False"
 )
 
 
@@ -73,7 +73,7 @@ def _any_inside(ordered_ns: I64, low_ns: I64, high_ns: I64) -> NDArray[np.bool_]
 
 def fix_of_attention(facts: Facts, found: Ranges) -> str:
     """A CPU has other conditions than a GPU; without a call of torch's, the model writes it out itself."""
-    if facts.cpu is not None:
-        return _ON_CPU
     is_torchs = any(_MATH.search(facts.trace.name(code)) for code in distinct_codes(found.name).tolist())
+    if facts.cpu is not None:
+        return _TORCHS_ON_CPU if is_torchs else _OWN_ON_CPU
     return MATH_ATTENTION.fixes[0] if is_torchs else MATH_ATTENTION.fixes[-1]

@@ -25,6 +25,7 @@ from .hooks import Hooks
 from .leaving import leave
 from .loader import FetchLog
 from .loops import Keys, Loops
+from .padding import Padding
 from .places.frames import found_in
 from .places.names import variables
 from .places.thread_lines import ThreadLooks
@@ -65,6 +66,7 @@ class Controller(Listener):
         self._run = WholeRun()
         self._log: FetchLog | None = None
         self._starts = WorkerStarts()
+        self._padding = Padding()
         self._threads = ThreadLooks()
         self._queue = Queue()
         self._others: set[int] = set()
@@ -135,6 +137,10 @@ class Controller(Listener):
         self._follow()
         if self.stage in _RECORDING and self._loops.has_left(self._finder.frozen_leader) and self._is_safe():
             self._leave_loop()
+
+    def data_came(self, batch: Any) -> None:
+        """A loader has given a batch: how much of it is padding?"""
+        self._padding.see(batch)
 
     @guarded
     def data_wanted(self, iterator: Any) -> None:
@@ -526,6 +532,7 @@ class Controller(Listener):
             "edges": dict(finder.sources),
             "loaders": self._queue.loaders,
             "starts": self._starts.told(),
+            "padding": self._padding.told(),
             "thread_lines": self._threads.told(),
             "n_seen": finder.n_candidates + self._seen.n_boundaries,
             "counters": self._counters.as_numbers() if self._label else [],

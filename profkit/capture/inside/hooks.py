@@ -42,6 +42,7 @@ class Watcher(Protocol):
     def backward_began(self) -> None: ...  # noqa: D102
     def backward_ended(self) -> None: ...  # noqa: D102
     def data_wanted(self, iterator: Any) -> None: ...  # noqa: D102
+    def data_came(self, batch: Any) -> None: ...  # noqa: D102
     def forward_began(self, module: Any) -> None: ...  # noqa: D102
     def forward_ended(self, module: Any, duration_ns: int) -> None: ...  # noqa: D102
     def profiler_begins(self, profiler: Any) -> None: ...  # noqa: D102
@@ -248,10 +249,13 @@ class Hooks:
             is_home = threading.get_ident() == watcher.home_thread
             self.fetch_depth += is_home
             try:
-                if not self._is_recording():
-                    return original(iterator)
-                with self._phase("data_loader", _name_of_fetch(iterator)):
-                    return original(iterator)
+                if self._is_recording():
+                    with self._phase("data_loader", _name_of_fetch(iterator)):
+                        return original(iterator)
+                batch = original(iterator)
+                if is_home:
+                    watcher.data_came(batch)
+                return batch
             finally:
                 self.fetch_depth -= is_home
 

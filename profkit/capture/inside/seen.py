@@ -229,6 +229,9 @@ class Listener:
         self._finder.optimizer_made()
         self._finder.has_unknown_optimizers = True
 
+    def data_came(self, batch: Any) -> None:
+        """A loader has given a batch, outside recorded steps; who finds steps does not look into it."""
+
     @guarded
     def gradients_zeroed(self) -> None:
         """Gradients were cleared."""

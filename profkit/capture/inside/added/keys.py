@@ -70,6 +70,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_threads": _threads(facts) or None,
         "profkit_workers": _workers(facts.get("fetches") or []) or None,
         "profkit_worker_starts": facts.get("starts") or None,
+        "profkit_padding": facts.get("padding"),
         **_code(facts.get("found") or {}),
     }
     return {key: value for key, value in keys.items() if value is not None and value != ""}
