@@ -143,6 +143,20 @@ def test_operators_on_the_cpu_are_named_where_the_gpu_waits_for_them() -> None:
     }
 
 
+@pytest.mark.parametrize(("n_looked_up", "is_told"), [(64, True), (6000, False)])
+def test_an_optimizer_that_updates_tables_of_which_a_step_looks_up_few_rows(n_looked_up: int, is_told: bool) -> None:
+    rows = each_step("Optimizer.step#Adam.step", 200, 900)
+    for step in range(N_STEPS):
+        at = BASE + step * STEP
+        given = {"Input_Dims": [[9000, 32], [n_looked_up], []], "Input_type": ["float", "long int", ""]}
+        rows.append(operator("aten::embedding", at + 10 * US, at + 20 * US, **given))
+        for begin in range(at + 210 * US, at + 880 * US, 10 * US):
+            rows.append(operator("aten::mul_", begin, begin + 8 * US, Input_Dims=[[9000, 32]], Input_type=["float"]))
+    one = found(on_cpu(*rows), "host.optimizer_loop")
+    assert ("all 9,000 rows of embedding tables" in one.title) == is_told
+    assert ("sparse=True" in one.fix) == is_told
+
+
 def test_operators_on_the_cpu_that_hold_nobody_up_are_no_finding() -> None:
     assert found(batches_made_by("aten::randn", gpu_us=1_200).rows, "host.cpu_operators") is None
 

@@ -85,6 +85,7 @@ PATTERNS: Final = (
         ("optimizer step", "optimizer steps"),
         ranges.fix_of_loops,
         kept=ranges.kept_of_loops,
+        title=ranges.title_of_loops,
         proof=ranges.proof_of_loops,
     ),
     Pattern(
