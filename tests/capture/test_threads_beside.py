@@ -85,6 +85,7 @@ def test_a_thread_of_plain_python_is_seen_at_its_line_with_the_lock() -> None:
     other.join()
     (told,) = [one for one in looks.told() if one["thread"] == other.native_id]
     assert told["seen_ns"] > 0
+    assert looks.saw_work
     assert 0 <= told["held_share"] <= 1
     assert {line["function"] for line in told["lines"]} <= {"count"}
 

@@ -240,7 +240,9 @@ class Controller(Listener):
             if len(self._seen.times["after"]) > STEPS_AFTER:
                 self.stage = "places"
                 self._threads.stop()
-                self._second.begin(self._label, self._seen, has_others=bool(self._others))
+                self._second.begin(
+                    self._label, self._seen, has_others=bool(self._others), has_threads=self._threads.saw_work
+                )
                 self._go_on()
         elif self.stage == "places":
             self._second.boundary(self._finder.n_loads)

@@ -31,6 +31,8 @@ _IDLE_LOOKS: Final = 16
 """Looks after which it looks `_SELDOM` times as seldom where all other threads were waiting in each. Chosen: a tenth of
 a second; a monitor that wakes four times a second is seen then, too, at a fifth of the cost."""
 _SELDOM: Final = 5
+_AT_WORK: Final = 0.05
+"""Of the time, from which a thread that runs is at work. Chosen."""
 _MOST_THREADS: Final = 64
 _MOST_LINES: Final = 200
 _MOST_TOLD: Final = 20
@@ -47,7 +49,7 @@ class _Seen:
 
     def __init__(self, name: str, native: int, owns: Any) -> None:
         self.name, self.native = name, native
-        self.idle_ns = self.seen_ns = self.n_looks = 0
+        self.idle_ns = self.seen_ns = self.ran_ns = self.n_looks = 0
         self.held_ns = 0.0
         """Until looks that had to wait for the lock, each as far as it ran meanwhile."""
         self.at: dict[Optional[Line], list[int]] = {}  # noqa: UP045 - Python 3.9
@@ -79,6 +81,11 @@ class ThreadLooks:
         self._ended.set()
         if self._looking.is_alive():
             self._looking.join(1)
+
+    @property
+    def saw_work(self) -> bool:
+        """Whether another thread of Python was at work for a part of the time."""
+        return any(one.ran_ns > _AT_WORK * (one.seen_ns + one.idle_ns) for one in list(self._seen.values()))
 
     def told(self) -> list[dict[str, Any]]:
         """Of each thread how long it was idle (ns) and not, for which share of that it held the lock, and its lines."""
@@ -137,6 +144,7 @@ class ThreadLooks:
                 if len(self._seen) >= _MOST_THREADS:
                     continue
                 self._seen[native] = _Seen(one.name[:_MOST_NAME], native, self._owns)
+            self._seen[native].ran_ns += ran[native]
             self._seen[native].held_ns += passed_ns * ran[native] / max(in_all, 1) if is_late else 0.0
             self._note(self._seen[native], stack, passed_ns, is_prompt=not is_late)
 

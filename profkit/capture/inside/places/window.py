@@ -77,6 +77,7 @@ class SecondWindow:
         self._sign_lines = SignLines()
         self._lines = LineLog(options.capture_id)
         self._sampler: Optional[Sampler] = None  # noqa: UP045 - Python 3.9
+        self._has_threads = False
         self._recorder: Optional[Recorder] = None  # noqa: UP045 - Python 3.9
         self._marks: list[clock.Mark] = []
         self._called: list[Any] = []
@@ -94,12 +95,14 @@ class SecondWindow:
         return self._recorder is not None and self._recorder.is_busy
 
     @_contained
-    def begin(self, label: str, seen: Seen, *, has_others: bool) -> None:
+    def begin(self, label: str, seen: Seen, *, has_others: bool, has_threads: bool = False) -> None:
         """Begin the step in which calls are counted; it is over at once where none was asked for.
 
         That is where a tool records by itself, and where stacks in the timed steps name the places. A profiler of the
-        script's own goes first.
+        script's own goes first. Where other threads run Python, stacks are looked at: whole ones record the calls of
+        every thread, and a thread that holds the lock would hold it many times as long.
         """
+        self._has_threads = has_threads
         self.has_begun, self.is_over = True, not self._is_wanted
         self._thread = threading.get_ident()
         self._label = f"{label}{PLACES}"
@@ -212,7 +215,7 @@ class SecondWindow:
         if allowance is None:
             return
         n_steps = min(steps_that_fit(self._n_steps, n_calls), allowance.steps(self._n_steps, n_calls))
-        if not n_calls:  # there was no time to count them
+        if not n_calls or self._has_threads:  # there was no time to count them, or nobody counts those of others
             n_steps = 0
         least_ns = allowance.cost_ns(max(n_steps, 1), n_calls) if n_steps else allowance.looks_ns(1)
         if not n_steps:
