@@ -23,6 +23,10 @@ _EVENT_NS = 1_000_000
 _MORE_WORK = (
     "Give each launch twice the work (a larger problem). If the run grows by less than 10 %, the GPU was not the limit."
 )
+_WITHOUT = (
+    "Leave out what stands at the line under `where` for some steps, or time it by itself (time.perf_counter): the step"
+    " becomes shorter by its part of the time shown."
+)
 _MOST_SAMPLED = 8  # chosen: rows of a table that is read
 
 
@@ -87,7 +91,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         else _wait_fix(result)
         if in_system
         else _fix(result, mostly_host=mostly_host),
-        proof="" if scope.is_of_torch else _MORE_WORK,
+        proof=_MORE_WORK if not scope.is_of_torch else _WITHOUT if scope.is_cpu and mostly_host else "",
         next_tools=(_next_tool(result, mostly_host=mostly_host or place is not None, in_system=in_system),),
         one_stretch=scope.fraction(result.one_stretch_ns),
     )
