@@ -57,7 +57,7 @@ def evaluation(step: int, **args: Any) -> list[Row]:
 def test_a_forward_pass_without_gradients_is_named_with_its_time() -> None:
     one = found("work.unread_forward", evaluation)
     assert one.evidence[0].value == N_STEPS * 340 * US  # from its product on: the batch is another's
-    assert one.recoverable_ns == 340 * US
+    assert one.recoverable_ns == 0  # without modules and lines nobody knows what it is for
 
 
 def test_one_whose_graph_nobody_reads_is_told_to_make_none() -> None:
@@ -90,6 +90,57 @@ def test_one_whose_graph_nobody_reads_is_told_to_make_none() -> None:
 )
 def test_other_work_is_no_forward_work_for_nothing(beside: Any) -> None:
     assert found("work.unread_forward", beside) is None
+
+
+def layers(step: int, *between: str, n: int = 2, shapes: Any = ()) -> list[Row]:
+    """Layers with a backward node each, and before each but the first operators that no gradient goes through."""
+    rows = []
+    for layer in range(n + 1):
+        number, begin = 10 * step + 5 + layer, 310 + (200 // n) * layer
+        rows += [
+            at(step, "aten::linear", begin, begin + 10, Sequence_number=number, Fwd_thread_id=0),
+            at(step, NODE + "AddmmBackward0", 900 + layer, 901 + layer, Sequence_number=number, Fwd_thread_id=1),
+        ]
+        if layer < n:
+            rows += [
+                at(
+                    step,
+                    name,
+                    begin + 15 + 20 * place,
+                    begin + 35 + 20 * place,
+                    Input_Dims=[shapes[layer % len(shapes)] if shapes else [8]],
+                    Input_type=["float"],
+                )
+                for place, name in enumerate(between)
+            ]
+    return rows
+
+
+def test_what_layers_make_alike_without_gradients_is_made_once() -> None:
+    one = found("work.no_gradient", lambda step: layers(step, "aten::arange", "aten::sort", "aten::exp"))
+    assert one.evidence[0].value == N_STEPS * 2 * 60 * US
+    assert one.recoverable_ns == 2 * 60 * US
+    assert "register_buffer" in one.fix
+
+
+def test_what_is_made_once_in_each_step_may_be_of_the_batch_and_nothing_is_promised() -> None:
+    assert found("work.no_gradient", lambda step: layers(step, *["aten::exp"] * 4, n=1)) is None  # 80 us of 1,000
+    one = found("work.no_gradient", lambda step: layers(step, *["aten::sort"] * 4, "aten::exp", "aten::mul", n=1))
+    assert one.recoverable_ns == 0
+    assert one.fraction == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda step: layers(step, "aten::rand", "aten::sort", "aten::exp"),
+        lambda step: layers(step, "aten::sort", "aten::exp", "aten::mul", shapes=([step + 1],)),
+        lambda step: layers(step, "aten::sort", "aten::exp", "aten::mul") if step % 2 else [],
+    ],
+    ids=["random numbers", "other shapes in each step", "not in each step"],
+)
+def test_what_differs_from_step_to_step_is_no_constant(between: Any) -> None:
+    assert found("work.no_gradient", between) is None
 
 
 def test_without_a_backward_pass_all_is_forward_and_nothing_is_said() -> None:

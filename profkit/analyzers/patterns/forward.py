@@ -8,17 +8,18 @@ update of averages, clipping by hand.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import PLACED
 from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
-from profkit.findings.patterns import PARAMETER_LOOP, UNREAD
+from profkit.findings.patterns import FROZEN, NO_GRADIENT, PARAMETER_LOOP, UNREAD
 from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
@@ -41,6 +42,19 @@ _MOST_KNOWN: Final = 0.9
 """Share of the backward nodes with a number whose forward operator must be known. Chosen: of others it may be any."""
 _MOST_LINES: Final = 2
 """Lines that call it, before the lines inside. Chosen."""
+_FROZEN: Final = 0.25
+"""Share of a stretch's time in modules that never train, from which it is another model's. Chosen: two networks, one much
+larger."""
+_OF_GROUP: Final = 0.01
+"""Share of the window from which runs of the same operators count. Chosen: between operators stand many small ones."""
+_CHANGES: Final = later(r"::(?:rand|normal|uniform|bernoulli|exponential|random_|multinomial|poisson|native_dropout)")
+"""What gives other values in each step."""
+_WORDS: Final = later(r"[A-Z]?[a-z]+|[A-Z]+")
+_EVALUATION: Final = frozenset(
+    {"acc", "accuracy", "eval", "evaluate", "evaluation", "metric", "metrics", "monitor", "val", "valid", "validate"}
+    | {"validation"}
+)
+"""Words of a function or a line that evaluates. Chosen: not "test" or "score", which training code has as well."""
 _IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
 _ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
@@ -50,6 +64,10 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
     runs: tuple[I64, ...]
     """Rows of `Trace.ops`, each run in order of time on one thread."""
+    within: tuple[bool, ...]
+    """Per run, whether it lies in a training forward pass: beside it, operators that a backward node comes back to."""
+    leads: tuple[bool, ...]
+    """Per run, whether such an operator comes right behind it."""
     used: I64
     """The outermost operators that a backward node comes back to."""
     trained: I64
@@ -81,7 +99,37 @@ def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) 
     if not to_the_end:  # but for what ran before as well, to which none came
         before = {ops.name[run].tobytes() for run in runs if ops.start_ns[run[-1]] < last}
         runs = [run for run in runs if ops.name[run].tobytes() in before or _is_closed(trace, run, last)]
-    return Unread(runs=tuple(runs), used=tops[is_used].astype(np.int64), trained=tops[is_open].astype(np.int64))
+    within, leads = _beside(trace, runs, tops[is_used].astype(np.int64), np.sort(ops.start_ns[backward.rows]))
+    return Unread(
+        runs=tuple(runs),
+        within=within,
+        leads=leads,
+        used=tops[is_used].astype(np.int64),
+        trained=tops[is_open].astype(np.int64),
+    )
+
+
+def _beside(trace: Trace, runs: list[I64], used: I64, backward_ns: I64) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Per run whether used operators of its thread stand on both sides with no backward node between, and behind it."""
+    ops = trace.ops
+    optimizer = np.sort(trace.spans.start_ns[trace.spans.kind == SpanKind.OPTIMIZER])
+    breaks = np.sort(np.concatenate([backward_ns, optimizer]))
+    starts = {code: np.sort(ops.start_ns[used[ops.thread[used] == code]]) for code in distinct_codes(ops.thread[used])}
+    within, leads = [], []
+    for run in runs:
+        mine = starts.get(int(ops.thread[run[0]]), np.empty(0, np.int64))
+        first, last = ops.start_ns[run[0]], ops.start_ns[run[-1]]
+        after = int(np.searchsorted(mine, last))
+        low = int(mine[after - 1]) if after else -1
+        high = int(mine[after]) if after < mine.size else -1
+        clear = high >= 0 and not _any_between(breaks, int(first), high)
+        leads.append(clear)
+        within.append(clear and low >= 0 and not _any_between(breaks, low, high))
+    return tuple(within), tuple(leads)
+
+
+def _any_between(moments: I64, low: int, high: int) -> bool:
+    return bool(np.searchsorted(moments, high) > np.searchsorted(moments, low))
 
 
 def _is_closed(trace: Trace, run: I64, last_ns: int) -> bool:
@@ -102,16 +150,47 @@ def _runs(trace: Trace, tops: NDArray[np.intp], is_open: Bool) -> Iterator[I64]:
 
 
 def forward_work(facts: Facts) -> Ranges | None:
-    """Stretches of forward work that no backward pass reads, from their first product to their last operator."""
+    """Stretches of forward work that no backward pass reads, from their first product to their last operator.
+
+    Not of models that never train: `frozen_work` has these.
+    """
+    return _of_sorts(facts, is_frozen=False)
+
+
+def frozen_work(facts: Facts) -> Ranges | None:
+    """The same of modules in which nothing trains: teachers, target networks, frozen encoders."""
+    return _of_sorts(facts, is_frozen=True)
+
+
+def _of_sorts(facts: Facts, *, is_frozen: bool) -> Ranges | None:
     found = unread(facts.trace, step_threads(facts))
-    return None if found is None else _spanning(facts, _forward_runs(facts.trace, found))
+    if found is None:
+        return None
+    frozen, other = _sorted_runs(facts, found)
+    return _spanning(facts, frozen if is_frozen else other)
 
 
-def _forward_runs(trace: Trace, found: Unread) -> list[I64]:
+def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
+    """The stretches of forward work of models that never train, and the others that lie in no training forward pass.
+
+    A stretch in which a good part is such a model's is its: what runs with it (double Q-learning) is for the same.
+    """
+    frozen, other = [], []
+    for run, is_within in zip(found.runs, found.within, strict=True):
+        parts = _forward_runs(facts.trace, [run])
+        again = _training_share(facts, found, np.concatenate([np.empty(0, np.int64), *parts]))
+        if again is not None and again <= 1 - _FROZEN:
+            frozen += parts
+        elif not is_within:
+            other += parts
+    return frozen, other
+
+
+def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[I64]:
     """The parts of runs that multiply matrices, from their first product on, each up to where a tensor is made anew."""
     is_model, fresh = _is_model(trace), named(trace, trace.ops, _FRESH)
     kept = []
-    for run in found.runs:
+    for run in runs:
         for part in np.split(run, np.flatnonzero(fresh[run])):
             at = np.flatnonzero(is_model[part])
             if at.size:
@@ -119,24 +198,36 @@ def _forward_runs(trace: Trace, found: Unread) -> list[I64]:
     return kept
 
 
-def places_of_forward(facts: Facts) -> tuple[PlaceShare, ...]:
-    """The lines that call this forward work: of frames that hold nothing else the outermost, in the user's code around it.
+def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
+    """By finding, the lines that call this work: of frames that hold nothing else the outermost, in the user's code around it.
 
     By the window that has frames, and its times; empty without.
     """
-    code, trace = facts.code, facts.trace
-    joined = code.joined if code is not None else None
-    if joined is None and code is not None and code.beside is not None and trace.again is not None:
-        joined, trace = code.beside.code.joined, trace.again
+    beside = facts
+    code = facts.code
+    if code is not None and code.joined is None and code.beside is not None and facts.trace.again is not None:
+        beside = replace(facts, code=code.beside.code, trace=facts.trace.again)
+    code, trace = beside.code, beside.trace
     threads = launching_threads(trace) if trace.device_indices else training_threads(trace)
-    found = unread(trace, threads) if joined is not None else None
-    if joined is None or found is None:
-        return ()
+    found = unread(trace, threads) if code is not None and code.joined is not None else None
+    if found is None:
+        return {}
+    frozen, other = _sorted_runs(beside, found)
+    kinds = {UNREAD.id: other, FROZEN.id: frozen, NO_GRADIENT.id: _groups(beside, found)}
+    return {name: _calling(beside, found, runs) for name, runs in kinds.items()}
+
+
+def _calling(facts: Facts, found: Unread, runs: list[I64]) -> tuple[PlaceShare, ...]:
+    """The lines that call these runs."""
     from profkit.timeline.code.callers import callers  # loaded for traces with stacks
 
+    trace, code = facts.trace, facts.code
+    if code is None or code.joined is None:
+        return ()
     ops = trace.ops
-    rows = np.concatenate([np.empty(0, np.int64), *_forward_runs(trace, found)])
-    called = callers(trace, joined, (ops.thread[rows], ops.start_ns[rows]), (ops.thread, ops.start_ns, found.trained))
+    rows = np.concatenate([np.empty(0, np.int64), *runs])
+    trained = (ops.thread, ops.start_ns, found.trained)
+    called = callers(trace, code.joined, (ops.thread[rows], ops.start_ns[rows]), trained)
     spent: dict[CodePlace, list[int]] = {}
     lasts = (ops.end_ns - ops.start_ns)[rows].tolist()
     for place, ns in zip(called, lasts, strict=True):
@@ -174,21 +265,43 @@ def _spanning(facts: Facts, runs: list[I64]) -> Ranges:
     return Ranges(start_ns=ops.start_ns[first], end_ns=end, thread=ops.thread[first], name=ops.name[first])
 
 
-def is_again(facts: Facts, found: Ranges) -> bool | None:
-    """Whether most of this forward work is in modules that train in the same steps; None where modules are not known."""
+def _training_share(facts: Facts, known: Unread, rows: I64) -> float | None:
+    """The part (0-1) of these operators' time in modules that train in the same steps; None where modules are not known."""
     if facts.code is None:
         return None
-    ops, module, known = facts.trace.ops, facts.code.module_of_op, unread(facts.trace, step_threads(facts))
-    if known is None:
-        return None
-    inside = Intervals.of(found.start_ns, found.end_ns)
-    rows = np.concatenate([np.empty(0, np.int64), *known.runs])
-    rows = rows[inside.contains(ops.start_ns[rows]) & (module[rows] >= 0)]
+    ops, module = facts.trace.ops, facts.code.module_of_op
+    rows = rows[module[rows] >= 0]
     lasts = ops.end_ns[rows] - ops.start_ns[rows]
-    if not rows.size:
+    total = int(lasts.sum())
+    if not total:
         return None
     training = is_one_of(module[rows], distinct_codes(module[known.used]).tolist())
-    return bool(2 * lasts[training].sum() > lasts.sum())
+    return float(lasts[training].sum() / total)
+
+
+def is_again(facts: Facts, found: Ranges) -> bool:
+    """Whether this forward work is known to be of modules that train in the same steps."""
+    known = unread(facts.trace, step_threads(facts))
+    if known is None:
+        return False
+    rows = np.concatenate([np.empty(0, np.int64), *known.runs])
+    rows = rows[Intervals.of(found.start_ns, found.end_ns).contains(facts.trace.ops.start_ns[rows])]
+    share = _training_share(facts, known, rows)
+    return share is not None and share > 1 - _FROZEN
+
+
+def kept_of_forward(facts: Facts, found: Ranges) -> float:
+    """The share (0-1) of this forward work that may be needed: all, where nobody knows whose it is or what it is for."""
+    return 0.0 if is_again(facts, found) or _is_evaluation(facts) else 1.0
+
+
+def _is_evaluation(facts: Facts) -> bool:
+    """Whether the lines that call it say that it is an evaluation."""
+    told = places_of_forward(facts).get(UNREAD.id, ())
+    words = {
+        word for one in told for word in _WORDS.findall(f"{one.place.function} {one.place.text or one.place.call}")
+    }
+    return bool({word.lower() for word in words} & _EVALUATION)
 
 
 def has_graph(facts: Facts, found: Ranges) -> bool:
@@ -200,21 +313,117 @@ def has_graph(facts: Facts, found: Ranges) -> bool:
 
 
 def fix_of_forward(facts: Facts, found: Ranges) -> str:
-    """What there is against this forward work, by whose it is and whether a graph is made for nothing."""
-    again = is_again(facts, found)
+    """What there is against this forward work, and whether a graph is made for nothing."""
     free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
-    if again:
-        return free + UNREAD.fixes[0]
-    return free + (UNREAD.fixes[1] if again is False else f"{UNREAD.fixes[0]}; {UNREAD.fixes[1]}")
+    is_known = kept_of_forward(facts, found) == 0
+    return free + (UNREAD.fixes[0] if is_known else f"{UNREAD.fixes[0]}; {FROZEN.fixes[0]}")
+
+
+def fix_of_frozen(facts: Facts, found: Ranges) -> str:
+    """The same for a model that never trains."""
+    free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
+    return free + FROZEN.fixes[0]
 
 
 def title_of_forward(facts: Facts, found: Ranges) -> str:
-    """What it is: the model that trains, run again, or another one."""
-    return {
-        True: "the model that trains runs again, and no backward pass reads it",
-        False: "a model that does not train runs in each step: no backward pass reads it",
-        None: "",
-    }[is_again(facts, found)]
+    """What it is: the model that trains, run again, or what nobody knows."""
+    return "the model that trains runs again, and no backward pass reads it" if is_again(facts, found) else ""
+
+
+def without_gradient(facts: Facts) -> Ranges | None:
+    """What a training forward pass makes in every step, by the same operators, and no gradient goes through."""
+    found = unread(facts.trace, step_threads(facts))
+    if found is None:
+        return None
+    runs = _groups(facts, found)
+    members = {int(run[0]) for run in runs}
+    names = facts.trace.ops.name
+    keys = {names[run].tobytes() for run in runs}
+    for run in found.runs:  # an evaluation makes it as well
+        runs += [part for key in keys for part in _parts(names[run], key, run) if int(part[0]) not in members]
+    return _spanning(facts, runs)
+
+
+def _groups(facts: Facts, found: Unread) -> list[I64]:
+    """The runs in forward passes that come in every step with the same operators and shapes, without random numbers.
+
+    Between operators that a backward node comes back to, or before the first of them in a module that trains.
+    """
+    trace, ops = facts.trace, facts.trace.ops
+    module = facts.code.module_of_op if facts.code is not None else np.full(len(ops), -1, np.int32)
+    training = distinct_codes(module[found.used]).tolist()
+    is_model, is_random = _is_model(trace), named(trace, ops, _CHANGES)
+    again = {int(run[0]) for run in _sorted_runs(facts, found)[0]}
+    groups: dict[bytes, list[tuple[NDArray[np.int32], list[I64]]]] = {}
+    for run, is_within, leads in zip(found.runs, found.within, found.leads, strict=True):
+        mine = run
+        if not is_within:  # what comes before the model, as a batch that is moved, is not its
+            inside = (module[run] >= 0) & is_one_of(module[run], training)
+            at = np.flatnonzero(~inside)
+            mine = run[at[-1] + 1 :] if at.size else run
+            if not leads or is_model[mine].any():
+                continue
+        if mine.size and not is_random[mine].any() and not again & set(mine.tolist()):
+            _join(groups.setdefault(ops.name[mine].tobytes(), []), mine, ops.signature[mine])
+    low, high = trace.window_ns
+    least = _OF_GROUP * (high - low)
+    n_steps = max(facts.n_steps, 1)
+    kept = []
+    for runs in (runs for alike in groups.values() for _, runs in alike):
+        spent = sum(int(ops.end_ns[run].max() - ops.start_ns[run[0]]) for run in runs)
+        n_inside = sum(bool(low <= ops.start_ns[run[0]] < high) for run in runs)
+        if spent >= least and n_inside >= n_steps:
+            kept += runs
+    return kept
+
+
+def _parts(names: NDArray[np.int32], key: bytes, run: I64) -> Iterator[I64]:
+    """The parts of a run with exactly these names, none in another."""
+    told, size = names.tobytes(), len(key) // names.itemsize
+    at = told.find(key)
+    while at >= 0:
+        first, rest = divmod(at, names.itemsize)
+        if not rest:
+            yield run[first : first + size]
+        at = told.find(key, at + (1 if rest else len(key)))
+
+
+def _join(alike: list[tuple[NDArray[np.int32], list[I64]]], run: I64, shapes: NDArray[np.int32]) -> None:
+    """Put a run to those whose shapes agree with its own where both are known."""
+    for known, runs in alike:
+        if ((known == shapes) | (known < 0) | (shapes < 0)).all():
+            known[:] = np.maximum(known, shapes)
+            runs.append(run)
+            return
+    alike.append((shapes.copy(), [run]))
+
+
+def _is_made_often(facts: Facts) -> bool:
+    """Whether all of it is made several times in each step, by the same operators on the same shapes."""
+    found = unread(facts.trace, step_threads(facts))
+    if found is None:
+        return False
+    times: dict[bytes, int] = {}
+    low, high = facts.trace.window_ns
+    for run in _groups(facts, found):
+        if low <= facts.trace.ops.start_ns[run[0]] < high:
+            key = facts.trace.ops.name[run].tobytes()
+            times[key] = times.get(key, 0) + 1
+    return bool(times) and min(times.values()) >= NO_GRADIENT.limit("times") * max(facts.n_steps, 1)
+
+
+def kept_without_gradient(facts: Facts, found: Ranges) -> float:
+    """The share (0-1) of it that may be needed: all, where each step makes it once, maybe of its batch."""
+    return 0.0 if _is_made_often(facts) else 1.0
+
+
+def title_without_gradient(facts: Facts, found: Ranges) -> str:
+    """The kind's title with the line, where that is known."""
+    told = places_of_forward(facts).get(NO_GRADIENT.id, ())
+    if not told:
+        return ""
+    often = " several times" if _is_made_often(facts) else ""
+    return f"what {told[0].place.name} calls is made{often} in each step and needs no gradient"
 
 
 def parameter_loops(facts: Facts) -> Ranges | None:
