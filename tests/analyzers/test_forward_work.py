@@ -119,15 +119,9 @@ def layers(step: int, *between: str, n: int = 2, shapes: Any = ()) -> list[Row]:
 def test_what_layers_make_alike_without_gradients_is_made_once() -> None:
     one = found("work.no_gradient", lambda step: layers(step, "aten::arange", "aten::sort", "aten::exp"))
     assert one.evidence[0].value == N_STEPS * 2 * 60 * US
-    assert one.recoverable_ns == 2 * 60 * US
+    assert one.recoverable_ns == 1.25 * 2 * 60 * US  # a bound alone: some of it may be of the batch
+    assert one.most_recoverable_ns is None
     assert "register_buffer" in one.fix
-
-
-def test_what_is_made_once_in_each_step_may_be_of_the_batch_and_nothing_is_promised() -> None:
-    assert found("work.no_gradient", lambda step: layers(step, *["aten::exp"] * 4, n=1)) is None  # 80 us of 1,000
-    one = found("work.no_gradient", lambda step: layers(step, *["aten::sort"] * 4, "aten::exp", "aten::mul", n=1))
-    assert one.recoverable_ns == 0
-    assert one.fraction == pytest.approx(0.12)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +130,9 @@ def test_what_is_made_once_in_each_step_may_be_of_the_batch_and_nothing_is_promi
         lambda step: layers(step, "aten::rand", "aten::sort", "aten::exp"),
         lambda step: layers(step, "aten::sort", "aten::exp", "aten::mul", shapes=([step + 1],)),
         lambda step: layers(step, "aten::sort", "aten::exp", "aten::mul") if step % 2 else [],
+        lambda step: layers(step, "aten::sort"),
     ],
-    ids=["random numbers", "other shapes in each step", "not in each step"],
+    ids=["random numbers", "other shapes in each step", "not in each step", "little"],
 )
 def test_what_differs_from_step_to_step_is_no_constant(between: Any) -> None:
     assert found("work.no_gradient", between) is None

@@ -176,8 +176,7 @@ def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
     A stretch in which a good part is such a model's is its: what runs with it (double Q-learning) is for the same.
     """
     frozen, other = [], []
-    for run, is_within in zip(found.runs, found.within, strict=True):
-        parts = _forward_runs(facts.trace, [run])
+    for parts, is_within in zip(_forward_runs(facts.trace, found.runs), found.within, strict=True):
         again = _training_share(facts, found, np.concatenate([np.empty(0, np.int64), *parts]))
         if again is not None and again <= 1 - _FROZEN:
             frozen += parts
@@ -186,16 +185,17 @@ def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
     return frozen, other
 
 
-def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[I64]:
-    """The parts of runs that multiply matrices, from their first product on, each up to where a tensor is made anew."""
+def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[list[I64]]:
+    """Per run its parts that multiply matrices, from their first product on, each up to where a tensor is made anew."""
     is_model, fresh = _is_model(trace), named(trace, trace.ops, _FRESH)
-    kept = []
-    for run in runs:
-        for part in np.split(run, np.flatnonzero(fresh[run])):
-            at = np.flatnonzero(is_model[part])
-            if at.size:
-                kept.append(part[at[0] :])
-    return kept
+    return [
+        [
+            part[np.flatnonzero(is_model[part])[0] :]
+            for part in np.split(run, np.flatnonzero(fresh[run]))
+            if is_model[part].any()
+        ]
+        for run in runs
+    ]
 
 
 def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
@@ -363,7 +363,10 @@ def _groups(facts: Facts, found: Unread) -> list[I64]:
             mine = run[at[-1] + 1 :] if at.size else run
             if not leads or is_model[mine].any():
                 continue
-        if mine.size and not is_random[mine].any() and not again & set(mine.tolist()):
+        made = ops.sequence[mine]  # of one node and the next: what makes nodes depends on what trains
+        if distinct(made[made >= 0]).size > 1 or is_random[mine].any() or again & set(mine.tolist()):
+            continue
+        if mine.size:
             _join(groups.setdefault(ops.name[mine].tobytes(), []), mine, ops.signature[mine])
     low, high = trace.window_ns
     least = _OF_GROUP * (high - low)
@@ -398,32 +401,10 @@ def _join(alike: list[tuple[NDArray[np.int32], list[I64]]], run: I64, shapes: ND
     alike.append((shapes.copy(), [run]))
 
 
-def _is_made_often(facts: Facts) -> bool:
-    """Whether all of it is made several times in each step, by the same operators on the same shapes."""
-    found = unread(facts.trace, step_threads(facts))
-    if found is None:
-        return False
-    times: dict[bytes, int] = {}
-    low, high = facts.trace.window_ns
-    for run in _groups(facts, found):
-        if low <= facts.trace.ops.start_ns[run[0]] < high:
-            key = facts.trace.ops.name[run].tobytes()
-            times[key] = times.get(key, 0) + 1
-    return bool(times) and min(times.values()) >= NO_GRADIENT.limit("times") * max(facts.n_steps, 1)
-
-
-def kept_without_gradient(facts: Facts, found: Ranges) -> float:
-    """The share (0-1) of it that may be needed: all, where each step makes it once, maybe of its batch."""
-    return 0.0 if _is_made_often(facts) else 1.0
-
-
 def title_without_gradient(facts: Facts, found: Ranges) -> str:
     """The kind's title with the line, where that is known."""
     told = places_of_forward(facts).get(NO_GRADIENT.id, ())
-    if not told:
-        return ""
-    often = " several times" if _is_made_often(facts) else ""
-    return f"what {told[0].place.name} calls is made{often} in each step and needs no gradient"
+    return f"what {told[0].place.name} calls is made anew in each step, and needs no gradient" if told else ""
 
 
 def parameter_loops(facts: Facts) -> Ranges | None:

@@ -119,7 +119,6 @@ PATTERNS: Final = (
         forward.without_gradient,
         False,
         ("stretch of such operators", "stretches of such operators"),
-        kept=forward.kept_without_gradient,
         title=forward.title_without_gradient,
     ),
     Pattern(
