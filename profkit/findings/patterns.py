@@ -192,9 +192,7 @@ NO_GRADIENT: Final = FindingKind(
     measured="Outermost operators between those that a backward node comes back to, or before the first of them inside a module that trains, to which none comes back: runs that stand in every step with the same names and recorded shapes, without random numbers, and have 1 % of the window or more. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Runs that make nodes of a graph depend on what trains, and are left out.",
     thresholds={"window": Threshold(0.1, "fires at {} of the window", "chosen: as work.unread_forward")},
     is_bound=True,
-    lookalikes=(
-        "features, targets, neighbours or routes that are made of the batch: each step has others",
-    ),
+    lookalikes=("features, targets, neighbours or routes that are made of the batch: each step has others",),
     proof="Make it once before the loop and hand it in: if the loss stays the same, it was a constant, and the step is shorter by about the time shown.",
     fixes=(
         "if it is the same in each step, make it once before the loop (register_buffer, functools.lru_cache, an argument); if it depends on the batch, make it once per batch and hand it to all layers, or in the DataLoader's workers",

@@ -24,7 +24,7 @@ from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
-from profkit.model.trace import SpanKind, Trace
+from profkit.model.trace import CpuOps, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import shares
@@ -47,6 +47,8 @@ _FROZEN: Final = 0.25
 larger."""
 _OF_GROUP: Final = 0.01
 """Share of the window from which runs of the same operators count. Chosen: between operators stand many small ones."""
+_LONGEST_GAP_NS: Final = 50_000
+"""Chosen: as host.cpu_operators, dispatching an operator takes up to 50 us."""
 _CHANGES: Final = later(r"::(?:rand|normal|uniform|bernoulli|exponential|random_|multinomial|poisson|native_dropout)")
 """What gives other values in each step."""
 _WORDS: Final = later(r"[A-Z]?[a-z]+|[A-Z]+")
@@ -99,7 +101,9 @@ def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) 
     if not to_the_end:  # but for what ran before as well, to which none came
         before = {ops.name[run].tobytes() for run in runs if ops.start_ns[run[-1]] < last}
         runs = [run for run in runs if ops.name[run].tobytes() in before or _is_closed(trace, run, last)]
-    within, leads = _beside(trace, runs, tops[is_used].astype(np.int64), np.sort(ops.start_ns[backward.rows]))
+    # beside a collective is what shards gather, and no part of the forward pass
+    breaks = np.sort(np.concatenate([ops.start_ns[backward.rows], ops.start_ns[tops[is_open & ~is_used]]]))
+    within, leads = _beside(ops, runs, tops[is_used].astype(np.int64), breaks)
     return Unread(
         runs=tuple(runs),
         within=within,
@@ -109,11 +113,8 @@ def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) 
     )
 
 
-def _beside(trace: Trace, runs: list[I64], used: I64, backward_ns: I64) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Per run whether used operators of its thread stand on both sides with no backward node between, and behind it."""
-    ops = trace.ops
-    optimizer = np.sort(trace.spans.start_ns[trace.spans.kind == SpanKind.OPTIMIZER])
-    breaks = np.sort(np.concatenate([backward_ns, optimizer]))
+def _beside(ops: CpuOps, runs: list[I64], used: I64, breaks: I64) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Per run whether used operators of its thread stand on both sides with no break between, and behind it."""
     starts = {code: np.sort(ops.start_ns[used[ops.thread[used] == code]]) for code in distinct_codes(ops.thread[used])}
     within, leads = [], []
     for run in runs:
@@ -341,7 +342,12 @@ def without_gradient(facts: Facts) -> Ranges | None:
     keys = {names[run].tobytes() for run in runs}
     for run in found.runs:  # an evaluation makes it as well
         runs += [part for key in keys for part in _parts(names[run], key, run) if int(part[0]) not in members]
-    return _spanning(facts, runs)
+    return _spanning(facts, [piece for run in runs for piece in _without_gaps(facts.trace.ops, run)])
+
+
+def _without_gaps(ops: CpuOps, run: I64) -> list[I64]:
+    """The run cut where nothing runs for longer than an operator takes to start: hooks, which belong to other work."""
+    return np.split(run, np.flatnonzero(ops.start_ns[run[1:]] - ops.end_ns[run[:-1]] > _LONGEST_GAP_NS) + 1)
 
 
 def _groups(facts: Facts, found: Unread) -> list[I64]:
@@ -373,7 +379,7 @@ def _groups(facts: Facts, found: Unread) -> list[I64]:
     n_steps = max(facts.n_steps, 1)
     kept = []
     for runs in (runs for alike in groups.values() for _, runs in alike):
-        spent = sum(int(ops.end_ns[run].max() - ops.start_ns[run[0]]) for run in runs)
+        spent = sum(int((ops.end_ns[run] - ops.start_ns[run]).sum()) for run in runs)
         n_inside = sum(bool(low <= ops.start_ns[run[0]] < high) for run in runs)
         if spent >= least and n_inside >= n_steps:
             kept += runs
