@@ -92,6 +92,58 @@ def test_other_work_is_no_forward_work_for_nothing(beside: Any) -> None:
     assert found("work.unread_forward", beside) is None
 
 
+def in_frames(*calls: tuple[str, float, float]) -> Any:
+    """Forward work behind the training, and a trained layer, each in these frames."""
+
+    def drawn(step: int) -> list[Row]:
+        begin = BASE + step * STEP
+        frames = [("nn.Module: Linear_0", 5, 105), *calls]
+        return [
+            *evaluation(step),
+            *(span(name, begin + round(a * US), begin + round(b * US), cat="python_function") for name, a, b in frames),
+        ]
+
+    return drawn
+
+
+MAIN = span("train.py(99): <module>", BASE - 9, BASE + N_STEPS * STEP, cat="python_function")
+
+
+def of_main(*calls: tuple[str, float, float]) -> Any:
+    """The frames above, of a script that runs throughout."""
+    drawn = in_frames(*calls)
+    return lambda step: [*([MAIN] if step == 0 else []), *drawn(step)]
+
+
+def test_a_model_that_trains_and_runs_again_has_a_saving() -> None:
+    one = found("work.unread_forward", of_main(("nn.Module: Linear_0", 395, 705)))
+    assert one.title == "the model that trains runs again, and no backward pass reads it"
+    assert one.recoverable_ns == 340 * US
+
+
+def test_a_model_that_never_trains_is_told_without_a_saving() -> None:
+    other = of_main(("train.py(7): distil", 305, 800), ("nn.Module: Linear_1", 395, 705))
+    one = found("work.frozen_forward", other)
+    assert one.recoverable_ns == 0
+    assert one.evidence[0].value == N_STEPS * 340 * US
+    assert found("work.unread_forward", other) is None
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *other(step))]
+    _, verdict = triage_trace(trace_of(rows))
+    assert "never trains" not in verdict.headline
+
+
+def test_a_copy_of_the_weights_that_is_evaluated_has_a_saving() -> None:
+    copy = of_main(("train.py(7): evaluate", 305, 800), ("nn.Module: Linear_1", 395, 705))
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *copy(step))]
+    begun = [BASE + step * STEP + 305 * US for step in range(N_STEPS)]
+    lines = {"unix_ns": begun, "line": [71] * N_STEPS}
+    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=lines))
+    findings = {one.id: one for one in rank.findings}
+    assert findings["work.unread_forward"].recoverable_ns == 340 * US
+    assert findings["work.unread_forward"].places[0].place.line == 71
+    assert "work.frozen_forward" not in findings
+
+
 def layers(step: int, *between: str, n: int = 2, shapes: Any = ()) -> list[Row]:
     """Layers with a backward node each, and before each but the first operators that no gradient goes through."""
     rows = []

@@ -168,6 +168,8 @@ def _of_sorts(facts: Facts, *, is_frozen: bool) -> Ranges | None:
     if found is None:
         return None
     frozen, other = _sorted_runs(facts, found)
+    if frozen and _is_evaluation(facts, FROZEN.id):  # of a copy of the weights
+        frozen, other = [], [*frozen, *other]
     return _spanning(facts, frozen if is_frozen else other)
 
 
@@ -293,15 +295,14 @@ def is_again(facts: Facts, found: Ranges) -> bool:
 
 def kept_of_forward(facts: Facts, found: Ranges) -> float:
     """The share (0-1) of this forward work that may be needed: all, where nobody knows whose it is or what it is for."""
-    return 0.0 if is_again(facts, found) or _is_evaluation(facts) else 1.0
+    is_known = is_again(facts, found) or _is_evaluation(facts, UNREAD.id) or _is_evaluation(facts, FROZEN.id)
+    return 0.0 if is_known else 1.0
 
 
-def _is_evaluation(facts: Facts) -> bool:
-    """Whether the lines that call it say that it is an evaluation."""
-    told = places_of_forward(facts).get(UNREAD.id, ())
-    words = {
-        word for one in told for word in _WORDS.findall(f"{one.place.function} {one.place.text or one.place.call}")
-    }
+def _is_evaluation(facts: Facts, finding_id: str) -> bool:
+    """Whether the lines that call it, or the functions around or called, say that it is an evaluation."""
+    told = places_of_forward(facts).get(finding_id, ())
+    words = {word for one in told for word in _WORDS.findall(f"{one.place.function} {one.place.text} {one.place.call}")}
     return bool({word.lower() for word in words} & _EVALUATION)
 
 
