@@ -340,6 +340,23 @@ def test_other_loops_are_none(args: dict[str, Any]) -> None:
     assert found("host.parameter_loop", gradients, lambda step: loop(step, **args)) is None
 
 
+def test_an_evaluation_on_batches_of_a_weights_shape_is_no_loop() -> None:
+    def model(step: int) -> list[Row]:
+        return [
+            at(
+                step,
+                "aten::relu" if place % 2 else "aten::mm",
+                310 + 8 * place,
+                315 + 8 * place,
+                Input_Dims=[[[64, 64], [64]][place % 4 // 2]],
+                Input_type=["float"],
+            )
+            for place in range(60)
+        ]
+
+    assert found("host.parameter_loop", gradients, model) is None
+
+
 def test_an_evaluation_of_small_operators_is_named_before_their_overhead() -> None:
     def small(step: int) -> list[Row]:
         return [at(step, "aten::mm", 310 + 7 * place, 313 + 7 * place) for place in range(95)]

@@ -431,8 +431,10 @@ def parameter_loops(facts: Facts) -> Ranges | None:
     on_one = is_one_of(trace.ops.signature, codes)
     on_one &= ~_calls_backward(facts)
     is_short = trace.ops.end_ns - trace.ops.start_ns <= PARAMETER_LOOP.limit("each")
+    is_model = _is_model(trace)
     kept = []
-    for run in found.runs:
+    # a batch may have the shape of a weight: what multiplies matrices is a model that runs
+    for run in (part for run in found.runs for part in np.split(run, np.flatnonzero(is_model[run]))):
         mine = np.flatnonzero(on_one[run])
         if mine.size < PARAMETER_LOOP.limit("operators"):
             continue
