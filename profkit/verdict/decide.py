@@ -301,6 +301,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
+    if finding.id == UNREAD.id and not finding.recoverable_ns:  # it may be needed: that is asked, not told
+        return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]
     return finding.severity in (Severity.HIGH, Severity.MEDIUM) and not is_usual

@@ -132,6 +132,15 @@ def test_a_model_that_never_trains_is_told_without_a_saving() -> None:
     assert "never trains" not in verdict.headline
 
 
+@pytest.mark.parametrize(("function", "saved"), [("act", 0), ("sample_image", 340 * US)])
+def test_the_model_that_acts_is_needed(function: str, saved: int) -> None:
+    drawn = of_main((f"train.py(7): {function}", 305, 800), ("nn.Module: Linear_0", 395, 705))
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *drawn(step))]
+    lines = {"unix_ns": [BASE + step * STEP + 305 * US for step in range(N_STEPS)], "line": [71] * N_STEPS}
+    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=lines))
+    assert next(one for one in rank.findings if one.id == "work.unread_forward").recoverable_ns == saved
+
+
 def test_a_copy_of_the_weights_that_is_evaluated_has_a_saving() -> None:
     copy = of_main(("train.py(7): evaluate", 305, 800), ("nn.Module: Linear_1", 395, 705))
     rows = [row for step in range(N_STEPS) for row in (*training(step), *copy(step))]

@@ -57,6 +57,11 @@ _EVALUATION: Final = frozenset(
     | {"validation"}
 )
 """Words of a function or a line that evaluates. Chosen: not "test" or "score", which training code has as well."""
+_ACTING: Final = frozenset(
+    {"act", "action", "actions", "actor", "collect", "explore", "labels", "policy", "pseudo", "rollout", "rollouts"}
+    | {"target", "targets"}
+)
+"""Words of what makes the data or the targets that are trained on: it is needed. Chosen."""
 _IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
 _ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
@@ -295,15 +300,20 @@ def is_again(facts: Facts, found: Ranges) -> bool:
 
 def kept_of_forward(facts: Facts, found: Ranges) -> float:
     """The share (0-1) of this forward work that may be needed: all, where nobody knows whose it is or what it is for."""
-    is_known = is_again(facts, found) or _is_evaluation(facts, UNREAD.id) or _is_evaluation(facts, FROZEN.id)
-    return 0.0 if is_known else 1.0
+    if _is_evaluation(facts, UNREAD.id) or _is_evaluation(facts, FROZEN.id):
+        return 0.0
+    return 0.0 if is_again(facts, found) and not _words(facts, UNREAD.id) & _ACTING else 1.0
 
 
 def _is_evaluation(facts: Facts, finding_id: str) -> bool:
     """Whether the lines that call it, or the functions around or called, say that it is an evaluation."""
-    told = places_of_forward(facts).get(finding_id, ())
-    words = {word for one in told for word in _WORDS.findall(f"{one.place.function} {one.place.text} {one.place.call}")}
-    return bool({word.lower() for word in words} & _EVALUATION)
+    return bool(_words(facts, finding_id) & _EVALUATION)
+
+
+def _words(facts: Facts, finding_id: str) -> set[str]:
+    """The words of these lines and functions, each part of a name on its own."""
+    told = (one.place for one in places_of_forward(facts).get(finding_id, ()))
+    return {word.lower() for one in told for word in _WORDS.findall(f"{one.function} {one.text} {one.call}")}
 
 
 def has_graph(facts: Facts, found: Ranges) -> bool:
@@ -434,7 +444,7 @@ def parameter_loops(facts: Facts) -> Ranges | None:
     is_model = _is_model(trace)
     kept = []
     # a batch may have the shape of a weight: what multiplies matrices is a model that runs
-    for run in (part for run in found.runs for part in np.split(run, np.flatnonzero(is_model[run]))):
+    for run in (part for whole in found.runs for part in np.split(whole, np.flatnonzero(is_model[whole]))):
         mine = np.flatnonzero(on_one[run])
         if mine.size < PARAMETER_LOOP.limit("operators"):
             continue
