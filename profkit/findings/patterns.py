@@ -186,7 +186,7 @@ FROZEN: Final = FindingKind(
 
 NO_GRADIENT: Final = FindingKind(
     id="work.no_gradient",
-    title="operators of the forward pass make the same in each step, and no gradient goes through",
+    title="part of the forward pass needs no gradient: if it is the same in each step, it can be made once",
     is_about_work=True,
     meaning="The forward pass makes a tensor that depends on nothing that trains: a mask, a positional encoding, anchors, a normalised adjacency, a table. What is the same in each step can be made once. What depends on the batch can be made with it, by the workers of a DataLoader, or once for each sample.",
     measured="Outermost operators between those that a backward node comes back to, or before the first of them inside a module that trains, to which none comes back: runs that stand in every step with the same names and recorded shapes, without random numbers, and have 1 % of the window or more. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Runs that make nodes of a graph depend on what trains, and are left out.",

@@ -421,7 +421,10 @@ def _join(alike: list[tuple[NDArray[np.int32], list[I64]]], run: I64, shapes: ND
 def title_without_gradient(facts: Facts, found: Ranges) -> str:
     """The kind's title with the line, where that is known."""
     told = places_of_forward(facts).get(NO_GRADIENT.id, ())
-    return f"what {told[0].place.name} calls is made anew in each step, and needs no gradient" if told else ""
+    what = f"what {told[0].place.name} calls" if told else ""
+    return (
+        f"{what} needs no gradient: if it is the same in each step, it can be made once before the loop" if what else ""
+    )
 
 
 def parameter_loops(facts: Facts) -> Ranges | None:
