@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers import ANALYZERS, quality, roof, steps, streams
 from profkit.analyzers.base import Analyzer, scope_of
+from profkit.analyzers.code import ModuleTree, busiest
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.launches.measured import Apart, Launches
 from profkit.analyzers.roof import at_roof, roof_summary
@@ -284,6 +285,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         matrix_share=kernels.matrix_share if kernels is not None else None,
         hottest_kernel_tool=_hottest_tool(kernels),
         hottest=_hottest(kernels),
+        busiest=busiest(_of(found, ModuleTree)),
         scope=scope,
         is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,

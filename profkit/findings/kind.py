@@ -108,6 +108,8 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict it stands for as the largest cause; None: it names no cause of its own."""
     is_about_work: bool = False
     """Whether it is about the work itself: no bottleneck, but a reason not to call the work healthy."""
+    is_bound: bool = False
+    """Whether its time is a bound alone of what a fix saves: no trace shows how much of it is needed."""
     is_of_run: bool = False
     """Whether its share is of the run, not of the window, which may hold none of it."""
     leads: bool = False

@@ -156,18 +156,46 @@ UNREAD: Final = FindingKind(
     is_about_work=True,
     # of small layers it is overhead as well, which goes with it
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND, 2 / 3),),
-    meaning="Part of the step runs a model forward, and no gradient comes from it: evaluation inside the training step, a metric, a teacher, a target network, sampling, a frozen backbone. It may be meant; it need not run in each step, nor twice on the same data.",
-    measured="Outermost operators of the step's threads to which autograd's sequence numbers lead no backward node, beside the backward pass and the optimizer: stretches that multiply matrices, from their first product to their last operator. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time.",
+    meaning="Part of the step runs a model forward, and no gradient comes from it: evaluation inside the training step, a metric, sampling. It may be meant; it need not run in each step, nor twice on the same data.",
+    measured="Outermost operators of the step's threads to which autograd's sequence numbers lead no backward node, beside the backward pass and the optimizer: stretches that multiply matrices, from their first product to their last operator, outside of forward passes that train. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. A saving is named only of modules that train in the same steps, or where the line that calls it says that it evaluates; of modules that never train it is work.frozen_forward.",
     thresholds={
         "window": Threshold(
             0.1, "fires at {} of the window", "chosen: less is a target network or an actor that is meant"
         )
     },
-    lookalikes=("a teacher, a target network or an actor that sees new data in each step is needed",),
+    lookalikes=("an actor that sees new data in each step is needed", "pseudo-labels and other targets"),
     proof="Leave it out for some steps, or do it in every tenth: the step becomes shorter by about the time shown.",
     fixes=(
         "if it is an evaluation or a metric: every so many steps, on fewer batches, or on the outputs that the training step has anyway",
+    ),
+)
+
+FROZEN: Final = FindingKind(
+    id="work.frozen_forward",
+    tries=("no_grad",),
+    title="a model that never trains runs in each step; where samples come again, its outputs can be kept",
+    meaning="A teacher, a target network or a frozen encoder runs forward, and nothing in it trains. The loss may need its outputs: then it can go only where the same samples come again, and their outputs are kept.",
+    measured="As work.unread_forward, of stretches of which a quarter or more is in modules that no backward pass reaches. No saving is named: no trace shows whether the same samples come again.",
+    thresholds={"window": UNREAD.thresholds["window"]},
+    lookalikes=("a teacher, a target network or an encoder that sees new data in each step is needed",),
+    proof="Keep its outputs for some samples, and train on these alone: the step becomes shorter by up to the time shown.",
+    fixes=(
         "keep its outputs for each sample where the inputs come again (a frozen backbone, a teacher on fixed data), in half precision or compiled where they do not, under torch.no_grad()",
+    ),
+)
+
+NO_GRADIENT: Final = FindingKind(
+    id="work.no_gradient",
+    title="part of the forward pass needs no gradient: if it is the same in each step, it can be made once",
+    is_about_work=True,
+    meaning="The forward pass makes a tensor that depends on nothing that trains: a mask, a positional encoding, anchors, a normalised adjacency, a table. What is the same in each step can be made once. What depends on the batch can be made with it, by the workers of a DataLoader, or once for each sample.",
+    measured="Outermost operators between those that a backward node comes back to, or before the first of them inside a module that trains, to which none comes back: runs that stand in every step with the same names and recorded shapes, without random numbers, and have 1 % of the window or more. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Runs that make nodes of a graph depend on what trains, and are left out.",
+    thresholds={"window": Threshold(0.1, "fires at {} of the window", "chosen: as work.unread_forward")},
+    is_bound=True,
+    lookalikes=("features, targets, neighbours or routes that are made of the batch: each step has others",),
+    proof="Make it once before the loop and hand it in: if the loss stays the same, it was a constant, and the step is shorter by about the time shown.",
+    fixes=(
+        "if it is the same in each step, make it once before the loop (register_buffer, functools.lru_cache, an argument); if it depends on the batch, make it once per batch and hand it to all layers, or in the DataLoader's workers",
     ),
 )
 

@@ -10,6 +10,7 @@ from profkit.analyzers.base import Scope
 from profkit.findings import kind_of
 from profkit.findings.whole_run import RARE, RARE_INPUT
 from profkit.model.budget import Budget
+from profkit.model.code import PlaceShare
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
 
 DOMINANT: Final = SEVERITY_FROM[Severity.HIGH]
@@ -70,6 +71,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What else one should know before believing the verdict."""
     hottest: str = ""
     """The kernel, or on a CPU the operator, that takes most of their time, with its share."""
+    busiest: PlaceShare | None = None
+    """The line of the user's with most of the work, with its share of the window; None where no line has much."""
     meanwhile: str = ""
     """What the host does where the capture allows no verdict; "" where that is not known."""
     at_roof: str = ""

@@ -250,21 +250,24 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
     first = top or next(iter(work), None)
-    listed = compete.led_by(first, (*work, *causes))
+    listed = [shown.with_line(one, case) if one is first else one for one in compete.led_by(first, (*work, *causes))]
+    line = f"; {shown.line(case)}" if case.busiest is not None and first is None else ""
     what = "operators" if case.is_cpu else "kernels"
     # in another number format the roof is another
     is_other_roof = first is not None and first.id in {FALLBACK.id, NO_TF32.id}
     roof = f"; {case.at_roof}" if case.at_roof and not is_other_roof else ""
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
-        headline = f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time{roof}"
+        headline = (
+            f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time{line}{roof}"
+        )
     elif top is not None:
         headline = f"{said} of the window is compute; {top.title}{roof}"
     elif work:
         headline = f"{said} of the window is compute; {work[0].title}{roof}. Is that intentional?"
     else:
         most = f"; {case.hottest}" if case.hottest else ""
-        headline = f"the {what} themselves take {said} of the window{most}{roof}"
+        headline = f"the {what} themselves take {said} of the window{most}{line}{roof}"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.hottest_kernel_tool
     if WHOLE_GRAPHS.id in _failed(case):
         tool = graph_timeline(case.scope)
@@ -298,6 +301,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
+    if finding.id == UNREAD.id and not finding.recoverable_ns:  # it may be needed: that is asked, not told
+        return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]
     return finding.severity in (Severity.HIGH, Severity.MEDIUM) and not is_usual

@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.model.documents.report import Verdict
+from profkit.findings import kind_of
+from profkit.model.documents.report import Verdict, speedup
 from profkit.model.finding import Finding
 
 BEYOND: Final = 0.25
@@ -37,11 +38,18 @@ def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> t
         return most_ns(recoverable_ns, verdict.step_ns) if recoverable_ns > 0 else None
 
     def bound(finding: Finding) -> Finding:
-        return replace(finding, most_recoverable_ns=most(finding.recoverable_ns))
+        at_most = most(finding.recoverable_ns)
+        if kind_of(finding.id).is_bound:
+            return replace(finding, recoverable_ns=at_most or 0)
+        return replace(finding, most_recoverable_ns=at_most)
 
+    at_most = most(verdict.recoverable_ns)
+    if verdict.findings and kind_of(verdict.findings[0].id).is_bound and at_most and verdict.step_ns:
+        ceiling = speedup(1 - at_most / verdict.step_ns)
+        verdict, at_most = replace(verdict, recoverable_ns=at_most, speedup_ceiling=ceiling), None
     shown = replace(
         verdict,
-        most_recoverable_ns=most(verdict.recoverable_ns),
+        most_recoverable_ns=at_most,
         findings=tuple(map(bound, verdict.findings)),
     )
     return shown, tuple(map(bound, findings))

@@ -13,7 +13,7 @@ from profkit.findings.host import STALL
 from profkit.findings.parts import PARTS, LookedFor
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS, Budget, words
 from profkit.model.documents.report import Bottleneck, speedup
-from profkit.model.finding import SEVERITY_FROM, Finding, Severity
+from profkit.model.finding import SEVERITY_FROM, Evidence, Finding, Severity
 from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_MATRIX, HEALTHY_WORK, MANY_GAPS, Case
 
@@ -21,6 +21,8 @@ LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a sma
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
 FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
+SAID: Final = 0.8
+"""Of the step's time at a line, what a finding names there, from which it is not said twice. Chosen: as in findings."""
 
 
 def of_mean_step(finding: Finding, *, step_ns: int | None, n_steps: int, window_ns: int) -> Finding:
@@ -66,6 +68,25 @@ def ceiling(case: Case, top: Finding) -> float | None:
 def of_work(case: Case) -> list[Finding]:
     """The findings on the work itself."""
     return [finding for finding in case.findings if kind_of(finding.id).is_about_work]
+
+
+def line(case: Case) -> str:
+    """Which line of the user's has most of the work, with its share of the step; "" where none has much."""
+    one = case.busiest
+    return f"{format_fraction(one.share)} of the step is at {one.place.name}" if one is not None else ""
+
+
+def with_line(finding: Finding, case: Case) -> Finding:
+    """A finding on the work with that line as its last evidence, unless its own first place says as much."""
+    one = case.busiest
+    if one is None:
+        return finding
+    said = (each.share * finding.fraction for each in finding.places if each.place.name == one.place.name)
+    if sum(said) >= SAID * one.share:
+        return finding
+    text = f": {one.place.text}" if one.place.text else ""
+    evidence = Evidence(statement=line(case) + text, metric="code.line_share", value=one.share, unit="fraction")
+    return replace(finding, evidence=(*finding.evidence, evidence))
 
 
 def fix_of_work(case: Case) -> str:

@@ -57,7 +57,7 @@ def evaluation(step: int, **args: Any) -> list[Row]:
 def test_a_forward_pass_without_gradients_is_named_with_its_time() -> None:
     one = found("work.unread_forward", evaluation)
     assert one.evidence[0].value == N_STEPS * 340 * US  # from its product on: the batch is another's
-    assert one.recoverable_ns == 340 * US
+    assert one.recoverable_ns == 0  # without modules and lines nobody knows what it is for
 
 
 def test_one_whose_graph_nobody_reads_is_told_to_make_none() -> None:
@@ -90,6 +90,113 @@ def test_one_whose_graph_nobody_reads_is_told_to_make_none() -> None:
 )
 def test_other_work_is_no_forward_work_for_nothing(beside: Any) -> None:
     assert found("work.unread_forward", beside) is None
+
+
+def in_frames(*calls: tuple[str, float, float]) -> Any:
+    """Forward work behind the training, and a trained layer, each in these frames."""
+
+    def drawn(step: int) -> list[Row]:
+        begin = BASE + step * STEP
+        frames = [("nn.Module: Linear_0", 5, 105), *calls]
+        return [
+            *evaluation(step),
+            *(span(name, begin + round(a * US), begin + round(b * US), cat="python_function") for name, a, b in frames),
+        ]
+
+    return drawn
+
+
+MAIN = span("train.py(99): <module>", BASE - 9, BASE + N_STEPS * STEP, cat="python_function")
+
+
+def of_main(*calls: tuple[str, float, float]) -> Any:
+    """The frames above, of a script that runs throughout."""
+    drawn = in_frames(*calls)
+    return lambda step: [*([MAIN] if step == 0 else []), *drawn(step)]
+
+
+def test_a_model_that_trains_and_runs_again_has_a_saving() -> None:
+    one = found("work.unread_forward", of_main(("nn.Module: Linear_0", 395, 705)))
+    assert one.title == "the model that trains runs again, and no backward pass reads it"
+    assert one.recoverable_ns == 340 * US
+
+
+def test_a_model_that_never_trains_is_told_without_a_saving() -> None:
+    other = of_main(("train.py(7): distil", 305, 800), ("nn.Module: Linear_1", 395, 705))
+    one = found("work.frozen_forward", other)
+    assert one.recoverable_ns == 0
+    assert one.evidence[0].value == N_STEPS * 340 * US
+    assert found("work.unread_forward", other) is None
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *other(step))]
+    _, verdict = triage_trace(trace_of(rows))
+    assert "never trains" not in verdict.headline
+
+
+@pytest.mark.parametrize(("function", "saved"), [("act", 0), ("sample_image", 340 * US)])
+def test_the_model_that_acts_is_needed(function: str, saved: int) -> None:
+    drawn = of_main((f"train.py(7): {function}", 305, 800), ("nn.Module: Linear_0", 395, 705))
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *drawn(step))]
+    lines = {"unix_ns": [BASE + step * STEP + 305 * US for step in range(N_STEPS)], "line": [71] * N_STEPS}
+    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=lines))
+    assert next(one for one in rank.findings if one.id == "work.unread_forward").recoverable_ns == saved
+
+
+def test_a_copy_of_the_weights_that_is_evaluated_has_a_saving() -> None:
+    copy = of_main(("train.py(7): evaluate", 305, 800), ("nn.Module: Linear_1", 395, 705))
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *copy(step))]
+    begun = [BASE + step * STEP + 305 * US for step in range(N_STEPS)]
+    lines = {"unix_ns": begun, "line": [71] * N_STEPS}
+    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=lines))
+    findings = {one.id: one for one in rank.findings}
+    assert findings["work.unread_forward"].recoverable_ns == 340 * US
+    assert findings["work.unread_forward"].places[0].place.line == 71
+    assert "work.frozen_forward" not in findings
+
+
+def layers(step: int, *between: str, n: int = 2, shapes: Any = ()) -> list[Row]:
+    """Layers with a backward node each, and before each but the first operators that no gradient goes through."""
+    rows = []
+    for layer in range(n + 1):
+        number, begin = 10 * step + 5 + layer, 310 + (200 // n) * layer
+        rows += [
+            at(step, "aten::linear", begin, begin + 10, Sequence_number=number, Fwd_thread_id=0),
+            at(step, NODE + "AddmmBackward0", 900 + layer, 901 + layer, Sequence_number=number, Fwd_thread_id=1),
+        ]
+        if layer < n:
+            rows += [
+                at(
+                    step,
+                    name,
+                    begin + 15 + 20 * place,
+                    begin + 35 + 20 * place,
+                    Input_Dims=[shapes[layer % len(shapes)] if shapes else [8]],
+                    Input_type=["float"],
+                )
+                for place, name in enumerate(between)
+            ]
+    return rows
+
+
+def test_what_layers_make_alike_without_gradients_is_made_once() -> None:
+    one = found("work.no_gradient", lambda step: layers(step, "aten::arange", "aten::sort", "aten::exp"))
+    assert one.evidence[0].value == N_STEPS * 2 * 60 * US
+    assert one.recoverable_ns == 1.25 * 2 * 60 * US  # a bound alone: some of it may be of the batch
+    assert one.most_recoverable_ns is None
+    assert "register_buffer" in one.fix
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda step: layers(step, "aten::rand", "aten::sort", "aten::exp"),
+        lambda step: layers(step, "aten::sort", "aten::exp", "aten::mul", shapes=([step + 1],)),
+        lambda step: layers(step, "aten::sort", "aten::exp", "aten::mul") if step % 2 else [],
+        lambda step: layers(step, "aten::sort"),
+    ],
+    ids=["random numbers", "other shapes in each step", "not in each step", "little"],
+)
+def test_what_differs_from_step_to_step_is_no_constant(between: Any) -> None:
+    assert found("work.no_gradient", between) is None
 
 
 def test_without_a_backward_pass_all_is_forward_and_nothing_is_said() -> None:
@@ -240,6 +347,23 @@ def test_a_loop_over_parameters_is_named_with_its_own_time() -> None:
 )
 def test_other_loops_are_none(args: dict[str, Any]) -> None:
     assert found("host.parameter_loop", gradients, lambda step: loop(step, **args)) is None
+
+
+def test_an_evaluation_on_batches_of_a_weights_shape_is_no_loop() -> None:
+    def model(step: int) -> list[Row]:
+        return [
+            at(
+                step,
+                "aten::relu" if place % 2 else "aten::mm",
+                310 + 8 * place,
+                315 + 8 * place,
+                Input_Dims=[[[64, 64], [64]][place % 4 // 2]],
+                Input_type=["float"],
+            )
+            for place in range(60)
+        ]
+
+    assert found("host.parameter_loop", gradients, model) is None
 
 
 def test_an_evaluation_of_small_operators_is_named_before_their_overhead() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
@@ -30,6 +31,8 @@ MAX_SHOWN: Final = 40
 """Modules of the table, those alike as one."""
 MAX_LINES: Final = 10
 _NUMBER: Final = re.compile(r"\[\d+\]|(?<=\.)\d+(?=\.|$)")
+_MUCH: Final = 0.3
+"""Share of the window from which a verdict on the work names the line that has it. Chosen."""
 NO_STACKS: Final = "no Python stacks in this trace"
 HOW_TO_GET: Final = "record them: profkit capture -- python train.py (torch.profiler: with_stack=True)"
 
@@ -78,6 +81,21 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
         trainer=code.trainer,
         hooks=hooks_of(facts, code),
     )
+
+
+def busiest(tree: ModuleTree | None) -> PlaceShare | None:
+    """The line with most of the work and its share (0-1) of the window, where that is a good part of it."""
+    if tree is None or not tree.places:
+        return None
+    first = max(tree.places, key=lambda one: one.ns)
+    share = min(tree.scope.fraction(first.ns), 1.0)
+    is_known = bool(first.place.line) and not first.place.inside and first.phase is not Phase.OPTIMIZER
+    return replace(first, share=share) if is_known and share >= _MUCH and not _calls_backward(first) else None
+
+
+def _calls_backward(one: PlaceShare) -> bool:
+    """Whether a line has its time because it calls the backward pass, of which the forward lines are not known."""
+    return one.phase is Phase.BACKWARD and "backward" in (one.place.call or one.place.text)
 
 
 class _Moments(msgspec.Struct, frozen=True):

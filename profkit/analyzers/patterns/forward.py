@@ -8,22 +8,23 @@ update of averages, clipping by hand.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import PLACED
 from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
-from profkit.findings.patterns import PARAMETER_LOOP, UNREAD
+from profkit.findings.patterns import FROZEN, NO_GRADIENT, PARAMETER_LOOP, UNREAD
 from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
-from profkit.model.trace import SpanKind, Trace
+from profkit.model.trace import CpuOps, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import shares
@@ -41,6 +42,26 @@ _MOST_KNOWN: Final = 0.9
 """Share of the backward nodes with a number whose forward operator must be known. Chosen: of others it may be any."""
 _MOST_LINES: Final = 2
 """Lines that call it, before the lines inside. Chosen."""
+_FROZEN: Final = 0.25
+"""Share of a stretch's time in modules that never train, from which it is another model's. Chosen: two networks, one much
+larger."""
+_OF_GROUP: Final = 0.01
+"""Share of the window from which runs of the same operators count. Chosen: between operators stand many small ones."""
+_LONGEST_GAP_NS: Final = 50_000
+"""Chosen: as host.cpu_operators, dispatching an operator takes up to 50 us."""
+_CHANGES: Final = later(r"::(?:rand|normal|uniform|bernoulli|exponential|random_|multinomial|poisson|native_dropout)")
+"""What gives other values in each step."""
+_WORDS: Final = later(r"[A-Z]?[a-z]+|[A-Z]+")
+_EVALUATION: Final = frozenset(
+    {"acc", "accuracy", "eval", "evaluate", "evaluation", "metric", "metrics", "monitor", "val", "valid", "validate"}
+    | {"validation"}
+)
+"""Words of a function or a line that evaluates. Chosen: not "test" or "score", which training code has as well."""
+_ACTING: Final = frozenset(
+    {"act", "action", "actions", "actor", "collect", "explore", "labels", "policy", "pseudo", "rollout", "rollouts"}
+    | {"target", "targets"}
+)
+"""Words of what makes the data or the targets that are trained on: it is needed. Chosen."""
 _IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
 _ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
@@ -50,6 +71,10 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
     runs: tuple[I64, ...]
     """Rows of `Trace.ops`, each run in order of time on one thread."""
+    within: tuple[bool, ...]
+    """Per run, whether it lies in a training forward pass: beside it, operators that a backward node comes back to."""
+    leads: tuple[bool, ...]
+    """Per run, whether such an operator comes right behind it."""
     used: I64
     """The outermost operators that a backward node comes back to."""
     trained: I64
@@ -81,7 +106,36 @@ def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) 
     if not to_the_end:  # but for what ran before as well, to which none came
         before = {ops.name[run].tobytes() for run in runs if ops.start_ns[run[-1]] < last}
         runs = [run for run in runs if ops.name[run].tobytes() in before or _is_closed(trace, run, last)]
-    return Unread(runs=tuple(runs), used=tops[is_used].astype(np.int64), trained=tops[is_open].astype(np.int64))
+    # beside a collective is what shards gather, and no part of the forward pass
+    breaks = np.sort(np.concatenate([ops.start_ns[backward.rows], ops.start_ns[tops[is_open & ~is_used]]]))
+    within, leads = _beside(ops, runs, tops[is_used].astype(np.int64), breaks)
+    return Unread(
+        runs=tuple(runs),
+        within=within,
+        leads=leads,
+        used=tops[is_used].astype(np.int64),
+        trained=tops[is_open].astype(np.int64),
+    )
+
+
+def _beside(ops: CpuOps, runs: list[I64], used: I64, breaks: I64) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Per run whether used operators of its thread stand on both sides with no break between, and behind it."""
+    starts = {code: np.sort(ops.start_ns[used[ops.thread[used] == code]]) for code in distinct_codes(ops.thread[used])}
+    within, leads = [], []
+    for run in runs:
+        mine = starts.get(int(ops.thread[run[0]]), np.empty(0, np.int64))
+        first, last = ops.start_ns[run[0]], ops.start_ns[run[-1]]
+        after = int(np.searchsorted(mine, last))
+        low = int(mine[after - 1]) if after else -1
+        high = int(mine[after]) if after < mine.size else -1
+        clear = high >= 0 and not _any_between(breaks, int(first), high)
+        leads.append(clear)
+        within.append(clear and low >= 0 and not _any_between(breaks, low, high))
+    return tuple(within), tuple(leads)
+
+
+def _any_between(moments: I64, low: int, high: int) -> bool:
+    return bool(np.searchsorted(moments, high) > np.searchsorted(moments, low))
 
 
 def _is_closed(trace: Trace, run: I64, last_ns: int) -> bool:
@@ -102,41 +156,86 @@ def _runs(trace: Trace, tops: NDArray[np.intp], is_open: Bool) -> Iterator[I64]:
 
 
 def forward_work(facts: Facts) -> Ranges | None:
-    """Stretches of forward work that no backward pass reads, from their first product to their last operator."""
+    """Stretches of forward work that no backward pass reads, from their first product to their last operator.
+
+    Not of models that never train: `frozen_work` has these.
+    """
+    return _of_sorts(facts, is_frozen=False)
+
+
+def frozen_work(facts: Facts) -> Ranges | None:
+    """The same of modules in which nothing trains: teachers, target networks, frozen encoders."""
+    return _of_sorts(facts, is_frozen=True)
+
+
+def _of_sorts(facts: Facts, *, is_frozen: bool) -> Ranges | None:
     found = unread(facts.trace, step_threads(facts))
-    return None if found is None else _spanning(facts, _forward_runs(facts.trace, found))
+    if found is None:
+        return None
+    frozen, other = _sorted_runs(facts, found)
+    if frozen and _is_evaluation(facts, FROZEN.id):  # of a copy of the weights
+        frozen, other = [], [*frozen, *other]
+    return _spanning(facts, frozen if is_frozen else other)
 
 
-def _forward_runs(trace: Trace, found: Unread) -> list[I64]:
-    """The parts of runs that multiply matrices, from their first product on, each up to where a tensor is made anew."""
+def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
+    """The stretches of forward work of models that never train, and the others that lie in no training forward pass.
+
+    A stretch in which a good part is such a model's is its: what runs with it (double Q-learning) is for the same.
+    """
+    frozen, other = [], []
+    for parts, is_within in zip(_forward_runs(facts.trace, found.runs), found.within, strict=True):
+        again = _training_share(facts, found, np.concatenate([np.empty(0, np.int64), *parts]))
+        if again is not None and again <= 1 - _FROZEN:
+            frozen += parts
+        elif not is_within:
+            other += parts
+    return frozen, other
+
+
+def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[list[I64]]:
+    """Per run its parts that multiply matrices, from their first product on, each up to where a tensor is made anew."""
     is_model, fresh = _is_model(trace), named(trace, trace.ops, _FRESH)
-    kept = []
-    for run in found.runs:
-        for part in np.split(run, np.flatnonzero(fresh[run])):
-            at = np.flatnonzero(is_model[part])
-            if at.size:
-                kept.append(part[at[0] :])
-    return kept
+    return [
+        [
+            part[np.flatnonzero(is_model[part])[0] :]
+            for part in np.split(run, np.flatnonzero(fresh[run]))
+            if is_model[part].any()
+        ]
+        for run in runs
+    ]
 
 
-def places_of_forward(facts: Facts) -> tuple[PlaceShare, ...]:
-    """The lines that call this forward work: of frames that hold nothing else the outermost, in the user's code around it.
+def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
+    """By finding, the lines that call this work: of frames that hold nothing else the outermost, in the user's code around it.
 
     By the window that has frames, and its times; empty without.
     """
-    code, trace = facts.code, facts.trace
-    joined = code.joined if code is not None else None
-    if joined is None and code is not None and code.beside is not None and trace.again is not None:
-        joined, trace = code.beside.code.joined, trace.again
+    beside = facts
+    code = facts.code
+    if code is not None and code.joined is None and code.beside is not None and facts.trace.again is not None:
+        beside = replace(facts, code=code.beside.code, trace=facts.trace.again)
+    code, trace = beside.code, beside.trace
     threads = launching_threads(trace) if trace.device_indices else training_threads(trace)
-    found = unread(trace, threads) if joined is not None else None
-    if joined is None or found is None:
-        return ()
+    found = unread(trace, threads) if code is not None and code.joined is not None else None
+    if found is None:
+        return {}
+    frozen, other = _sorted_runs(beside, found)
+    kinds = {UNREAD.id: other, FROZEN.id: frozen, NO_GRADIENT.id: _groups(beside, found)}
+    return {name: _calling(beside, found, runs) for name, runs in kinds.items()}
+
+
+def _calling(facts: Facts, found: Unread, runs: list[I64]) -> tuple[PlaceShare, ...]:
+    """The lines that call these runs."""
     from profkit.timeline.code.callers import callers  # loaded for traces with stacks
 
+    trace, code = facts.trace, facts.code
+    if code is None or code.joined is None:
+        return ()
     ops = trace.ops
-    rows = np.concatenate([np.empty(0, np.int64), *_forward_runs(trace, found)])
-    called = callers(trace, joined, (ops.thread[rows], ops.start_ns[rows]), (ops.thread, ops.start_ns, found.trained))
+    rows = np.concatenate([np.empty(0, np.int64), *runs])
+    trained = (ops.thread, ops.start_ns, found.trained)
+    called = callers(trace, code.joined, (ops.thread[rows], ops.start_ns[rows]), trained)
     spent: dict[CodePlace, list[int]] = {}
     lasts = (ops.end_ns - ops.start_ns)[rows].tolist()
     for place, ns in zip(called, lasts, strict=True):
@@ -174,21 +273,47 @@ def _spanning(facts: Facts, runs: list[I64]) -> Ranges:
     return Ranges(start_ns=ops.start_ns[first], end_ns=end, thread=ops.thread[first], name=ops.name[first])
 
 
-def is_again(facts: Facts, found: Ranges) -> bool | None:
-    """Whether most of this forward work is in modules that train in the same steps; None where modules are not known."""
+def _training_share(facts: Facts, known: Unread, rows: I64) -> float | None:
+    """The part (0-1) of these operators' time in modules that train in the same steps; None where modules are not known."""
     if facts.code is None:
         return None
-    ops, module, known = facts.trace.ops, facts.code.module_of_op, unread(facts.trace, step_threads(facts))
-    if known is None:
-        return None
-    inside = Intervals.of(found.start_ns, found.end_ns)
-    rows = np.concatenate([np.empty(0, np.int64), *known.runs])
-    rows = rows[inside.contains(ops.start_ns[rows]) & (module[rows] >= 0)]
+    ops, module = facts.trace.ops, facts.code.module_of_op
+    rows = rows[module[rows] >= 0]
     lasts = ops.end_ns[rows] - ops.start_ns[rows]
-    if not rows.size:
+    total = int(lasts.sum())
+    if not total:
         return None
     training = is_one_of(module[rows], distinct_codes(module[known.used]).tolist())
-    return bool(2 * lasts[training].sum() > lasts.sum())
+    return float(lasts[training].sum() / total)
+
+
+def is_again(facts: Facts, found: Ranges) -> bool:
+    """Whether this forward work is known to be of modules that train in the same steps."""
+    known = unread(facts.trace, step_threads(facts))
+    if known is None:
+        return False
+    rows = np.concatenate([np.empty(0, np.int64), *known.runs])
+    rows = rows[Intervals.of(found.start_ns, found.end_ns).contains(facts.trace.ops.start_ns[rows])]
+    share = _training_share(facts, known, rows)
+    return share is not None and share > 1 - _FROZEN
+
+
+def kept_of_forward(facts: Facts, found: Ranges) -> float:
+    """The share (0-1) of this forward work that may be needed: all, where nobody knows whose it is or what it is for."""
+    if _is_evaluation(facts, UNREAD.id) or _is_evaluation(facts, FROZEN.id):
+        return 0.0
+    return 0.0 if is_again(facts, found) and not _words(facts, UNREAD.id) & _ACTING else 1.0
+
+
+def _is_evaluation(facts: Facts, finding_id: str) -> bool:
+    """Whether the lines that call it, or the functions around or called, say that it is an evaluation."""
+    return bool(_words(facts, finding_id) & _EVALUATION)
+
+
+def _words(facts: Facts, finding_id: str) -> set[str]:
+    """The words of these lines and functions, each part of a name on its own."""
+    told = (one.place for one in places_of_forward(facts).get(finding_id, ()))
+    return {word.lower() for one in told for word in _WORDS.findall(f"{one.function} {one.text} {one.call}")}
 
 
 def has_graph(facts: Facts, found: Ranges) -> bool:
@@ -200,21 +325,106 @@ def has_graph(facts: Facts, found: Ranges) -> bool:
 
 
 def fix_of_forward(facts: Facts, found: Ranges) -> str:
-    """What there is against this forward work, by whose it is and whether a graph is made for nothing."""
-    again = is_again(facts, found)
+    """What there is against this forward work, and whether a graph is made for nothing."""
     free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
-    if again:
-        return free + UNREAD.fixes[0]
-    return free + (UNREAD.fixes[1] if again is False else f"{UNREAD.fixes[0]}; {UNREAD.fixes[1]}")
+    is_known = kept_of_forward(facts, found) == 0
+    return free + (UNREAD.fixes[0] if is_known else f"{UNREAD.fixes[0]}; {FROZEN.fixes[0]}")
+
+
+def fix_of_frozen(facts: Facts, found: Ranges) -> str:
+    """The same for a model that never trains."""
+    free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
+    return free + FROZEN.fixes[0]
 
 
 def title_of_forward(facts: Facts, found: Ranges) -> str:
-    """What it is: the model that trains, run again, or another one."""
-    return {
-        True: "the model that trains runs again, and no backward pass reads it",
-        False: "a model that does not train runs in each step: no backward pass reads it",
-        None: "",
-    }[is_again(facts, found)]
+    """What it is: the model that trains, run again, or what nobody knows."""
+    return "the model that trains runs again, and no backward pass reads it" if is_again(facts, found) else ""
+
+
+def without_gradient(facts: Facts) -> Ranges | None:
+    """What a training forward pass makes in every step, by the same operators, and no gradient goes through."""
+    found = unread(facts.trace, step_threads(facts))
+    if found is None:
+        return None
+    runs = _groups(facts, found)
+    members = {int(run[0]) for run in runs}
+    names = facts.trace.ops.name
+    keys = {names[run].tobytes() for run in runs}
+    for run in found.runs:  # an evaluation makes it as well
+        runs += [part for key in keys for part in _parts(names[run], key, run) if int(part[0]) not in members]
+    return _spanning(facts, [piece for run in runs for piece in _without_gaps(facts.trace.ops, run)])
+
+
+def _without_gaps(ops: CpuOps, run: I64) -> list[I64]:
+    """The run cut where nothing runs for longer than an operator takes to start: hooks, which belong to other work."""
+    return np.split(run, np.flatnonzero(ops.start_ns[run[1:]] - ops.end_ns[run[:-1]] > _LONGEST_GAP_NS) + 1)
+
+
+def _groups(facts: Facts, found: Unread) -> list[I64]:
+    """The runs in forward passes that come in every step with the same operators and shapes, without random numbers.
+
+    Between operators that a backward node comes back to, or before the first of them in a module that trains.
+    """
+    trace, ops = facts.trace, facts.trace.ops
+    module = facts.code.module_of_op if facts.code is not None else np.full(len(ops), -1, np.int32)
+    training = distinct_codes(module[found.used]).tolist()
+    is_model, is_random = _is_model(trace), named(trace, ops, _CHANGES)
+    again = {int(run[0]) for run in _sorted_runs(facts, found)[0]}
+    groups: dict[bytes, list[tuple[NDArray[np.int32], list[I64]]]] = {}
+    for run, is_within, leads in zip(found.runs, found.within, found.leads, strict=True):
+        mine = run
+        if not is_within:  # what comes before the model, as a batch that is moved, is not its
+            inside = (module[run] >= 0) & is_one_of(module[run], training)
+            at = np.flatnonzero(~inside)
+            mine = run[at[-1] + 1 :] if at.size else run
+            if not leads or is_model[mine].any():
+                continue
+        made = ops.sequence[mine]  # of one node and the next: what makes nodes depends on what trains
+        if distinct(made[made >= 0]).size > 1 or is_random[mine].any() or again & set(mine.tolist()):
+            continue
+        if mine.size:
+            _join(groups.setdefault(ops.name[mine].tobytes(), []), mine, ops.signature[mine])
+    low, high = trace.window_ns
+    least = _OF_GROUP * (high - low)
+    n_steps = max(facts.n_steps, 1)
+    kept = []
+    for runs in (runs for alike in groups.values() for _, runs in alike):
+        spent = sum(int((ops.end_ns[run] - ops.start_ns[run]).sum()) for run in runs)
+        n_inside = sum(bool(low <= ops.start_ns[run[0]] < high) for run in runs)
+        if spent >= least and n_inside >= n_steps:
+            kept += runs
+    return kept
+
+
+def _parts(names: NDArray[np.int32], key: bytes, run: I64) -> Iterator[I64]:
+    """The parts of a run with exactly these names, none in another."""
+    told, size = names.tobytes(), len(key) // names.itemsize
+    at = told.find(key)
+    while at >= 0:
+        first, rest = divmod(at, names.itemsize)
+        if not rest:
+            yield run[first : first + size]
+        at = told.find(key, at + (1 if rest else len(key)))
+
+
+def _join(alike: list[tuple[NDArray[np.int32], list[I64]]], run: I64, shapes: NDArray[np.int32]) -> None:
+    """Put a run to those whose shapes agree with its own where both are known."""
+    for known, runs in alike:
+        if ((known == shapes) | (known < 0) | (shapes < 0)).all():
+            known[:] = np.maximum(known, shapes)
+            runs.append(run)
+            return
+    alike.append((shapes.copy(), [run]))
+
+
+def title_without_gradient(facts: Facts, found: Ranges) -> str:
+    """The kind's title with the line, where that is known."""
+    told = places_of_forward(facts).get(NO_GRADIENT.id, ())
+    what = f"what {told[0].place.name} calls" if told else ""
+    return (
+        f"{what} needs no gradient: if it is the same in each step, it can be made once before the loop" if what else ""
+    )
 
 
 def parameter_loops(facts: Facts) -> Ranges | None:
@@ -234,8 +444,10 @@ def parameter_loops(facts: Facts) -> Ranges | None:
     on_one = is_one_of(trace.ops.signature, codes)
     on_one &= ~_calls_backward(facts)
     is_short = trace.ops.end_ns - trace.ops.start_ns <= PARAMETER_LOOP.limit("each")
+    is_model = _is_model(trace)
     kept = []
-    for run in found.runs:
+    # a batch may have the shape of a weight: what multiplies matrices is a model that runs
+    for run in (part for whole in found.runs for part in np.split(whole, np.flatnonzero(is_model[whole]))):
         mine = np.flatnonzero(on_one[run])
         if mine.size < PARAMETER_LOOP.limit("operators"):
             continue

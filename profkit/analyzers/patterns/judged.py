@@ -8,7 +8,7 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.patterns.measured import Patterns, Taken
 from profkit.analyzers.patterns.unused import idle_device
 from profkit.analyzers.tools import recapture
-from profkit.findings.patterns import CONVERSIONS, GC, GRAPH_BREAKS, RECOMPILE
+from profkit.findings.patterns import CONVERSIONS, GC, GRAPH_BREAKS, NO_GRADIENT, RECOMPILE
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.units import format_count, format_fraction, format_ns
@@ -17,8 +17,9 @@ _PAUSE: Final = 0.9
 _WORK: Final = 0.8
 _ONE_HAS_MOST: Final = 0.6
 _ONCE: Final = 0.5
+_OF_BATCH: Final = 0.5
 """Confidences: a pause costs all its time, work that a setting spares may leave some; where one pause has more than half
-of the time, these steps do not show how often such a one comes; what is in one step may never come again (chosen)."""
+of the time, these steps do not show how often such a one comes; what is in one step may never come again; what needs no gradient may be of the batch (chosen)."""
 
 
 def judge(result: Patterns) -> tuple[Finding, ...]:
@@ -110,7 +111,7 @@ def _over(scope: Scope, taken: Taken) -> str:
 
 def _confidence(taken: Taken) -> float:
     if not taken.pattern.is_pause:
-        return _WORK
+        return _OF_BATCH if taken.pattern.kind is NO_GRADIENT else _WORK
     is_rare = taken.pattern.kind is GC and taken.n > 1 and 2 * taken.longest_ns > taken.cost_ns
     return _ONE_HAS_MOST if is_rare else _PAUSE
 

@@ -18,10 +18,12 @@ from profkit.findings.patterns import (
     ANOMALY,
     CONVERSIONS,
     CPU_OPERATORS,
+    FROZEN,
     GC,
     GRAPH_BREAKS,
     LAYOUT_COPIES,
     MATH_ATTENTION,
+    NO_GRADIENT,
     OPTIMIZER_LOOP,
     PARAMETER_LOOP,
     PILED,
@@ -69,7 +71,7 @@ class Pattern(msgspec.Struct, frozen=True):
     @property
     def spares_work(self) -> bool:
         """Whether a change spares what the host launches in it, not only the host's time."""
-        return self.kind.is_about_work
+        return self.kind.is_about_work or self.kind is FROZEN
 
 
 PATTERNS: Final = (
@@ -102,7 +104,23 @@ PATTERNS: Final = (
         False,
         ("stretch of forward work that no backward reads", "stretches of forward work that no backward reads"),
         forward.fix_of_forward,
+        kept=forward.kept_of_forward,
         title=forward.title_of_forward,
+    ),
+    Pattern(
+        FROZEN,
+        forward.frozen_work,
+        False,
+        ("stretch of such forward work", "stretches of such forward work"),
+        forward.fix_of_frozen,
+        kept=lambda _, __: 1.0,
+    ),
+    Pattern(
+        NO_GRADIENT,
+        forward.without_gradient,
+        False,
+        ("stretch of such operators", "stretches of such operators"),
+        title=forward.title_without_gradient,
     ),
     Pattern(
         PILED,
@@ -237,5 +255,8 @@ def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
 
 def places(facts: Facts, result: Patterns) -> Mapping[str, tuple[PlaceShare, ...]]:
     """The lines that call forward work which no backward pass reads: inside it is code that trains as well."""
-    is_found = any(taken.pattern.kind is UNREAD for taken in result.found)
-    return {UNREAD.id: forward.places_of_forward(facts)} if is_found else {}
+    found = {taken.pattern.kind.id for taken in result.found} & {UNREAD.id, FROZEN.id, NO_GRADIENT.id}
+    told = forward.places_of_forward(facts) if found else {}
+    if FROZEN.id not in found and UNREAD.id in told:  # a copy of the weights that is evaluated
+        told[UNREAD.id] = told[UNREAD.id] or told[FROZEN.id]
+    return {name: places for name, places in told.items() if name in found}
