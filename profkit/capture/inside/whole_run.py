@@ -18,8 +18,9 @@ from typing import Any, Final, Optional, TypeVar
 
 from ..beside import files
 from .grown import Grown
-from .long_steps import Look, told_of
+from .long_steps import Look, told_of, usual_of
 from .places.owners import is_own_path
+from .slower import slower_of
 
 _LEAST_EVERY_S: Final = 0.02
 _MOST_EVERY_S: Final = 0.25
@@ -110,8 +111,10 @@ class WholeRun:
             known = [place for place in range(n) if self._is_plain[place]]
             spent = {place: self._spent_ns(place) for place in known}
             edges = (list(self._began[:n]), list(self._ended))
+            is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
             return {
                 **told_of(spent, edges, list(self._looks)),
+                **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
                 **self._grown.told(list(self._memory)),
             }
         return {}
