@@ -190,8 +190,8 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
             ),
             fix="append to a Python list and join once after the loop; or keep running sums, where only these are read"
             if kind is RECOPIES
-            else "keep running sums, or a window of fixed length, in place of all that was seen; look up in a set or a"
-            " dictionary, not in a list",
+            else "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
+            " a set or a dictionary, not in a list",
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),

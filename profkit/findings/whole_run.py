@@ -92,6 +92,7 @@ SLOWS: Final = FindingKind(
     thresholds={"run": _WORTH},
     lookalikes=(
         "sequences that become longer by design: there all lines of the step grow",
+        "episodes that become longer as an agent learns: what is played grows, not what is kept",
         "a machine that becomes slower, by its heat or by other programs: there, too",
     ),
     proof="Leave the line out: the steps stay as short as the first ones.",
