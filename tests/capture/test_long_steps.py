@@ -172,3 +172,10 @@ def test_steps_that_grow_at_all_lines_vary_warm_up_or_jump_name_no_line(duration
     slower = slower_run(durations, longer_work, unseen=5)
     assert bool(slower) is is_slower
     assert "line" not in slower
+
+
+def test_growth_is_told_where_another_program_takes_the_cores_for_a_while():
+    durations = [34 + weather(place) + place // 10 + (15 if place % 50 in range(12) else 0) for place in range(200)]
+    slower = slower_run(durations, recording(lambda place: place // 10))
+    assert slower["line"]["line"] == 59
+    assert slower["beyond_ns"] == pytest.approx(sum(place // 10 for place in range(200)) * MS, rel=0.2)

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any, Final, Optional
 
-from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, Look, Path, callee_of, middle, shown
+from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, Look, Path, callee_of, shown
 
 _LEAST_STEPS: Final = 32
-"""Chosen: eight in each quarter, whose median then holds against two odd ones."""
+"""Chosen: eight in each quarter, whose lower quartile then holds against two odd ones."""
 _STEADY: Final = 0.4
 """Of what the step should grow by from a quarter of the run to the next, what it does at least (as `grown` has it)."""
 _LEAST_GROWN: Final = 0.05
@@ -40,15 +40,16 @@ def slower_of(
         return {}
     quarters = [places[n * part // 4 : n * (part + 1) // 4] for part in range(4)]
     at = [sum(quarter) / len(quarter) for quarter in quarters]
-    took = [middle([usual[place] for place in quarter]) for quarter in quarters]
+    # lower quartiles: other programs on the machine only make steps longer
+    took = [sorted(usual[place] for place in quarter)[len(quarter) // 4] for quarter in quarters]
     rate = (took[3] - took[0]) / (at[3] - at[0])
     rates = [(took[part + 1] - took[part]) / (at[part + 1] - at[part]) for part in range(3)]
     if took[3] - took[0] < _LEAST_GROWN * took[0] or min(rates) < _STEADY * rate:
         return {}
-    early = (took[2] - took[0]) / (at[2] - at[0])  # growth may itself grow
-    pace = max(took[0] - early * at[0], min(usual.values()))
-    beyond_ns = sum(usual.values()) - pace * n
-    if beyond_ns <= 0:
+    early = min((took[2] - took[0]) / (at[2] - at[0]) * at[0], took[0])  # before the first; growth may itself grow
+    beyond_ns = sum(len(quarter) * (one - took[0] + early) for quarter, one in zip(quarters, took))  # noqa: B905
+    pace = (sum(usual.values()) - beyond_ns) / n
+    if pace <= 0:
         return {}
     found = {"pace_ns": round(pace), "beyond_ns": round(beyond_ns), "n": n}
     return {"slower": {**found, **(_place(usual, edges, looks) or {})}}
