@@ -109,7 +109,7 @@ GROWS: Final = FindingKind(
     bottleneck=Bottleneck.MEMORY,
     is_of_run=True,
     meaning="What the process holds grows by as much in each step: something that each step leaves behind is kept. A loss that is kept with its graph keeps all activations of its step. In the end memory runs out; until then steps may become longer.",
-    measured="The process's own pages, of a GPU the allocator's bytes, read five times a second beside the recorded steps. It is said where all quarters of these steps grow, none by less than 0.4 of what it should. Lists, dictionaries and sums of the script's own functions are measured twice: the one that grew, and holds tensors with a graph, is named. What it costs is half of what the step grows by from the run's first third to its last: that is the mean.",
+    measured="The process's own pages, of a GPU the allocator's bytes, read up to 20 times a second beside the recorded steps. It is said where all quarters of these steps grow, none by less than 0.4 of what it should. Lists, dictionaries and sums of the script's own functions are measured twice: the one that grew, and holds tensors with a graph, is named. What it costs is half of what the step grows by from the run's first third to its last: that is the mean.",
     thresholds={
         "bytes": Threshold(32 * 2**20, "grown by {} or more", "chosen: what a process holds swings by less", "KiB"),
     },

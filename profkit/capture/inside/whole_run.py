@@ -29,7 +29,7 @@ _EAGER_LOOKS: Final = 500
 _LATER_EVERY_S: Final = 0.05
 """A look costs a loop that is all Python 0.2 ms (measured on 2 cores: 4.4 % at 200 a second, 1.4 +- 1.7 % at 50): 0.1 s
 in all for the first ones, which short runs need, then below 0.5 %."""
-_MEMORY_EVERY_NS: Final = 100_000_000
+_MEMORY_EVERY_NS: Final = 50_000_000
 _MOST_STEPS: Final = 200_000
 _MOST_LOOKS: Final = 200_000
 _MOST_FRAMES: Final = 60
