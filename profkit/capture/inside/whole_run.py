@@ -95,6 +95,14 @@ class WholeRun:
             self._turn(is_on=is_plain)
         self._began.append(time.perf_counter_ns())
 
+    def grows(self) -> bool:
+        """Whether the steps so far take longer and longer."""
+        with suppress(Exception):
+            n = len(self._ended)
+            spent = {place: self._spent_ns(place) for place in range(n) if self._is_plain[place]}
+            return bool(slower_of(spent, ([], []), []))
+        return False
+
     def stop(self) -> None:
         """Look no longer."""
         self.is_over = True
