@@ -58,7 +58,7 @@ RARE_INPUT: Final = FindingKind(
 
 _SLOWER: Final = (
     "The capture times all steps of the run. They grow where each quarter of them takes longer than the one before (by"
-    " its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should, and the last quarter 5 % longer than the first. What they cost is what all steps"
+    " its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should (0.2 where it grows by a quarter or more), and the last quarter 5 % longer than the first. What they cost is what all steps"
     " take beyond the pace that the run has where it begins. The line is named where two thirds of the growth are at it"
     " by the looks at the first and the last third of the steps, and where the rest of the step grows at a third of its"
     " rate or less. On a GPU the time of the host says little of that: there nothing is named."

@@ -17,6 +17,10 @@ _LEAST_STEPS: Final = 32
 """Chosen: eight in each quarter, whose lower quartile then holds against two odd ones."""
 _STEADY: Final = 0.4
 """Of what the step should grow by from a quarter of the run to the next, what it does at least (as `grown` has it)."""
+_STEADY_OF_LARGE: Final = 0.2
+_LARGE: Final = 0.25
+"""...and where it grows by a quarter or more: on a shared machine a quarter of the run is off by some percent of the
+step. A jump in mid-run has two quarters that grow by nothing. Chosen."""
 _LEAST_GROWN: Final = 0.05
 """Of the step, from which its growth is no weather. Chosen: thirds of a steady run differ by 1 to 3 %."""
 _SIGMAS: Final = 2.5
@@ -44,7 +48,9 @@ def slower_of(
     took = [sorted(usual[place] for place in quarter)[len(quarter) // 4] for quarter in quarters]
     rate = (took[3] - took[0]) / (at[3] - at[0])
     rates = [(took[part + 1] - took[part]) / (at[part + 1] - at[part]) for part in range(3)]
-    if took[3] - took[0] < _LEAST_GROWN * took[0] or min(rates) < _STEADY * rate:
+    grown = (took[3] - took[0]) / took[0]
+    steady = _STEADY_OF_LARGE if grown >= _LARGE else _STEADY
+    if grown < _LEAST_GROWN or min(rates) < steady * rate:
         return {}
     early = min((took[2] - took[0]) / (at[2] - at[0]) * at[0], took[0])  # before the first; growth may itself grow
     beyond_ns = sum(len(quarter) * (one - took[0] + early) for quarter, one in zip(quarters, took))  # noqa: B905
