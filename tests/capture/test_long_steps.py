@@ -165,7 +165,7 @@ def longer_work(place, at, taken):
         ([30 + weather(place) * 4 for place in range(200)], False),  # batches that vary
         ([60 - place if place < 30 else 30 + weather(place) for place in range(200)], False),  # a warm-up
         ([30 + weather(place) + (20 if place > 150 else 0) for place in range(200)], False),  # another program comes
-        ([30 + place for place in range(24)], False),  # too few
+        ([30 + place for place in range(20)], False),  # too few
     ],
 )
 def test_steps_that_grow_at_all_lines_vary_warm_up_or_jump_name_no_line(durations, is_slower):

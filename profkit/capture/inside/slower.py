@@ -13,8 +13,8 @@ from typing import Any, Final, Optional
 
 from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, Look, Path, callee_of, shown
 
-_LEAST_STEPS: Final = 32
-"""Chosen: eight in each quarter, whose lower quartile then holds against two odd ones."""
+_LEAST_STEPS: Final = 24
+"""Chosen: six in each quarter, whose lower quartile then holds against one odd one."""
 _STEADY: Final = 0.4
 """Of what the step should grow by from a quarter of the run to the next, what it does at least (as `grown` has it)."""
 _STEADY_OF_LARGE: Final = 0.2
