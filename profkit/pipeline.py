@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.analyzers import ANALYZERS, quality, roof, steps, streams
+from profkit.analyzers import ANALYZERS, quality, roof, steps, streams, whole_run
 from profkit.analyzers.base import Analyzer, scope_of
 from profkit.analyzers.code import ModuleTree, busiest
 from profkit.analyzers.kernels import Kernels
@@ -191,7 +191,8 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     every = [finding for answer in answers.values() for finding in answer.findings]
     findings = _ranked([one for one in every if one.id == QUALITY.id or not gate.is_blind], facts)
     faults = tuple(answer.result.reason for answer in answers.values() if answer.is_fault)
-    cap = min(quality.confidence_cap(gate), steps.confidence_cap(step_times), FAULT_CAP if faults else 1.0)
+    of_run = whole_run.confidence_cap(_of(found, whole_run.Seen))
+    cap = min(quality.confidence_cap(gate), steps.confidence_cap(step_times), of_run, FAULT_CAP if faults else 1.0)
     sections = tuple(section for answer in answers.values() for section in answer.sections)
     rank = RankReport(
         source=trace.meta.source,

@@ -32,9 +32,6 @@ _FASTER: Final = 1.25
 """Unprofiled over recorded step, from which the recording is of a faster stretch of the run. Chosen: a profiler makes no
 step shorter, and captures of a steady job differ by a tenth."""
 
-
-_MANY: Final = 30
-"""Steps of a run, whose thirds show where it goes: ten each. Chosen."""
 _OF_LOOPS: Final = 0.4
 """The recorded loop's share of the time of all loops of the run, below which it is not the job while another is longer.
 Chosen: of two loops that alternate and take alike, either may be looked at."""
@@ -267,10 +264,10 @@ def _faster(facts: Facts) -> tuple[str, ...]:
 
 def _unsteady(facts: Facts) -> tuple[str, ...]:
     run = whole_run(facts.trace)
-    if run is None or run.n < _MANY or max(run.first_ns, run.last_ns) < _FASTER * min(run.first_ns, run.last_ns):
+    if run is None or not (run.is_slower or run.is_faster):
         return ()
     said = (
-        f"the run becomes {'slower' if run.last_ns > run.first_ns else 'faster'}: {format_ns(run.first_ns)} a step in its"
+        f"the run becomes {'slower' if run.is_slower else 'faster'}: {format_ns(run.first_ns)} a step in its"
         f" first third, {format_ns(run.last_ns)} in its last, without the profiler"
     )
     return (said,)

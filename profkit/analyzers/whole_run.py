@@ -1,4 +1,4 @@
-"""What does the run do that the recorded steps do not show: rare long steps, memory that grows?"""
+"""What does the run do that the recorded steps do not show: rare long steps, steps and memory that grow?"""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.whole_run import GROWS, RARE, RARE_INPUT
+from profkit.findings.kind import FindingKind
+from profkit.findings.whole_run import GROWS, RARE, RARE_INPUT, RECOPIES, SLOWS
 from profkit.model.code import Phase, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
+from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.whole_run import Line, Memory, Rare, WholeRun, whole_run
+from profkit.timeline.whole_run import Line, Memory, Rare, Slower, WholeRun, whole_run
 from profkit.units import format_bytes, format_fraction, format_ns
 
 _INPUT: Final = ("load", "wait", "start")
@@ -24,6 +26,13 @@ _SURE: Final = 0.85
 _LESS_SURE: Final = 0.7
 _SLOWER: Final = 0.05
 """Of the step, from which its growth is no weather. Chosen: thirds of a steady run on a quiet machine differ by 1 to 3 %."""
+_JOINS: Final = later(
+    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]?stack|insert)\(|\b(?:cat|concatenate|concat)\("
+)
+_JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "stack", "insert"})
+"""Functions of libraries that make one new array, tensor or table of several. Those of lists are C code, no frame."""
+_SLOWER_CAP: Final = 0.7
+"""Medium: the recorded steps are right about themselves, and no example of those that come."""
 _STARTS: Final = "the loader starts its workers"
 
 
@@ -48,9 +57,14 @@ def measure(facts: Facts) -> Seen | Skipped:
 
 
 def judge(result: Seen) -> tuple[Finding, ...]:
-    """`host.rare` or `input.rare`, and `memory.grows`."""
+    """`host.rare` or `input.rare`, `memory.recopies` or `host.slows`, and `memory.grows`."""
     run = result.run
     return (
+        *(
+            _slows(result, run.slower, run.slower.line)
+            if run.slower is not None and run.slower.line is not None
+            else ()
+        ),
         *(_rare(result, run.rare) if run.rare is not None else ()),
         *(_grows(result, run.memory) if run.memory is not None else ()),
     )
@@ -124,13 +138,74 @@ def _named(line: Line) -> str:
     return line.place.words
 
 
+def confidence_cap(result: Seen | None) -> float:
+    """The most a verdict may claim: less where the step becomes slower and nothing says why."""
+    if result is None or not result.run.is_slower:
+        return 1.0
+    run = result.run
+    return 1.0 if run.memory is not None or (run.slower is not None and run.slower.line is not None) else _SLOWER_CAP
+
+
+def _kind_of_growth(slower: Slower) -> FindingKind:
+    text = slower.line.text if slower.line is not None else ""
+    return RECOPIES if slower.callee in _JOINING or _JOINS.search(text) else SLOWS
+
+
+def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
+    run, scope = result.run, result.scope
+    kind = _kind_of_growth(slower)
+    share = slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns)
+    if share < kind.limit("run"):
+        return ()
+    grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
+    does = "copies all that it has kept so far" if kind is RECOPIES else "takes longer with each step"
+    return (
+        kind.found(
+            title=f"{_named(line)} {does}: {grows}",
+            confidence=_SURE if slower.n_looks >= _MANY_LOOKS else _LESS_SURE,
+            recoverable_ns=round(slower.beyond_ns / slower.n * (scope.step_ns or slower.pace_ns) / slower.pace_ns),
+            fraction=share,
+            evidence=(
+                Evidence(
+                    statement=f"a step takes {format_ns(run.first_ns)} in the first third of the run,"
+                    f" {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler), more in each quarter",
+                    metric="whole_run.last_ns",
+                    value=float(run.last_ns),
+                    unit="ns",
+                ),
+                Evidence(
+                    statement=f"{format_fraction(slower.at_place)} of what it grows by is at that line; the rest of the step"
+                    " hardly grows",
+                    metric="whole_run.growth_at_place",
+                    value=slower.at_place,
+                    unit="fraction",
+                ),
+                Evidence(
+                    statement=f"all steps at the pace of the first ones ({format_ns(slower.pace_ns)}) would save"
+                    f" {format_fraction(share)} of the run so far; of a run that goes on longer, more",
+                    metric="whole_run.slower_share",
+                    value=share,
+                    unit="fraction",
+                ),
+            ),
+            fix="append to a Python list and join once after the loop; or keep running sums, where only these are read"
+            if kind is RECOPIES
+            else "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
+            " a set or a dictionary, not in a list",
+            next_tools=(py_spy_main(scope.command),),
+            one_stretch=share,
+        ),
+    )
+
+
 def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
     if memory.grown_bytes < GROWS.limit("bytes") or memory.n_steps < 1 or memory.bytes_per_step < 1:
         return ()
     run, held = result.run, memory.held
     has_graph = held is not None and held.has_graph
     slower_ns = max(run.last_ns - run.first_ns, 0)
-    cost_ns = slower_ns // 2 if slower_ns >= _SLOWER * run.first_ns else 0
+    is_said = run.slower is not None and run.slower.line is not None  # by what costs it
+    cost_ns = slower_ns // 2 if slower_ns >= _SLOWER * run.first_ns and not is_said else 0
     kept = "" if held is None else f"`{held.name}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
     place = (
         ""
@@ -186,6 +261,9 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
     if rare is not None:
         shown = tuple(_share(line, line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
         found[(RARE_INPUT if rare.way in _INPUT else RARE).id] = shown
+    slower = result.run.slower
+    if slower is not None and slower.line is not None:
+        found[_kind_of_growth(slower).id] = (_share(slower.line, slower.at_place, slower.beyond_ns, slower.n),)
     held = memory.held if memory is not None else None
     if held is not None and held.line:
         found[GROWS.id] = (_share(Line(held.file, held.line, held.function, held.text), 1.0, 0, 1),)
@@ -206,6 +284,9 @@ def present(result: Seen) -> Section:
         "usual_step_ns": run.usual_ns,
         "n_long": run.n_long,
     }
+    if run.slower is not None:
+        values["pace_ns"] = run.slower.pace_ns
+        values["beyond_pace_ns"] = run.slower.beyond_ns
     if run.memory is not None:
         values["bytes_per_step"] = run.memory.bytes_per_step
     return Section(analyzer="whole_run", title="the whole run", values=values, tables=())

@@ -56,13 +56,60 @@ RARE_INPUT: Final = FindingKind(
     ),
 )
 
+_SLOWER: Final = (
+    "The capture times all steps of the run. They grow where each quarter of them takes longer than the one before (by"
+    " its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should (0.2 where it grows by a quarter or more), and the last quarter 5 % longer than the first. What they cost is what all steps"
+    " take beyond the pace that the run has where it begins. The line is named where two thirds of the growth are at it"
+    " by the looks at the first and the last third of the steps, and where the rest of the step grows at a third of its"
+    " rate or less. On a GPU the time of the host says little of that: there nothing is named."
+)
+
+RECOPIES: Final = FindingKind(
+    id="memory.recopies",
+    title="what the run has kept is copied anew in each step",
+    bottleneck=Bottleneck.MEMORY,
+    is_of_run=True,
+    meaning="A line joins what it has kept so far and what is new into one array, tensor or table. That copies all that was kept before, in each step: twice as many steps take four times the copies. The recorded steps, early in the run, show little of it.",
+    measured=_SLOWER
+    + " It is a copy where the line's text or what it calls joins arrays: cat, concatenate, append of NumPy, concat.",
+    thresholds={"run": _WORTH},
+    lookalikes=("a line that joins batches of growing size: the work grows, not what is kept",),
+    proof="Append to a Python list in its place, and join once after the loop: the steps stay as short as the first ones.",
+    fixes=(
+        "append to a Python list and join once after the loop",
+        "write into an array that was made for the whole run",
+        "keep running sums and counts where only these are read",
+    ),
+)
+
+SLOWS: Final = FindingKind(
+    id="host.slows",
+    title="each step takes longer than the one before",
+    bottleneck=Bottleneck.OVERHEAD,
+    is_of_run=True,
+    meaning="A line goes through something that grows with each step: a history, a log, a list of all that was seen. Twice as many steps take four times as long there. The recorded steps, early in the run, show little of it.",
+    measured=_SLOWER,
+    thresholds={"run": _WORTH},
+    lookalikes=(
+        "sequences that become longer by design: there all lines of the step grow",
+        "episodes that become longer as an agent learns: what is played grows, not what is kept",
+        "a machine that becomes slower, by its heat or by other programs: there, too",
+    ),
+    proof="Leave the line out: the steps stay as short as the first ones.",
+    fixes=(
+        "keep running sums, or a window of fixed length (deque(maxlen=...))",
+        "look up in a set or a dictionary, not in a list",
+        "do it once every few hundred steps",
+    ),
+)
+
 GROWS: Final = FindingKind(
     id="memory.grows",
     title="memory grows with every step",
     bottleneck=Bottleneck.MEMORY,
     is_of_run=True,
     meaning="What the process holds grows by as much in each step: something that each step leaves behind is kept. A loss that is kept with its graph keeps all activations of its step. In the end memory runs out; until then steps may become longer.",
-    measured="The process's own pages, of a GPU the allocator's bytes, read five times a second beside the recorded steps. It is said where all quarters of these steps grow, none by less than 0.4 of what it should. Lists, dictionaries and sums of the script's own functions are measured twice: the one that grew, and holds tensors with a graph, is named. What it costs is half of what the step grows by from the run's first third to its last: that is the mean.",
+    measured="The process's own pages, of a GPU the allocator's bytes, read up to 20 times a second beside the recorded steps. It is said where all quarters of these steps grow, none by less than 0.4 of what it should. Lists, dictionaries and sums of the script's own functions are measured twice: the one that grew, and holds tensors with a graph, is named. What it costs is half of what the step grows by from the run's first third to its last: that is the mean.",
     thresholds={
         "bytes": Threshold(32 * 2**20, "grown by {} or more", "chosen: what a process holds swings by less", "KiB"),
     },

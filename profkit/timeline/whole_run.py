@@ -21,6 +21,12 @@ _LONG: Final = 1.5
 """Times the median recorded step, from which it is one of the rare ones (as the capture has it)."""
 _LEAST: Final = 3
 """Steps in a row without rare ones, from which these show the usual step (chosen: as few as a verdict takes)."""
+_MANY: Final = 30
+"""Steps of a run from which its thirds show whether it becomes slower (chosen: ten in each)."""
+_SLOWER: Final = 1.25
+"""Chosen: far beyond what a shared machine does to the median of a third of the steps..."""
+_SLOWER_STEADILY: Final = 1.1
+"""...and where each quarter of the run is slower than the one before (chosen: weather comes and goes)."""
 _BURST: Final = 1.5
 """Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
 _LONGEST: Final = 400
@@ -86,6 +92,20 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     held: Held | None = None
 
 
+class Slower(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that take longer and longer: `pace_ns` each where the run begins, `beyond_ns` more in all `n` of them."""
+
+    pace_ns: int
+    beyond_ns: int
+    n: int
+    line: Line | None = None
+    """Where at least two thirds of the growth are, if that is one line and the others do not grow as it does."""
+    callee: str = ""
+    at_place: float = 0.0
+    """Of the growth (0-1), what lies at the line."""
+    n_looks: int = 0
+
+
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a run that nothing recorded: `n` of them, ns."""
 
@@ -100,6 +120,18 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     n_long: int = 0
     rare: Rare | None = None
     memory: Memory | None = None
+    slower: Slower | None = None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the step grows by so much, or so steadily, that a short recording is no example of the run."""
+        least = _SLOWER if self.slower is None else _SLOWER_STEADILY
+        return self.n >= _MANY and self.last_ns >= least * self.first_ns
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the step shrinks by as much."""
+        return self.n >= _MANY and self.first_ns >= _SLOWER * self.last_ns
 
 
 def whole_run(trace: Trace) -> WholeRun | None:
@@ -117,6 +149,9 @@ def whole_run(trace: Trace) -> WholeRun | None:
     if rare is not None:
         is_sound &= bool(rare.lines) and 0 < rare.share < 1 and 0 < rare.at_place <= 1 and rare.n > 0 < rare.long_ns
         is_sound &= rare.every >= 1 and 0 < rare.beyond_ns < 10**18
+    if run.slower is not None:
+        is_sound &= run.slower.n > 0 and all(0 < one < 10**18 for one in (run.slower.pace_ns, run.slower.beyond_ns))
+        is_sound &= run.slower.line is None or 0 < run.slower.at_place <= 1
     if is_sound and rare is not None and rare.way == "wait" and rare.every <= _BURST * _n_workers(trace):
         run = replace(run, rare=None)  # saturated workers deliver in bursts: that is the input as a whole
     return run if is_sound else None

@@ -8,7 +8,7 @@ import msgspec
 
 from profkit.analyzers.base import Scope
 from profkit.findings import kind_of
-from profkit.findings.whole_run import RARE, RARE_INPUT
+from profkit.findings.whole_run import RARE, RARE_INPUT, RECOPIES, SLOWS
 from profkit.model.budget import Budget
 from profkit.model.code import PlaceShare
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
@@ -91,8 +91,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rare_ns(self) -> int:
-        """What rare steps add to the mean step, in the time of recorded ones."""
-        return sum(one.recoverable_ns for one in self.findings if one.id in (RARE.id, RARE_INPUT.id))
+        """What rare steps, and steps that grow, add to the mean step, in the time of recorded ones."""
+        added = (RARE.id, RARE_INPUT.id, RECOPIES.id, SLOWS.id)
+        return sum(one.recoverable_ns for one in self.findings if one.id in added)
 
     @property
     def compute(self) -> float:

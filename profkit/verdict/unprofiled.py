@@ -117,8 +117,8 @@ def _without_operators_ns(finding: Finding, recorded_ns: int, plain_ns: int, wor
 
 def _rare(rare_ns: int, usual_ns: int) -> str:
     return (
-        f"the step is the mean of the run: {format_ns(usual_ns)} as usual and {format_ns(rare_ns)} for what only some"
-        " steps do"
+        f"the step is the mean of the run: {format_ns(usual_ns)} as recorded and {format_ns(rare_ns)} for what"
+        " the other steps take more"
     )
 
 

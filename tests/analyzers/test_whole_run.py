@@ -135,3 +135,55 @@ def test_a_wait_for_each_round_of_the_workers_is_nothing_rare(n_workers, is_rare
     run = {**RUN, "rare": {**RARE, "way": "wait"}}
     _, found, _ = told(computing(profkit_run=run, profkit_loaders=[{"n_workers": n_workers}]))
     assert ("input.rare" in found) is is_rare
+
+
+CAT = {"file": "train.py", "line": 59, "function": "add", "text": "self.err = torch.cat([self.err, err])", "share": 1.0}
+SLOWER = {"pace_ns": 30 * MS, "beyond_ns": 800 * MS, "n": 100, "line": CAT, "at_place": 0.9, "n_looks": 40}
+GETS_SLOWER = {**RUN, "n_long": 0, "first_ns": 32 * MS, "last_ns": 44 * MS, "usual_ns": 38 * MS}
+
+
+@pytest.mark.parametrize(
+    ("text", "callee", "kind", "bottleneck"),
+    [
+        ("self.err = torch.cat([self.err, err])", "", "memory.recopies", Bottleneck.MEMORY),
+        ("frame = join(frame, row)", "concat", "memory.recopies", Bottleneck.MEMORY),
+        ("best = min(smooth(self.losses))", "smooth", "host.slows", Bottleneck.OVERHEAD),
+    ],
+)
+def test_a_line_that_takes_longer_with_each_step_is_the_verdict_with_its_share_of_the_run(
+    text, callee, kind, bottleneck
+):
+    slower = {**SLOWER, "line": {**CAT, "text": text}, "callee": callee}
+    verdict, found, rank = told(computing(step_ms=30, profkit_run={**GETS_SLOWER, "slower": slower}))
+    assert (verdict.bottleneck, verdict.is_healthy) == (bottleneck, False)
+    assert "train.py:59" in verdict.headline
+    assert "37.5 % longer in the last third of the run" in verdict.headline
+    assert found[kind].fraction == pytest.approx(800 / 3800)
+    assert found[kind].places[0].place.line == 59
+    assert verdict.recoverable_ns == pytest.approx(8 * MS, rel=0.01)
+    assert verdict.step_ns == pytest.approx(38 * MS, rel=0.01), "the mean of the run"
+    assert verdict.most_recoverable_ns >= verdict.recoverable_ns
+    assert any(section.analyzer == "whole_run" and "pace_ns" in section.values for section in rank.sections)
+
+
+def test_a_run_that_becomes_slower_at_no_line_is_not_surely_healthy():
+    steady, _, _ = told(computing(profkit_run={**RUN, "n_long": 0}))
+    unknown = {"pace_ns": 30 * MS, "beyond_ns": 300 * MS, "n": 100}
+    slower, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "last_ns": 37 * MS, "slower": unknown}))
+    assert steady.confidence >= 0.75 > slower.confidence
+    assert any(note.startswith("the run becomes slower") for note in slower.caveats)
+    assert not {"host.slows", "memory.recopies"} & set(found)
+
+
+def test_what_grows_too_little_is_no_finding_and_what_grows_with_memory_is_said_once():
+    little = {**SLOWER, "beyond_ns": 60 * MS}
+    _, found, _ = told(computing(profkit_run={**GETS_SLOWER, "slower": little}))
+    assert "memory.recopies" not in found
+    _, found, _ = told(computing(profkit_run={**GETS_SLOWER, "slower": SLOWER, "memory": GROWS}))
+    assert found["memory.grows"].recoverable_ns == 0
+
+
+@pytest.mark.parametrize("slower", [{**SLOWER, "pace_ns": -1}, {**SLOWER, "at_place": 0}, {**SLOWER, "line": 3}])
+def test_a_growth_that_does_not_hold_together_says_nothing(slower):
+    _, found, _ = told(computing(profkit_run={**GETS_SLOWER, "slower": slower}))
+    assert "memory.recopies" not in found

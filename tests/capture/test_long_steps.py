@@ -8,7 +8,8 @@ pytest.importorskip("torch")
 
 from profkit.capture.inside.added.keys import usual_mean
 from profkit.capture.inside.grown import Grown, _lengths
-from profkit.capture.inside.long_steps import Look, told_of
+from profkit.capture.inside.long_steps import Look, told_of, usual_of
+from profkit.capture.inside.slower import slower_of
 
 pytestmark = pytest.mark.torch
 MS = 1_000_000
@@ -109,3 +110,72 @@ def test_looking_at_a_functions_names_keeps_nothing_alive():
     assert _lengths(sys._getframe(), lambda file: file == __file__) is not None
     del tensor
     assert gone() is None
+
+
+RECORD = (MAIN, ("train.py", 27, "train"), ("record.py", 59, "add"))
+
+
+def slower_run(durations_ms, what, *, unseen=15):
+    """`slower` of a run that nothing looks at in its first steps; one look every 10 ms, at odd moments."""
+    edges, looks, now = ([], []), [], 0
+    for place, taken in enumerate(durations_ms):
+        edges[0].append(now)
+        start = -now % 10
+        looks += [Look((now + at) * MS, *what(place, at, taken)) for at in range(start, taken, 10) if place >= unseen]
+        now += taken
+        edges[1].append(now)
+    edges = tuple([one * MS for one in side] for side in edges)
+    spent = {place: taken * MS for place, taken in enumerate(durations_ms)}
+    return slower_of(usual_of(spent), edges, looks).get("slower", {})
+
+
+def weather(place):
+    return place * 7919 % 5 - 2
+
+
+def recording(grown):
+    """A record that takes `grown(place)` ms is filled before the step's usual work of some 30 ms."""
+    return lambda place, at, _: (RECORD, "", "") if at < grown(place) else usual(at - grown(place), 34)
+
+
+def test_a_copy_that_grows_with_each_step_has_its_line_and_what_it_costs():
+    durations = [34 + weather(place) + place // 12 for place in range(200)]
+    slower = slower_run(durations, recording(lambda place: place // 12))
+    assert (slower["line"]["line"], slower["line"]["file"].rpartition("/")[2]) == (59, "record.py")
+    assert slower["pace_ns"] == pytest.approx(34 * MS, rel=0.03)
+    assert slower["beyond_ns"] == pytest.approx(sum(place // 12 for place in range(200)) * MS, rel=0.2)
+    assert slower["at_place"] > 0.66
+
+
+def test_a_line_whose_growth_grows_itself_is_not_told_to_cost_far_more_than_it_does():
+    durations = [34 + weather(place) + place * place // 1000 for place in range(200)]
+    slower = slower_run(durations, recording(lambda place: place * place // 1000))
+    assert slower["line"]["line"] == 59
+    assert 1 <= slower["beyond_ns"] / (sum(place * place // 1000 for place in range(200)) * MS) < 1.3
+
+
+def longer_work(place, at, taken):
+    return (FORWARD if at < taken // 3 else BACKWARD), "mm", ""
+
+
+@pytest.mark.parametrize(
+    ("durations", "is_slower"),
+    [
+        ([30 + weather(place) + place // 10 for place in range(200)], True),  # a curriculum of longer sequences
+        ([30 + weather(place) * 4 for place in range(200)], False),  # batches that vary
+        ([60 - place if place < 30 else 30 + weather(place) for place in range(200)], False),  # a warm-up
+        ([30 + weather(place) + (20 if place > 150 else 0) for place in range(200)], False),  # another program comes
+        ([30 + place for place in range(20)], False),  # too few
+    ],
+)
+def test_steps_that_grow_at_all_lines_vary_warm_up_or_jump_name_no_line(durations, is_slower):
+    slower = slower_run(durations, longer_work, unseen=5)
+    assert bool(slower) is is_slower
+    assert "line" not in slower
+
+
+def test_growth_is_told_where_another_program_takes_the_cores_for_a_while():
+    durations = [34 + weather(place) + place // 10 + (15 if place % 50 in range(12) else 0) for place in range(200)]
+    slower = slower_run(durations, recording(lambda place: place // 10))
+    assert slower["line"]["line"] == 59
+    assert slower["beyond_ns"] == pytest.approx(sum(place // 10 for place in range(200)) * MS, rel=0.2)

@@ -79,6 +79,18 @@ def test_the_same_optimizer_at_another_pace_is_another_loop():
     assert not run.play((1,), ms=20, times=100, leader=1).loops.is_longer()
 
 
+def test_steps_that_grow_to_another_pace_are_one_loop():
+    run = Run().play((1,), ms=1, times=20, leader=1)
+    run.loops.record(MS)
+    run.loops.keep()
+    run.play((1,), ms=1, times=30, leader=1).play((1,), ms=20, times=17, leader=1)
+    assert run.loops.is_longer()
+    assert run.loops.is_other_pace
+    run.loops.join_paces()
+    assert not run.play((1,), ms=60, times=40, leader=1).loops.is_longer()
+    assert [one["n_calls"] for one in run.loops.told()] == [107]
+
+
 def test_a_rollout_before_every_sixteenth_step_is_no_loop_of_its_own():
     run = Run().play((1,), ms=2, times=20, leader=1)
     run.loops.record(2 * MS)

@@ -61,3 +61,13 @@ def test_a_fault_of_its_own_ends_the_looking_alone():
     run.boundary("no time", None, is_plain=True)
     assert run.is_over
     assert run.told() == {}
+
+
+@pytest.mark.parametrize("is_growing", [True, False])
+def test_steps_that_grow_are_told_from_a_loop_at_another_pace(is_growing):
+    run = WholeRun()
+    ends = [0]
+    for place in range(60):
+        ends.append(ends[-1] + 1000 * (10 + (place if is_growing else 10 * (place >= 40))))
+    run.begin([clock.Mark(end, end) for end in ends])
+    assert run.grows() is is_growing

@@ -275,6 +275,9 @@ class Controller(Listener):
     def _reconsider(self) -> bool:
         """Record anew where the loop that runs now has taken more time than the recorded one: the job is that."""
         is_longer = self._loops.is_longer()
+        if is_longer and self._loops.is_other_pace and self._run.grows():  # that is no other loop
+            self._loops.join_paces()
+            is_longer = False
         if self._n_ranks > 1:  # they record the same steps
             at = self._loops.place_to_agree()
             is_longer = bool(at) and bool(store.agreed(self.options, at, int(is_longer)))

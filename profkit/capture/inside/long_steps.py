@@ -19,9 +19,9 @@ LONG: Final = 1.5
 _BEYOND_QUARTILES: Final = 3
 """...and by so many distances of the quartiles beyond the upper one (Tukey's far-out values)."""
 _LEAST_LONG: Final = 3
-_LEAST_LOOKS: Final = 10
+LEAST_LOOKS: Final = 10
 """Chosen: a share of two thirds of ten looks is above a third with 98 %."""
-_AT_ONE_PLACE: Final = 0.66
+AT_ONE_PLACE: Final = 0.66
 _BEYOND_USUAL: Final = 0.3
 """By how much a place's share of what long steps take more exceeds its share of a usual step. Chosen: where a machine
 hiccups, or batches differ, the longer steps are at the same lines as the others."""
@@ -29,7 +29,8 @@ _MOST_LINES: Final = 3
 _LEAST_OF_LINE: Final = 0.2
 _MOST_CHARS: Final = 160
 _MOSTLY: Final = 0.5
-_Path = tuple[tuple[str, int, str], ...]  # file, line and function of each call, the outermost first
+Path = tuple[tuple[str, int, str], ...]
+"""File, line and function of each call, the outermost first."""
 
 
 class Look(NamedTuple):
@@ -52,10 +53,9 @@ def told_of(
     if len(spent) < 2:
         return {}
     ordered = sorted(spent.values())
-    median, high, low = (ordered[len(ordered) * part // 4] for part in (2, 3, 1))
-    most = max(LONG * median, high + _BEYOND_QUARTILES * (high - low))
-    usual = {place: ns for place, ns in spent.items() if ns <= most}
-    long = {place: ns for place, ns in spent.items() if ns > most}
+    median = middle(ordered)
+    usual = usual_of(spent)
+    long = {place: ns for place, ns in spent.items() if place not in usual}
     third = max(len(usual) // 3, 1)
     in_order = list(usual.values())
     usual_ns = sum(in_order) / len(in_order)
@@ -64,8 +64,8 @@ def told_of(
         "median_ns": median,
         "mean_ns": round(sum(ordered) / len(ordered)),
         "usual_ns": round(usual_ns),
-        "first_ns": _middle(in_order[:third]),
-        "last_ns": _middle(in_order[-third:]),
+        "first_ns": middle(in_order[:third]),
+        "last_ns": middle(in_order[-third:]),
         "n_long": len(long),
     }
     beyond = _looks_in(usual, long, edges, looks) if len(long) >= _LEAST_LONG else None
@@ -84,14 +84,23 @@ def told_of(
     return found
 
 
-def _middle(values: Sequence[int]) -> int:
+def usual_of(spent: Mapping[int, int]) -> dict[int, int]:
+    """The steps (place: ns) that are not long, in their order."""
+    ordered = sorted(spent.values())
+    median, high, low = (ordered[len(ordered) * part // 4] for part in (2, 3, 1))
+    most = max(LONG * median, high + _BEYOND_QUARTILES * (high - low))
+    return {place: ns for place, ns in sorted(spent.items()) if ns <= most}
+
+
+def middle(values: Sequence[int]) -> int:
+    """The median, the upper one of two."""
     return sorted(values)[len(values) // 2]
 
 
 def _is_regular(places: Sequence[int]) -> bool:
     """Whether nearly all of them are as many steps apart."""
     apart = [second - first for first, second in zip(places, places[1:])]  # noqa: B905, RUF007 - Python 3.9
-    usual = _middle(apart) if apart else 0
+    usual = middle(apart) if apart else 0
     return usual > 1 and sum(abs(one - usual) <= 1 for one in apart) >= 0.75 * len(apart)
 
 
@@ -102,22 +111,22 @@ class _Beyond:
         self.of_looks = {key: in_long[key] - weight * in_usual[key] for key in {*in_long, *in_usual}}
         self.total = sum(self.of_looks.values())
         self._n_usual = sum(in_usual.values()) or 1
-        self.under: dict[_Path, float] = defaultdict(float)
+        self.under: dict[Path, float] = defaultdict(float)
         self._usual: Counter[Any] = Counter()
         for key, value in self.of_looks.items():
             for depth in range(1, len(key[0]) + 1):
                 self.under[key[0][:depth]] += value
                 self._usual[key[0][:depth]] += in_usual[key]
 
-    def share(self, paths: Sequence[_Path]) -> float:
+    def share(self, paths: Sequence[Path]) -> float:
         return sum(self.under[path] for path in paths) / self.total
 
-    def is_of_its_own(self, paths: Sequence[_Path]) -> bool:
+    def is_of_its_own(self, paths: Sequence[Path]) -> bool:
         """Whether most of it is there, and clearly less of a usual step."""
         share, usual = self.share(paths), sum(self._usual[path] for path in paths) / self._n_usual
-        return share >= _AT_ONE_PLACE and share - usual >= _BEYOND_USUAL
+        return share >= AT_ONE_PLACE and share - usual >= _BEYOND_USUAL
 
-    def inside(self, around: _Path) -> list[_Path]:
+    def inside(self, around: Path) -> list[Path]:
         """The lines that the call at the end of a path runs, those with most of it."""
         found = [path for path in self.under if len(path) == len(around) + 1 and path[:-1] == around]
         found.sort(key=lambda path: -self.under[path])
@@ -146,37 +155,45 @@ def _looks_in(
     if len(seen) < _LEAST_LONG or not n_usual:
         return None
     found = _Beyond(in_long, in_usual, len(seen) / n_usual)
-    return found if found.total >= _LEAST_LOOKS else None
+    return found if found.total >= LEAST_LOOKS else None
 
 
 def _rare(beyond: _Beyond) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
     """Where the long steps spend what they have beyond the usual ones; None where that is at no place of its own."""
-    held = [path for path, value in beyond.under.items() if value >= _AT_ONE_PLACE * beyond.total]
-    around: _Path = max(held, key=len, default=())
+    held = [path for path, value in beyond.under.items() if value >= AT_ONE_PLACE * beyond.total]
+    around: Path = max(held, key=len, default=())
     lines, inside = [around] if around else [], beyond.inside(around)
     if not around or not beyond.is_of_its_own(lines):  # the call holds the usual steps as well: what else is in it?
         lines, inside = inside, []
         if not lines or not beyond.is_of_its_own(lines):
             return None
     ways: dict[str, float] = defaultdict(float)
-    callees: dict[str, float] = defaultdict(float)
     for key, value in beyond.of_looks.items():
         if any(key[0][: len(path)] == path for path in lines):
             ways[key[2]] += value
-            callees[key[1]] += value
     way, at_way = max(ways.items(), key=lambda one: one[1])
     return {
-        "lines": [_shown(path, beyond.share([path])) for path in lines],
-        "inside": [_shown(path, beyond.share([path])) for path in inside],
-        "callers": [_shown(lines[0][: depth + 1], 1.0) for depth in range(len(lines[0]) - 1)],
+        "lines": [shown(path, beyond.share([path])) for path in lines],
+        "inside": [shown(path, beyond.share([path])) for path in inside],
+        "callers": [shown(lines[0][: depth + 1], 1.0) for depth in range(len(lines[0]) - 1)],
         "at_place": round(min(beyond.share(lines), 1.0), 4),
         "way": way if at_way >= _MOSTLY * sum(ways.values()) else "",
-        "callee": max(callees, key=lambda name: callees[name]),
+        "callee": callee_of(beyond.of_looks, lines),
         "n_looks": round(beyond.total),
     }
 
 
-def _shown(path: Any, share: float) -> dict[str, Any]:
+def callee_of(weights: Mapping[Any, float], lines: Sequence[Path]) -> str:
+    """What these lines call most, by the weights of the looks (`Look` without its time)."""
+    callees: dict[str, float] = defaultdict(float)
+    for key, value in weights.items():
+        if any(key[0][: len(path)] == path for path in lines):
+            callees[key[1]] += value
+    return max(callees, key=lambda name: callees[name], default="")
+
+
+def shown(path: Path, share: float) -> dict[str, Any]:
+    """The line at the end of a path as plain values, with its text and its share."""
     file, line, function = path[-1]
     whole = os.path.abspath(file)  # noqa: PTH100 - a text
     return {

@@ -161,6 +161,22 @@ class Loops:
         least_ns = LONGER * _OVERTAKES**self.n_again * recorded.spent_ns
         return running.n_calls >= MIN_CALLS and running.spent_ns > least_ns
 
+    @property
+    def is_other_pace(self) -> bool:
+        """Whether the loop that runs is the recorded one's own optimizers at another pace."""
+        running = self._running()
+        return running is not None and running.is_other_pace and self._key == self._own_key
+
+    def join_paces(self) -> None:
+        """Take them for one loop whose steps grow, whatever their pace from now on."""
+        recorded = self._recorded
+        for key, pace in [one for one in self._loops if one[0] == self._own_key]:
+            loop = self._loops[key, pace]
+            if recorded is not None and loop is not recorded:
+                recorded.add(loop.n_calls, loop.n_timed, loop.timed_ns)
+                del self._loops[key, pace]
+        self._pace, self._usual_ns = self._own_pace, 0
+
     def place_to_agree(self) -> str:
         """A name for the place that all ranks come to, where they may settle on a new recording; "" where none is.
 

@@ -18,8 +18,9 @@ from typing import Any, Final, Optional, TypeVar
 
 from ..beside import files
 from .grown import Grown
-from .long_steps import Look, told_of
+from .long_steps import Look, told_of, usual_of
 from .places.owners import is_own_path
+from .slower import slower_of
 
 _LEAST_EVERY_S: Final = 0.02
 _MOST_EVERY_S: Final = 0.25
@@ -28,7 +29,7 @@ _EAGER_LOOKS: Final = 500
 _LATER_EVERY_S: Final = 0.05
 """A look costs a loop that is all Python 0.2 ms (measured on 2 cores: 4.4 % at 200 a second, 1.4 +- 1.7 % at 50): 0.1 s
 in all for the first ones, which short runs need, then below 0.5 %."""
-_MEMORY_EVERY_NS: Final = 100_000_000
+_MEMORY_EVERY_NS: Final = 50_000_000
 _MOST_STEPS: Final = 200_000
 _MOST_LOOKS: Final = 200_000
 _MOST_FRAMES: Final = 60
@@ -94,6 +95,14 @@ class WholeRun:
             self._turn(is_on=is_plain)
         self._began.append(time.perf_counter_ns())
 
+    def grows(self) -> bool:
+        """Whether the steps so far take longer and longer."""
+        with suppress(Exception):
+            n = len(self._ended)
+            spent = {place: self._spent_ns(place) for place in range(n) if self._is_plain[place]}
+            return bool(slower_of(spent, ([], []), []))
+        return False
+
     def stop(self) -> None:
         """Look no longer."""
         self.is_over = True
@@ -110,8 +119,10 @@ class WholeRun:
             known = [place for place in range(n) if self._is_plain[place]]
             spent = {place: self._spent_ns(place) for place in known}
             edges = (list(self._began[:n]), list(self._ended))
+            is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
             return {
                 **told_of(spent, edges, list(self._looks)),
+                **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
                 **self._grown.told(list(self._memory)),
             }
         return {}

@@ -1,0 +1,117 @@
+"""Steps that take longer and longer, and the line of the script's own code to whose time that is due.
+
+Standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any, Final, Optional
+
+from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, Look, Path, callee_of, shown
+
+_LEAST_STEPS: Final = 24
+"""Chosen: six in each quarter, whose lower quartile then holds against one odd one."""
+_STEADY: Final = 0.4
+"""Of what the step should grow by from a quarter of the run to the next, what it does at least (as `grown` has it)."""
+_STEADY_OF_LARGE: Final = 0.2
+_LARGE: Final = 0.25
+"""...and where it grows by a quarter or more: on a shared machine a quarter of the run is off by some percent of the
+step. A jump in mid-run has two quarters that grow by nothing. Chosen."""
+_LEAST_GROWN: Final = 0.05
+"""Of the step, from which its growth is no weather. Chosen: thirds of a steady run differ by 1 to 3 %."""
+_SIGMAS: Final = 2.5
+"""By how many standard deviations of its counts a line's looks grow. Chosen: of some ten lines one does so by chance in
+one of 15 runs, and then has to have two thirds of all growth as well."""
+_OTHERS_GROW: Final = 1 / 3
+"""Of the rate at which a line grows, the most at which all others do: where work becomes more all lines grow alike."""
+
+
+def slower_of(
+    usual: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
+) -> dict[str, Any]:
+    """`slower` of steps (place in the run: ns) that grow steadily; {} where they do not.
+
+    `pace_ns`: what a step takes where the run begins; `beyond_ns`: what all of them take more; `line`, `callee`,
+    `at_place` where at least two thirds of the growth lie at one line.
+    """
+    places = sorted(usual)
+    n = len(places)
+    if n < _LEAST_STEPS:
+        return {}
+    quarters = [places[n * part // 4 : n * (part + 1) // 4] for part in range(4)]
+    at = [sum(quarter) / len(quarter) for quarter in quarters]
+    # lower quartiles: other programs on the machine only make steps longer
+    took = [sorted(usual[place] for place in quarter)[len(quarter) // 4] for quarter in quarters]
+    rate = (took[3] - took[0]) / (at[3] - at[0])
+    rates = [(took[part + 1] - took[part]) / (at[part + 1] - at[part]) for part in range(3)]
+    grown = (took[3] - took[0]) / took[0]
+    steady = _STEADY_OF_LARGE if grown >= _LARGE else _STEADY
+    if grown < _LEAST_GROWN or min(rates) < steady * rate:
+        return {}
+    early = min((took[2] - took[0]) / (at[2] - at[0]) * at[0], took[0])  # before the first; growth may itself grow
+    beyond_ns = sum(len(quarter) * (one - took[0] + early) for quarter, one in zip(quarters, took))  # noqa: B905
+    pace = (sum(usual.values()) - beyond_ns) / n
+    if pace <= 0:
+        return {}
+    found = {"pace_ns": round(pace), "beyond_ns": round(beyond_ns), "n": n}
+    return {"slower": {**found, **(_place(usual, edges, looks) or {})}}
+
+
+def _place(
+    usual: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
+) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
+    """The line that grows: by the looks at the first and the last third of the steps that were looked at."""
+    began, ended = edges
+    of_step: dict[int, list[Look]] = defaultdict(list)
+    for look in looks:
+        place = bisect_right(began, look.at_ns) - 1
+        if place in usual and look.at_ns <= ended[place]:
+            of_step[place].append(look)
+    if not of_step:
+        return None
+    seen = [place for place in sorted(usual) if min(of_step) <= place <= max(of_step)]
+    third = len(seen) // 3
+    if not third:
+        return None
+    first, last = seen[:third], seen[-third:]
+    before, after = (Counter(look[1:] for place in part for look in of_step.get(place, ())) for part in (first, last))
+    n_before, n_after = sum(before.values()), sum(after.values())
+    kept = sum(usual[place] for place in first) / sum(usual[place] for place in last)
+    total = n_after * (1 - kept)  # looks that growth has: the clock knows how many
+    if not n_before or total < LEAST_LOOKS:
+        return None
+    weight = n_after * kept / n_before
+    under: dict[Path, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for key in {*before, *after}:
+        for depth in range(1, len(key[0]) + 1):
+            two = under[key[0][:depth]]
+            two[0] += weight * before[key]
+            two[1] += after[key]
+    growing = [path for path, two in under.items() if _grows_alone(two, total, n_after, weight)]
+    line: Path = max(growing, key=len, default=())
+    if not line:
+        return None
+    share = min((under[line][1] - under[line][0]) / total, 1.0)
+    weights = {key: after[key] - weight * before[key] for key in {*before, *after}}
+    return {
+        "line": shown(line, share),
+        "callee": callee_of(weights, [line]),
+        "at_place": round(share, 4),
+        "n_looks": round(total),
+    }
+
+
+def _grows_alone(two: Sequence[float], total: float, n_after: int, weight: float) -> bool:
+    """Whether a path's looks have most of the growth, beyond chance, and all others grow at a far lower rate."""
+    before, after = two
+    grown = after - before
+    if grown < AT_ONE_PLACE * total or grown < _SIGMAS * sqrt(after + weight * before):
+        return False
+    others_before, others_after = n_after - total - before, n_after - after
+    if others_before < LEAST_LOOKS:  # it is all of the step: nothing to compare it with
+        return False
+    return (others_after - others_before) / others_before < _OTHERS_GROW * grown / max(before, 1.0)
