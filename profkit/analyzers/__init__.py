@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.analyzers import (
+    accumulation,
     allocations,
     buckets,
     code,
@@ -36,6 +37,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         syncs.ANALYZER,
         overlap.ANALYZER,
         buckets.ANALYZER,
+        accumulation.ANALYZER,
         transfers.ANALYZER,
         memory.ANALYZER,
         allocations.ANALYZER,

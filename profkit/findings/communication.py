@@ -20,6 +20,9 @@ SMALL_MESSAGE: Final = Threshold(
 _HEADLINE: Final = Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen")
 _SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks are here, waiting and transfer are known
 
+_A_PART: Final = 0.4
+"""Of communication, what the needless collectives must make. Chosen: of two passes one is needless, half of it."""
+
 LATENCY_METRIC: Final = "comm.small_message_ns"
 """The evidence by which transfers are latency: fewer and larger ones save most of it."""
 DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
@@ -176,6 +179,36 @@ EXTRA: Final = FindingKind(
     lookalikes=("an intentional reduction of the loss: do it less often", "SyncBatchNorm, which reduces in forward"),
     proof="Leave the call out: bytes and time must fall together.",
     fixes=("defer it, fuse it with others, or do it every n-th step",),
+)
+
+ACCUMULATION: Final = FindingKind(
+    id="comm.accumulation",
+    title="gradients are reduced several times for each update",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.JOINED, _A_PART),
+        Supersedes("comm.bandwidth", Way.JOINED, _A_PART),
+        Supersedes("comm.skew", Way.BEHIND, _A_PART),
+    ),
+    meaning="The optimizer steps once for several micro-batches, and the gradients of all ranks are added up after each of them. Only the sum at the end is needed: what lies between is sent for nothing.",
+    measured="Requests of DistributedDataParallel's reducer (FSDP2's reduce-scatters) between two steps of an optimizer, by the forward pass that came before: as many after each, and only the first of these passes finds no gradients to add its own to. What the collectives of all but the last pass hold up counts: what no compute hides, and on a CPU also what asks for them and copies gradients back.",
+    thresholds={
+        "window": Threshold(
+            0.03, "fires at {} of the window", "chosen: as for a late rank, nothing about it is a guess"
+        ),
+        "updates": Threshold(2, "in each of {} updates or more", "chosen: one may be no habit", ""),
+    },
+    lookalikes=(
+        "two models that share an optimizer: their gradients are not the same, and nothing is added to",
+        "zero_grad(set_to_none=False) leaves gradients of zeros to add to: this finding is silent then",
+    ),
+    proof="Leave out the collectives of all but the last micro-batch for some steps: the step becomes shorter by about the time shown, and the losses stay what they were but for rounding.",
+    fixes=(
+        "DDP: with model.no_sync() around all but the last micro-batch (forward and backward)",
+        "FSDP2: model.set_requires_gradient_sync(False) for all but the last, where memory holds unsharded gradients",
+        "fewer, larger micro-batches, where memory allows it",
+    ),
 )
 
 MODULE_BUFFERS: Final = FindingKind(
