@@ -211,6 +211,34 @@ ACCUMULATION: Final = FindingKind(
     ),
 )
 
+ONE_BY_ONE: Final = FindingKind(
+    id="comm.one_by_one",
+    title="many collectives one after another, one for each tensor",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.JOINED, _A_PART),
+        Supersedes("comm.bandwidth", Way.JOINED, _A_PART),
+        Supersedes("collective.extra", Way.BEHIND, _A_PART),
+        Supersedes("comm.skew", Way.BEHIND, _A_PART),
+    ),
+    meaning="The script itself reduces, sends or broadcasts each tensor in a loop, and waits for it before the next. Each pays the latency of a message and the way through Python; the bytes hardly matter.",
+    measured="Collectives (all-reduce, reduce, broadcast, send, receive) that no autograd node asks for, many between two operators of backward passes, in a job without DistributedDataParallel. One for all of them would spare what each of them takes at least (a tenth take no more) and the time between two.",
+    thresholds={
+        "window": Threshold(0.05, "fires at {} of the window", "docs/sources.md, rule 5"),
+        "many": Threshold(8, "{} or more in a row", "chosen, as for small buckets", ""),
+        "runs": Threshold(2, "in {} runs or more", "chosen: one may be the start", ""),
+    },
+    lookalikes=(
+        "large tensors, where the bytes take the time: nothing is said where latency is less than half of a run",
+    ),
+    proof="Put all tensors into one (torch.cat of the flattened ones), reduce that and copy it back: the run becomes one collective.",
+    fixes=(
+        "wrap the model in DistributedDataParallel, which reduces in buckets beside the backward pass; or flatten all"
+        " tensors into one, reduce that once and copy the parts back",
+    ),
+)
+
 MODULE_BUFFERS: Final = FindingKind(
     id="comm.buffers",
     title="small broadcasts hold each step up, as those of DDP's buffers do",

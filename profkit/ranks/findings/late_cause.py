@@ -221,7 +221,8 @@ def _more_work(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterabl
     shapes = [_shapes(joint.outcome_of(rank).summary) for rank in (straggler.rank, peer)]
     if all(shapes):
         yield Evidence(
-            statement=f"its first layer is given {shapes[0]} (steps with recorded shapes), that of rank {peer} {shapes[1]}",
+            statement=f"its first layer is given {shapes[0]} (steps with recorded shapes), that of rank {peer}"
+            f" {shapes[1]}",
             metric="straggler.input_elements",
             value=elements(joint.outcome_of(straggler.rank).summary),
             unit="count",

@@ -148,8 +148,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint
     yield Evidence(
         statement=(
             f"before the {straggler.instances} that it holds up, it spends {format_ns(joint.per_step(longer))} {per}"
-            f" longer {LATE_WORDS[main].spent if straggler.more is None else MORE_SPENT} than the median rank: this explains"
-            f" {part_of_delay(longer / max(straggler.lateness_ns, 1))} of the delay"
+            f" longer {LATE_WORDS[main].spent if straggler.more is None else MORE_SPENT} than the median rank: this"
+            f" explains {part_of_delay(longer / max(straggler.lateness_ns, 1))} of the delay"
         ),
         metric=f"straggler.phase_excess_ns.{main}",
         value=float(longer),

@@ -1,4 +1,4 @@
-"""The batches of a rank: how large they are, by the shapes of what its first layer is given, and where they are made."""
+"""The batches of a rank: how large they are, by the shapes its first layer is given, and where they are made."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 
 
 def first_inputs(trace: Trace) -> tuple[Shape, ...]:
-    """The shape of the first layer's input in each step, of later steps where these alone have shapes; () if unknown."""
+    """The shape of the first layer's input by step, of later steps where these alone have shapes; () if unknown."""
     source = trace.again if trace.again is not None and trace.again.signatures else trace
     steps, ops = source.steps, source.ops
     rows = _layers(source) if source.signatures and steps else np.empty(0, np.intp)
