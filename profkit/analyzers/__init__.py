@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.analyzers import (
+    accumulation,
     allocations,
     buckets,
     code,
@@ -12,6 +13,7 @@ from profkit.analyzers import (
     kernels,
     launches,
     memory,
+    one_by_one,
     operators,
     overlap,
     padding,
@@ -38,6 +40,8 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         syncs.ANALYZER,
         overlap.ANALYZER,
         buckets.ANALYZER,
+        accumulation.ANALYZER,
+        one_by_one.ANALYZER,
         transfers.ANALYZER,
         memory.ANALYZER,
         allocations.ANALYZER,

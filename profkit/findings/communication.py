@@ -20,6 +20,9 @@ SMALL_MESSAGE: Final = Threshold(
 _HEADLINE: Final = Threshold(0.5, "from {} of the step on, it is named before a late rank", "chosen")
 _SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks are here, waiting and transfer are known
 
+_A_PART: Final = 0.4
+"""Of communication, what the needless collectives must make. Chosen: of two passes one is needless, half of it."""
+
 LATENCY_METRIC: Final = "comm.small_message_ns"
 """The evidence by which transfers are latency: fewer and larger ones save most of it."""
 DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
@@ -176,6 +179,64 @@ EXTRA: Final = FindingKind(
     lookalikes=("an intentional reduction of the loss: do it less often", "SyncBatchNorm, which reduces in forward"),
     proof="Leave the call out: bytes and time must fall together.",
     fixes=("defer it, fuse it with others, or do it every n-th step",),
+)
+
+ACCUMULATION: Final = FindingKind(
+    id="comm.accumulation",
+    title="gradients are reduced several times for each update",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.JOINED, _A_PART),
+        Supersedes("comm.bandwidth", Way.JOINED, _A_PART),
+        Supersedes("comm.skew", Way.BEHIND, _A_PART),
+    ),
+    meaning="The optimizer steps once for several micro-batches, and the gradients of all ranks are added up after each of them. Only the sum at the end is needed: what lies between is sent for nothing.",
+    measured="Requests of DistributedDataParallel's reducer (FSDP2's reduce-scatters) between two steps of an optimizer, by the forward pass that came before: as many after each, and only the first of these passes finds no gradients to add its own to. What the collectives of all but the last pass hold up counts: what no compute hides, and on a CPU also what asks for them and copies gradients back.",
+    thresholds={
+        "window": Threshold(
+            0.03, "fires at {} of the window", "chosen: as for a late rank, nothing about it is a guess"
+        ),
+        "updates": Threshold(2, "in each of {} updates or more", "chosen: one may be no habit", ""),
+    },
+    lookalikes=(
+        "two models that share an optimizer: their gradients are not the same, and nothing is added to",
+        "zero_grad(set_to_none=False) leaves gradients of zeros to add to: this finding is silent then",
+    ),
+    proof="Leave out the collectives of all but the last micro-batch for some steps: the step becomes shorter by about the time shown, and the losses stay what they were but for rounding.",
+    fixes=(
+        "DDP: with model.no_sync() around all but the last micro-batch (forward and backward)",
+        "FSDP2: model.set_requires_gradient_sync(False) for all but the last, where memory holds unsharded gradients",
+        "fewer, larger micro-batches, where memory allows it",
+    ),
+)
+
+ONE_BY_ONE: Final = FindingKind(
+    id="comm.one_by_one",
+    title="many collectives one after another, one for each tensor",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.JOINED, _A_PART),
+        Supersedes("comm.bandwidth", Way.JOINED, _A_PART),
+        Supersedes("collective.extra", Way.BEHIND, _A_PART),
+        Supersedes("comm.skew", Way.BEHIND, _A_PART),
+    ),
+    meaning="The script itself reduces, sends or broadcasts each tensor in a loop, and waits for it before the next. Each pays the latency of a message and the way through Python; the bytes hardly matter.",
+    measured="Collectives (all-reduce, reduce, broadcast, send, receive) that no autograd node asks for, many between two operators of backward passes, in a job without DistributedDataParallel. One for all of them would spare what each of them takes at least (a tenth take no more) and the time between two.",
+    thresholds={
+        "window": Threshold(0.05, "fires at {} of the window", "docs/sources.md, rule 5"),
+        "many": Threshold(8, "{} or more in a row", "chosen, as for small buckets", ""),
+        "runs": Threshold(2, "in {} runs or more", "chosen: one may be the start", ""),
+    },
+    lookalikes=(
+        "large tensors, where the bytes take the time: nothing is said where latency is less than half of a run",
+    ),
+    proof="Put all tensors into one (torch.cat of the flattened ones), reduce that and copy it back: the run becomes one collective.",
+    fixes=(
+        "wrap the model in DistributedDataParallel, which reduces in buckets beside the backward pass; or flatten all"
+        " tensors into one, reduce that once and copy the parts back",
+    ),
 )
 
 MODULE_BUFFERS: Final = FindingKind(

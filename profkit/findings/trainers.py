@@ -49,6 +49,7 @@ _TRANSFORMERS: Final = {
     "h2d.exposed": "TrainingArguments(dataloader_pin_memory=True)",
     "comm.unused_parameters": "TrainingArguments(ddp_find_unused_parameters=False)",
     "comm.buckets": "TrainingArguments(ddp_bucket_cap_mb=...)",
+    "comm.accumulation": "TrainingArguments(gradient_accumulation_steps=...) in place of a loop of your own",
 }
 _LIGHTNING: Final = {
     "callback": "let {it} return at once unless batch_idx % 50 == 0, or leave it out of Trainer(callbacks=[...])",
@@ -62,6 +63,7 @@ _LIGHTNING: Final = {
     "h2d.exposed": "in train_dataloader(): DataLoader(..., pin_memory=True)",
     "comm.unused_parameters": 'Trainer(strategy="ddp") in place of "ddp_find_unused_parameters_true"',
     "comm.buckets": "Trainer(strategy=DDPStrategy(bucket_cap_mb=...))",
+    "comm.accumulation": "Trainer(accumulate_grad_batches=...), or self.trainer.model.no_sync() in a loop of your own",
 }
 _BY_PACKAGE: Final = {
     "transformers": _TRANSFORMERS,

@@ -41,6 +41,12 @@ LATE_WORDS: Final[Mapping[str | None, LateWords]] = {
 }
 """By phase (`PHASES` in `profkit/ranks/reduce/records.py`), None where no phase explains it. The word for what in a phase
 a rank has more of is its finding's `late_word`."""
+MORE_SPENT: Final = "in operators and the time between them"
+MORE_FIX: Final = (
+    "balance the ranks' batches: deal batches sorted by length in turn (batches[rank::world_size]), not in contiguous"
+    " parts, or give all ranks batches of about as many tokens"
+)
+"""Of a CPU rank with more to do, which shows in operators as well as in what dispatches them."""
 UNRECORDED: Final = "whose host does something that its trace does not show"
 
 LATE_RANK: Final = FindingKind(

@@ -17,6 +17,7 @@ from profkit.model.names import short_name
 from profkit.ranks.findings.late_places import is_one_line, late_places, short_place
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.kernel_slowdown import Longer, tokens_factor
+from profkit.ranks.measure.more_work import elements
 from profkit.ranks.measure.peer_totals import busiest, excess_of, spent_ns
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.waits import GroupWaits
@@ -27,6 +28,7 @@ from profkit.units import format_fraction, format_ns, format_speedup
 _NAME_WIDTH: Final = 40
 _WORTH: Final = 0.1
 """Of a rank's lateness, from which one range's difference is said. Chosen."""
+_SHOWN: Final = 3
 _UNRECORDED: Final = "nothing recorded"
 
 Totals = Mapping[str, float]
@@ -142,6 +144,7 @@ def _cost_ns(outcome: Outcome, name: str) -> float:
 def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
     """What the late rank has more of than its peers, each with the difference."""
     per = joint.per
+    yield from _more_work(straggler, waits, joint)
     own = own_finding(straggler, waits, joint)
     before, quiet_ns = _quiet(straggler, waits, joint)
     if straggler.phase == "host" and is_hostless(straggler, joint):
@@ -187,13 +190,47 @@ def cause_evidence(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Ite
             unit="",
         )
     kernel, longer_ns = _longest(straggler, waits, joint, _work)
-    if straggler.phase == "compute" and longer_ns >= 1:
+    if straggler.phase == "compute" and straggler.more is None and longer_ns >= 1:
         yield Evidence(
             statement=f"{kernel} takes {format_ns(longer_ns)} {per} longer here than on the median rank",
             metric="straggler.kernel_excess_ns",
             value=longer_ns * joint.n_steps,
             unit="ns",
         )
+
+
+def _more_work(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterable[Evidence]:
+    """How many operators, or how large inputs, a rank with more work has, and its peers."""
+    more = straggler.more
+    if more is None:
+        return
+    mine, theirs = (f"{value:,.0f}" for value in (more.mine, more.peers))
+    what = "it runs {} operators a step" if more.is_operators else "the input of its first layer has {} elements"
+    made = joint.outcome_of(straggler.rank).summary.batch_place
+    yield Evidence(
+        statement=f"{what.format(mine)}, the median of the other ranks {theirs}"
+        + (f"; its batches come from {made}" if made else ""),
+        metric=f"straggler.{'operators' if more.is_operators else 'inputs'}_factor",
+        value=more.factor,
+        unit="",
+    )
+    peer = min(
+        (rank for rank in waits.ranks if rank != straggler.rank),
+        key=lambda rank: abs(elements(joint.outcome_of(rank).summary) - more.peers),
+    )
+    shapes = [_shapes(joint.outcome_of(rank).summary) for rank in (straggler.rank, peer)]
+    if all(shapes):
+        yield Evidence(
+            statement=f"its first layer is given {shapes[0]} (steps with recorded shapes), that of rank {peer}"
+            f" {shapes[1]}",
+            metric="straggler.input_elements",
+            value=elements(joint.outcome_of(straggler.rank).summary),
+            unit="count",
+        )
+
+
+def _shapes(summary: RankSummary) -> str:
+    return ", ".join(" x ".join(map(str, shape)) for shape in summary.inputs[:_SHOWN])
 
 
 def _quiet(straggler: Straggler, waits: GroupWaits, joint: Joint) -> tuple[str, float]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, recapture, system_timeline
-from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS, UNRECORDED
+from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS, MORE_FIX, MORE_SPENT, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
 from profkit.ranks.findings.late_cause import (
@@ -85,11 +85,12 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
     places = late_places(straggler, waits, joint)
     is_unknown = is_unrecorded(straggler, waits, joint) and not is_one_line(places)
     why = UNRECORDED if is_unknown else LATE_WORDS[straggler.phase].one
+    why = straggler.more.words if straggler.more is not None else why
     own = own_finding(straggler, waits, joint)
     finding = LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}{_how(straggler, why, is_unknown=is_unknown)}",
         confidence=_SURE,
-        recoverable_ns=joint.per_step(recoverable),
+        recoverable_ns=joint.per_step(round(recoverable * _kept(straggler, waits))),
         fraction=fraction,
         evidence=tuple(_evidence(straggler, waits, answer, joint)),
         fix=_LINE_FIX if is_one_line(places) else _fix(straggler, waits, joint, is_cpu=scope.is_cpu),
@@ -97,6 +98,11 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
         rank=straggler.rank,
     )
     return replace(finding, places=places or places_of(own), proof=_AGAIN if straggler.event is not None else "")
+
+
+def _kept(straggler: Straggler, waits: GroupWaits) -> float:
+    """What of a late rank's delay its mending saves (0-1): work that is balanced goes to its peers, each has a part."""
+    return 1 - 1 / len(waits.ranks) if straggler.more is not None else 1.0
 
 
 def _how(straggler: Straggler, why: str, *, is_unknown: bool) -> str:
@@ -142,8 +148,8 @@ def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint
     yield Evidence(
         statement=(
             f"before the {straggler.instances} that it holds up, it spends {format_ns(joint.per_step(longer))} {per}"
-            f" longer {LATE_WORDS[main].spent} than the median rank: this explains"
-            f" {part_of_delay(longer / max(straggler.lateness_ns, 1))} of the delay"
+            f" longer {LATE_WORDS[main].spent if straggler.more is None else MORE_SPENT} than the median rank: this"
+            f" explains {part_of_delay(longer / max(straggler.lateness_ns, 1))} of the delay"
         ),
         metric=f"straggler.phase_excess_ns.{main}",
         value=float(longer),
@@ -162,7 +168,7 @@ def _evidence(straggler: Straggler, waits: GroupWaits, answer: Stragglers, joint
     )
     if straggler.event is None:
         yield _by_chance(straggler, waits, answer)
-    if straggler.compute_factor is not None:
+    if straggler.compute_factor is not None and straggler.more is None:
         yield Evidence(
             statement=f"the same kernels take {format_speedup(straggler.compute_factor)} as long as on the median rank",
             metric="straggler.compute_factor",
@@ -246,6 +252,8 @@ def _compute_fix(straggler: Straggler, waits: GroupWaits, joint: Joint, *, is_cp
     slower, work = ("slower cores", "operators") if is_cpu else ("a slower device", "kernels")
     if models_apart(straggler, waits, joint) is not None:
         return "give all ranks of the group the same model of device, or the late rank a smaller share of the work"
+    if straggler.more is not None:
+        return MORE_FIX
     if straggler.longer is Longer.WORK:
         return f"the late rank has more work, not {slower}: balance its share (tokens, lengths, layers, experts)"
     if straggler.longer is Longer.DEVICE:

@@ -61,6 +61,9 @@ def with_checked_phase(late: Straggler, ranks: Sequence[int], outcomes: Sequence
         phase: excess_of(late.rank, ranks, {rank: _phase_ns(outcome, phase) for rank, outcome in by_rank.items()})
         for phase in _PARTS
     }
+    if late.more is not None:  # its operators and what dispatches them are one cause
+        more["compute"] += more["host"]
+        more["host"] = 0.0
     least = LATE_RANK.limit("beside_peers")
     if late.phase is not None:
         seen = late.phase_excess_ns[PHASES.index(late.phase)] / n_steps

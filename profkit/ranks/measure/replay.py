@@ -161,6 +161,7 @@ def _phases_of(stragglers: Sequence[Straggler]) -> dict[int, tuple[str, ...]]:
         least = _ADDS * straggler.lateness_ns
         adds = tuple(phase for phase, ns in zip(PHASES, straggler.phase_excess_ns, strict=True) if ns >= least)
         named = (straggler.phase, *adds) if straggler.phase else PHASES
+        named = (*named, "host") if straggler.more is not None else named
         wanted = (*out.get(straggler.rank, ()), *named)
         out[straggler.rank] = tuple(phase for phase in PHASES if phase in wanted)
     return out

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
 from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by
+from profkit.ranks.measure.more_work import MoreWork, more_work
 from profkit.ranks.measure.permutation_test import (
     blocks_of,
     excess_ns,
@@ -40,6 +41,7 @@ one: two slow devices are two, not one. Chosen: on the Megatron set the third ra
 MOST_OWN: Final = 0.1
 """Own work beyond the others', as a share of lateness, up to which something else must have caused it. Chosen: one
 lateness counts in each of some buckets that run beside each other, rarely in ten."""
+_COMPUTE, _HOST = PHASES.index("compute"), PHASES.index("host")
 _OWN_PHASE: Final = 0.5
 _NEARLY_ALL: Final = 0.8
 """Of all that a rank is late, what one delay must make. Chosen: else lateness comes back."""
@@ -91,6 +93,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """How much longer the same kernels took here than on the others (weighted by time); None without common ones."""
     longer: Longer = Longer.EITHER
     """What makes its compute longer, where that is its phase."""
+    more: MoreWork | None = None
+    """What it has more to do, on a CPU: operators and the time between them count as compute then."""
     is_gross: bool = False
     """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_once: bool = False
@@ -225,6 +229,11 @@ def _largest(
     lateness = int(late[:, column].sum())
     others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
     usual = float(np.median(late.sum(axis=0)[others]))
+    members = {member: by_rank[member] for member in waits.ranks}
+    more = more_work(members, rank)
+    if more is not None:  # on a CPU more operators also take more dispatch
+        by_phase[_COMPUTE] += by_phase[_HOST]
+        by_phase[_HOST] = 0
     positive = np.maximum(by_phase, 0)
     main = int(positive.argmax())
     span = int(_span_ns(waits))
@@ -232,8 +241,7 @@ def _largest(
     effect = (lateness - usual) / span if span else 0.0
     is_material = effect >= _least_effect(waits)  # what is not is no straggler, whatever chance would do
     p_value = p_of_largest(by_block) if is_material else 1.0
-    members = {member: by_rank[member] for member in waits.ranks}
-    longer = longer_by(members, rank)
+    longer = longer_by(members, rank) if more is None else Longer.WORK
     return Straggler(
         rank=rank,
         group=waits.group,
@@ -255,6 +263,7 @@ def _largest(
         # of a slow device against the same ranks: other stages of a pipeline run the same kernels on other work
         compute_factor=compute_factor(members if longer is Longer.DEVICE else by_rank, rank),
         longer=longer,
+        more=more if main == _COMPUTE else None,
     )
 
 
@@ -362,7 +371,8 @@ def _event(
 
 def _reason_of_cores(found: Straggler, *, is_cpu: bool) -> str:
     least = LATE_RANK.limit("effect_of_cores")
-    if not is_cpu or found.phase != "compute" or found.effect_fraction >= least:
+    is_more = found.more is not None and found.more.is_operators
+    if not is_cpu or is_more or found.phase != "compute" or found.effect_fraction >= least:
         return ""
     return (
         f"rank {found.rank} computes longer, by {format_fraction(found.effect_fraction)} of the time: on a CPU, other"

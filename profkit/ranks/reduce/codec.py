@@ -25,7 +25,7 @@ from profkit.ranks.reduce.records import (
     StepRows,
 )
 
-SCHEMA: Final = 8
+SCHEMA: Final = 9
 """Changes whenever a column does: bytes of another schema are refused, never guessed at."""
 
 MOST_PLAIN_BYTES: Final = 2**30

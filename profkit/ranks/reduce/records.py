@@ -140,6 +140,10 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_cpu: bool = False
     """Whether the CPU is the device: then ranks of one host share its cores."""
     connections: tuple[Connection, ...] = ()
+    inputs: tuple[tuple[int, ...], ...] = ()
+    """The shape of what the first layer is given, by step; () where no shapes were recorded."""
+    batch_place: str = ""
+    """On a CPU: the line of the user's code that makes the batches, in words; "" where that is not known."""
     unasked_ns: int = 0
     """Of the window, communication alone under which the host had not asked for the next compute."""
 

@@ -23,6 +23,7 @@ from profkit.ranks.reduce.activity import (
 )
 from profkit.ranks.reduce.collective_kinds import UNKNOWN
 from profkit.ranks.reduce.collective_rows import Collected, collected
+from profkit.ranks.reduce.first_inputs import batch_place, first_inputs
 from profkit.ranks.reduce.quiet_time import quiet_before
 from profkit.ranks.reduce.records import (
     PHASES,
@@ -88,6 +89,8 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
         blocks=waited,
         is_cpu=facts.cpu is not None,
         connections=trace.meta.connections,
+        inputs=first_inputs(facts.trace),
+        batch_place=batch_place(facts),
         unasked_ns=_unasked(facts).total_ns,
     )
 

@@ -1,0 +1,74 @@
+"""Tensors that a script reduces one after another: named where the messages are what takes the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, kernel, launch, operator, span, trace_of
+
+BASE, US, N_STEPS = 10**9, 1000, 5
+STEP = 10_000 * US
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+
+
+def job(
+    *lengths_us: int, on_gpu: bool = False, request: str = "c10d::allreduce_", other: str = "", node: str = ""
+) -> Any:
+    """What is said of steps with a backward pass and these collectives after it, 50 us apart; None for nothing."""
+    rows: list[Row] = []
+    for step in range(N_STEPS):
+        at = BASE + step * STEP
+        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
+        rows += [operator(other, at, at + 10 * US)] if other else []
+        rows.append(operator("aten::mm", at + 100 * US, at + 900 * US))
+        rows.append(operator(NODE, at + 1000 * US, at + 1900 * US))
+        begin = at + 2000 * US
+        for number, length in enumerate(lengths_us, 1):
+            key = 1000 * step + number
+            if node:
+                rows.append(operator(node, begin - US, begin + 15 * US))
+            rows.append(operator(request, begin, begin + 10 * US))
+            if on_gpu:
+                rows.append(launch(begin + 2 * US, begin + 5 * US, correlation=key))
+                rows.append(kernel(NCCL, begin + 10 * US, begin + (10 + length) * US, correlation=key, stream=20))
+            else:
+                rows.append(span("gloo:all_reduce", begin + 10 * US, begin + (10 + length) * US, tid=99))
+            begin += (length + 50) * US
+        if on_gpu:
+            rows.append(launch(at + 200 * US, at + 210 * US, correlation=1000 * step + 500))
+            rows.append(kernel("gemm", at + 220 * US, at + 900 * US, correlation=1000 * step + 500))
+    rank, _ = triage_trace(trace_of(rows))
+    return next((one for one in rank.findings if one.id == "comm.one_by_one"), None)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_collective_for_each_tensor(on_gpu: bool) -> None:
+    one = job(*[100] * 20, on_gpu=on_gpu)
+    assert one.title == "20 collectives one after another, one for each tensor"
+    assert one.fraction == pytest.approx(19 * 150 / 10_000)
+    assert "DistributedDataParallel" in one.fix
+
+
+@pytest.mark.parametrize(
+    ("lengths", "more"),
+    [
+        ([100] * 7, {}),
+        ([100, 100, *[900] * 7], {}),
+        ([100] * 20, {"request": "c10d::allgather_"}),
+        ([100] * 20, {"node": "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"}),
+        (
+            [100] * 20,
+            {
+                "node": "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+                "other": "DistributedDataParallel.forward",
+            },
+        ),
+    ],
+    ids=["few", "large ones", "of another kind", "in backward", "DDP"],
+)
+def test_what_is_not_one_by_one(lengths: list[int], more: dict[str, Any]) -> None:
+    assert job(*lengths, **more) is None

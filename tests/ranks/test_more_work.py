@@ -1,0 +1,81 @@
+"""A CPU rank that is late because it has more to do: more operators or larger inputs, and what only looks so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from profkit.ranks.align.clocks import aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.measure.stragglers import find_stragglers
+from profkit.ranks.measure.waits import split
+from profkit.ranks.reduce.first_inputs import first_inputs
+from profkit.ranks.reduce.records import NameRows
+from profkit.testing import operator, span, trace_of
+from tests.ranks.simulate import MS, Job, simulate
+
+NAMES = ("aten::mm", "aten::sigmoid_backward", "aten::log")
+
+
+def late(*counts, inputs=None, phase="host", is_cpu=True):
+    """Rank 1 of two is 5 ms late in a phase; by rank how often each of `NAMES` runs in a step, and inputs of layers."""
+    ranks = []
+    for summary in simulate(Job(seed=7, n_ranks=2, slow={1: (phase, 5 * MS)})).summaries:
+        strings = (*summary.strings, *NAMES)
+        count = np.array(counts[summary.rank], np.int64) * len(summary.steps)
+        work = NameRows(
+            name=np.arange(len(summary.strings), len(strings), dtype=np.int32),
+            shape=np.zeros(3, np.int64),
+            count=count,
+            total_ns=count * 1000,
+            median_ns=np.full(3, 1000),
+        )
+        given = inputs[summary.rank] if inputs else ()
+        ranks.append(replace(summary, strings=strings, work=work, is_cpu=is_cpu, inputs=given))
+    matching = matched(ranks)
+    (found,) = find_stragglers(split(ranks, matching, aligned(ranks, matching)), ranks)
+    (straggler,) = found.named
+    assert straggler.rank == 1
+    return straggler
+
+
+@pytest.mark.parametrize("phase", ["host", "compute"])
+def test_more_operators_are_more_work(phase):
+    found = late((100, 100, 1), (300, 300, 1), phase=phase)
+    assert found.phase == "compute"
+    assert found.more.words.startswith("which has more work: 2.99x as many operators")
+
+
+def test_larger_inputs_are_more_work():
+    found = late((100, 100, 1), (100, 100, 1), inputs=[((16, 17), (16, 27)), ((16, 55), (16, 82))])
+    assert found.more.words == "which has more work: larger inputs"
+    assert found.more.factor == pytest.approx((55 + 82) / (17 + 27))
+
+
+@pytest.mark.parametrize(
+    ("counts", "more"),
+    [
+        ([(100, 100, 1), (100, 100, 1)], {}),
+        ([(100, 100, 1), (100, 100, 900)], {}),
+        ([(100, 100, 1), (300, 300, 1)], {"is_cpu": False}),
+        ([(100, 100, 1), (300, 300, 1)], {"phase": "data"}),
+        ([(100, 100, 1), (100, 100, 1)], {"inputs": [((16, 20),), ((16, 21),)]}),
+        ([(100, 100, 1), (100, 100, 1)], {"inputs": [(), ((16, 99),)]}),
+    ],
+    ids=["as much", "what it alone logs", "a GPU's host", "waits for data", "inputs alike", "unknown inputs"],
+)
+def test_what_is_not_more_work(counts, more):
+    assert late(*counts, **more).more is None
+
+
+def test_the_first_layer_tells_how_large_a_batch_is():
+    rows = []
+    for step, length in enumerate((17, 55)):
+        at = 10**9 + step * 10 * MS
+        rows.append(span(f"ProfilerStep#{step}", at, at + 10 * MS))
+        rows.append(operator("aten::embedding", at + MS, at + 2 * MS, **{"Input Dims": [[60, 48], [16, length]]}))
+        rows.append(operator("aten::linear", at + 2 * MS, at + 3 * MS, **{"Input Dims": [[16, 48], [3, 48]]}))
+    assert first_inputs(trace_of(rows)) == ((16, 17), (16, 55))
+    assert first_inputs(trace_of([row for row in rows if "embedding" not in str(row)])) == ((16, 48), (16, 48))
+    assert first_inputs(trace_of([span("ProfilerStep#0", 10**9, 10**9 + MS)])) == ()
