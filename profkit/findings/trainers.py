@@ -19,7 +19,7 @@ CALLBACK: Final = FindingKind(
     late_word="callbacks",
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND, 0.2),),
     meaning="The loop is a library's (transformers' Trainer, Lightning), and it calls callbacks and loggers in each step: functions of yours, or its own. Training waits for them, and does not need them: what they compute (norms, metrics, numbers for a log) can come every few steps.",
-    measured="Time of the thread that trains, in the window, on a GPU while that is idle, inside functions with the names of such calls (on_step_end, on_train_batch_end, on_log, log) that a package's loop calls; of the innermost one. The loop is a call of a package that was running when the recording began and goes on for most of it.",
+    measured="Time of the thread that trains, in the window, on a GPU while that is idle, inside functions with the names of such calls (on_step_end, on_train_batch_end, on_log, log, save_checkpoint) that a package's loop calls; of the innermost one. The loop is a call of a package that was running when the recording began and goes on for most of it.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the window", "chosen: the severity medium"),
     },
@@ -37,7 +37,9 @@ CALLBACK: Final = FindingKind(
 )
 
 _LOG: Final = re.compile(r"\b_?(?:on_)?log(?:_\w+)?\(\)")
+_SAVE: Final = re.compile(r"\bmodel_checkpoint\.py|\b_?save_checkpoint\(\)")
 _TRANSFORMERS: Final = {
+    "save": 'TrainingArguments(save_steps=...) with a larger number, or save_strategy="epoch"',
     "callback": "let {it} return at once unless state.global_step % 50 == 0, or leave it out of Trainer(callbacks=[...])",
     "log": "TrainingArguments(logging_steps=50)",
     "input.starved": "TrainingArguments(dataloader_num_workers=4, dataloader_persistent_workers=True)",
@@ -52,6 +54,7 @@ _TRANSFORMERS: Final = {
     "comm.accumulation": "TrainingArguments(gradient_accumulation_steps=...) in place of a loop of your own",
 }
 _LIGHTNING: Final = {
+    "save": "ModelCheckpoint(every_n_train_steps=...) with a larger number, or every_n_epochs=1 in its place",
     "callback": "let {it} return at once unless batch_idx % 50 == 0, or leave it out of Trainer(callbacks=[...])",
     "log": "Trainer(log_every_n_steps=50), and self.log(..., on_step=False, on_epoch=True)",
     "input.starved": "in train_dataloader(): DataLoader(..., num_workers=4, persistent_workers=True)",
@@ -81,6 +84,6 @@ def setting(package: str, what: str) -> str:
 
 def callback_fix(package: str, function: str) -> str:
     """What to do about a function that a library calls beside training."""
-    is_log = _LOG.search(function) is not None
-    said = setting(package, "log" if is_log else "callback") or CALLBACK.fixes[0]
+    what = "save" if _SAVE.search(function) else "log" if _LOG.search(function) else "callback"
+    said = setting(package, what) or CALLBACK.fixes[0]
     return said.replace("{it}", function.partition(" (")[0])

@@ -66,6 +66,38 @@ def test_two_long_steps_show_no_rate_and_many_are_not_rare(n_long):
     assert "rare" not in told
 
 
+FIT = (MAIN, ("train.py", 30, "main"))
+LOOP = (*FIT, ("lightning/loops.py", 100, "advance"))
+HOOK = (*FIT, ("lightning/call.py", 20, "call_hooks"), ("lightning/model_checkpoint.py", 340, "on_train_batch_end"))
+
+
+def of_trainer(is_long, at, rest):
+    """What a look finds where a package runs the loop: the script's line is the same all the time."""
+    if is_long and at >= rest:
+        return FIT, "fit", "save", (*HOOK, ("lightning/io.py", 5, "atomic_save"))
+    return FIT, "fit", "", LOOP
+
+
+def test_a_save_of_a_trainer_every_four_steps_is_named_by_its_callback():
+    durations = [70 if place % 4 == 3 else 40 for place in range(100)]
+    told = run_of(durations, lambda place, at, _: of_trainer(place % 4 == 3, at, 40))
+    rare = told["rare"]
+    assert (told["n_long"], rare["is_regular"], rare["way"]) == (25, True, "save")
+    assert rare["lines"][0]["function"] == "on_train_batch_end"
+    assert rare["lines"][0]["line"] == 340
+
+
+def test_long_steps_of_a_trainer_at_the_same_lines_as_all_are_silent():
+    durations = [70 if place % 4 == 3 else 40 for place in range(100)]
+    assert "rare" not in run_of(durations, lambda place, at, _: of_trainer(False, at, 40))
+
+
+def test_steps_that_differ_at_random_have_no_rate():
+    durations = [70 if place * 7919 % 11 < 3 else 40 for place in range(100)]
+    told = run_of(durations, lambda place, at, _: of_trainer(True, at, 40))
+    assert told["n_long"] == 0
+
+
 def test_the_usual_step_leaves_out_rare_ones_and_keeps_waits_that_are_many():
     assert usual_mean(*[10] * 9, 400) == 10
     assert usual_mean(10, 40, 10, 40, 10, 40) == 25

@@ -58,8 +58,20 @@ def test_between_looks_that_differ_only_what_both_find_runs():
     assert [(name[-4:], start, end, parent) for name, start, end, _, parent, _ in found["sampled"]] == [
         ("main", 0, 3 * MS, None),
         (" log", 1, MS - 1, 0),
+        ("save", 2 * MS + 1, 2 * MS + 3, 0),  # of one look: whoever reads it knows between which operators it lies
     ]
-    assert found["calls"] == {"unix_ns": [1], "line": [7]}
+    assert found["calls"]["unix_ns"] == [1, 2 * MS + 1]
+    assert found["calls"]["line"] == [7, 8]
+    assert found["calls"]["looked_unix_ns"] == [0, MS, 2 * MS, 3 * MS]
+
+
+def test_looking_leaves_the_switch_interval_as_it_was():
+    usual = sys.getswitchinterval()
+    sampler = Sampler()
+    sampler.start()
+    assert sys.getswitchinterval() < usual
+    sampler.stop()
+    assert sys.getswitchinterval() == usual
 
 
 def test_a_sampler_that_never_began_ends():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,12 @@ AT_ONE_PLACE: Final = 0.66
 _BEYOND_USUAL: Final = 0.3
 """By how much a place's share of what long steps take more exceeds its share of a usual step. Chosen: where a machine
 hiccups, or batches differ, the longer steps are at the same lines as the others."""
+_MOST_REGULAR: Final = 0.35
+"""Of the steps, up to which every n-th may be a long one. Chosen: every third."""
+_BESIDE: Final = re.compile(
+    r"on_(?:(?:sub)?step|train|validation|epoch|save|log|eval)\w*$|_?(?:save|log|evaluate)(?:_\w+)?$"
+)
+"""Functions of trainers that do something beside training."""
 _MOST_LINES: Final = 3
 _LEAST_OF_LINE: Final = 0.2
 _MOST_CHARS: Final = 160
@@ -40,6 +47,8 @@ class Look(NamedTuple):
     own: tuple[tuple[str, int, str], ...]
     callee: str
     way: str
+    whole: tuple[tuple[str, int, str], ...] = ()
+    """`own` with the lines of the packages between them and inside."""
 
 
 def told_of(
@@ -70,6 +79,8 @@ def told_of(
     }
     beyond = _looks_in(usual, long, edges, looks) if len(long) >= _LEAST_LONG else None
     rare = _rare(beyond) if beyond is not None else None
+    if beyond is not None and rare is None:  # one line runs the whole loop: which of the package's?
+        rare = _rare(beyond, is_in_packages=True)
     if rare:
         beyond_ns = sum(long.values()) - usual_ns * len(long)
         found["rare"] = {
@@ -89,7 +100,17 @@ def usual_of(spent: Mapping[int, int]) -> dict[int, int]:
     ordered = sorted(spent.values())
     median, high, low = (ordered[len(ordered) * part // 4] for part in (2, 3, 1))
     most = max(LONG * median, high + _BEYOND_QUARTILES * (high - low))
+    most = min(most, _of_regular(spent, (low, median, high)))
     return {place: ns for place, ns in sorted(spent.items()) if ns <= most}
+
+
+def _of_regular(spent: Mapping[int, int], quartiles: tuple[int, int, int]) -> float:
+    """From when on steps are long where up to a third are, one every so many: these would be the upper quartile."""
+    low, median, high = quartiles
+    most = max(LONG * median, min(high, 2 * median - low) + _BEYOND_QUARTILES * 2 * (median - low))
+    long = [place for place, ns in sorted(spent.items()) if ns > most]
+    is_of_some = _LEAST_LONG <= len(long) <= _MOST_REGULAR * len(spent)
+    return most if is_of_some and _is_regular(long) else float("inf")
 
 
 def middle(values: Sequence[int]) -> int:
@@ -108,6 +129,7 @@ class _Beyond:
     """What long steps have beyond the usual ones, in looks: under each path of calls, and of each look."""
 
     def __init__(self, in_long: Counter[Any], in_usual: Counter[Any], weight: float) -> None:
+        self._counts, self._weight = (in_long, in_usual), weight
         self.of_looks = {key: in_long[key] - weight * in_usual[key] for key in {*in_long, *in_usual}}
         self.total = sum(self.of_looks.values())
         self._n_usual = sum(in_usual.values()) or 1
@@ -117,6 +139,22 @@ class _Beyond:
             for depth in range(1, len(key[0]) + 1):
                 self.under[key[0][:depth]] += value
                 self._usual[key[0][:depth]] += in_usual[key]
+
+    def in_packages(self) -> _Beyond:
+        """The same by all lines, those of packages as well."""
+        found, found_usual = Counter[Any](), Counter[Any]()
+        for counts, out in ((self._counts[0], found), (self._counts[1], found_usual)):
+            for key, n in counts.items():
+                out[(key[3] or key[0], *key[1:])] += n
+        return _Beyond(found, found_usual, self._weight)
+
+    def branch(self, around: Path) -> Path:
+        """Of a path the outermost function that trainers call beside training, with most of it there; () for none."""
+        for depth in range(2, len(around) + 1):
+            path = around[:depth]
+            if _BESIDE.match(path[-1][2]) and self.is_of_its_own([path]):
+                return path
+        return ()
 
     def share(self, paths: Sequence[Path]) -> float:
         return sum(self.under[path] for path in paths) / self.total
@@ -158,11 +196,14 @@ def _looks_in(
     return found if found.total >= LEAST_LOOKS else None
 
 
-def _rare(beyond: _Beyond) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
+def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
     """Where the long steps spend what they have beyond the usual ones; None where that is at no place of its own."""
+    beyond = beyond.in_packages() if is_in_packages else beyond
     held = [path for path, value in beyond.under.items() if value >= AT_ONE_PLACE * beyond.total]
     around: Path = max(held, key=len, default=())
-    lines, inside = [around] if around else [], beyond.inside(around)
+    if is_in_packages:
+        around = beyond.branch(around)
+    lines, inside = [around] if around else [], [] if is_in_packages else beyond.inside(around)
     if not around or not beyond.is_of_its_own(lines):  # the call holds the usual steps as well: what else is in it?
         lines, inside = inside, []
         if not lines or not beyond.is_of_its_own(lines):

@@ -19,7 +19,7 @@ from typing import Any, Final, Optional, TypeVar
 from ..beside import files
 from .grown import Grown
 from .long_steps import Look, told_of, usual_of
-from .places.owners import is_own_path
+from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
 
 _LEAST_EVERY_S: Final = 0.02
@@ -62,6 +62,7 @@ class WholeRun:
         self._events: list[tuple[Any, Any]] = []  # of the device, at the begin and the end of each step
         self._looks: list[Look] = []
         self._is_own: dict[str, bool] = {}
+        self._is_package: dict[str, bool] = {}
         self._memory: list[tuple[int, int]] = []
         self._grown = Grown()
         self._thread = 0
@@ -170,13 +171,18 @@ class WholeRun:
     def _stack(self, at_ns: int, frame: Any) -> Look:
         """The lines of the script's own code that run, the outermost first, and what the innermost calls."""
         own: list[tuple[str, int, str]] = []
+        whole: list[tuple[str, int, str]] = []
         below, below_names = "", []
         for _ in range(_MOST_FRAMES):
             if frame is None:
                 break
             code = frame.f_code
-            if self._owns(code.co_filename):
-                own.append((code.co_filename, frame.f_lineno or 0, code.co_name))
+            line = (code.co_filename, frame.f_lineno or 0, code.co_name)
+            is_own = self._owns(code.co_filename)
+            if is_own or self._is_of_package(code.co_filename):
+                whole.append(line)
+            if is_own:
+                own.append(line)
             elif not own:
                 below = code.co_name
                 below_names.append(code.co_name)
@@ -184,7 +190,12 @@ class WholeRun:
                 below_names.append(code.co_name)
             frame = frame.f_back
         way = next((_WAYS[name] for name in below_names if name in _WAYS), "")
-        return Look(at_ns, tuple(reversed(own)), below, way)
+        return Look(at_ns, tuple(reversed(own)), below, way, tuple(reversed(whole)))
+
+    def _is_of_package(self, file: str) -> bool:
+        if file not in self._is_package:
+            self._is_package[file] = is_package_path(file)
+        return self._is_package[file]
 
     def _owns(self, file: str) -> bool:
         if file not in self._is_own:

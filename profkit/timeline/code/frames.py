@@ -39,6 +39,7 @@ venv wsgiref xml xmlrpc zipfile zoneinfo
 _STANDARD_FOLDERS: Final = frozenset(_STANDARD.split())
 _WRAPPERS: Final = frozenset(("wrapper", "decorate_context", "_use_grad", "_fn", "inner", "compile_wrapper"))
 """Functions of torch that only call another one."""
+_PARTS: Final = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 _TORCH: Final = frozenset(("torch", "triton", "functorch", "torchgen", "profkit", "numpy", "typing_extensions"))
 _OF_TORCH: Final = re.compile(
     r"/lib/python3[^/]*/(?!(?:site|dist)-packages)|-packages/(?:torch|triton|functorch|numpy)/"
@@ -106,10 +107,12 @@ def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
     is_own = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_own])[rows.name]
     is_made = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_generated])
     is_library = _marks(trace, [code for code, frame in named.items() if frame is not None and _is_library(frame)])
+    within = _marks(trace, [code for code, frame in named.items() if frame is not None and _is_part(frame)])[rows.name]
     is_module = _marks(trace, [code for code in named if trace.name(code).startswith(MODULE)])
     by_time, since, is_early = _nested(rows)
     parent = _by_id(rows, by_time)
     is_wrapper = _marks(trace, [code for code, frame in named.items() if frame is not None and _wraps(frame)])
+    is_own &= ~(within & is_own[np.maximum(parent, 0)] & (parent >= 0))  # the line around it has it
     own = nearest(is_own, parent)
     frames = Frames(
         rows=rows,
@@ -148,9 +151,14 @@ def _is_library(frame: Frame) -> bool:
     return not is_standard and stem not in _TORCH and not _OF_TORCH.search(frame.file)
 
 
+def _is_part(frame: Frame) -> bool:
+    """Whether a frame is a comprehension: a part of the line that it stands in, and no function to its reader."""
+    return frame.function in _PARTS
+
+
 def _wraps(frame: Frame) -> bool:
-    """Whether a frame is one of torch's around a function of the user's or of its own."""
-    return frame.function in _WRAPPERS and frame.file.startswith(("torch/", "contextlib.py"))
+    """Whether a frame is one of torch's around a function of the user's or of its own, or a comprehension."""
+    return _is_part(frame) or (frame.function in _WRAPPERS and frame.file.startswith(("torch/", "contextlib.py")))
 
 
 def read_frame(name: str, metadata: Mapping[str, Any]) -> Frame | None:

@@ -14,6 +14,7 @@ from profkit.model.code import CodePlace
 from profkit.model.trace import I32, Trace
 from profkit.timeline.code.code import Code, Joined, calling_backward, in_frames
 from profkit.timeline.code.frames import MODULE, Frame, Frames, frames_of
+from profkit.timeline.code.looks import spread
 from profkit.timeline.code.modules import Module, modules_of
 from profkit.timeline.code.phases import Backward, backward_of, phases_of
 from profkit.timeline.code.trainers import Inside, Lines, inside_trainers
@@ -33,6 +34,7 @@ _NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "py
 
 def of_frames(trace: Trace) -> Code:
     """The places of a trace that holds Python frames."""
+    trace = spread(trace)
     frames, named = frames_of(trace)
     modules, module_of_code = modules_of(trace, frames)
     module = np.where(frames.module >= 0, module_of_code[frames.rows.name[np.maximum(frames.module, 0)]], -1)

@@ -28,9 +28,9 @@ _CHAIN: Final = 0.9
 """Share of a caller's time with which a call is all that it does. Chosen."""
 _BESIDE: Final = re.compile(
     r"on_(?:(?:sub)?step|train_batch|train_epoch|epoch|log|optimizer_step|pre_optimizer_step|before|after)(?:_\w+)?$"
-    r"|_?log(?:_\w+)?$"
+    r"|_?log(?:_\w+)?$|_?save_checkpoint$"
 )
-"""Functions that trainers call beside training: the hooks of transformers' and Lightning's callbacks, and loggers."""
+"""Functions that trainers call beside training: the hooks of transformers' and Lightning's callbacks, logs, saves."""
 _DEEPEST: Final = 64
 _MOST_ROWS: Final = 300_000
 
@@ -107,7 +107,7 @@ def _hooks(frames: Frames, lines: Lines) -> tuple[I64, tuple[str, ...]]:
     named, rows = lines.named, np.arange(len(frames.rows))
     codes = [code for code, frame in named.items() if _BESIDE.match(frame.function)]
     of_someone = (frames.library == rows) | (frames.own == rows)
-    marked = np.isin(frames.rows.name, codes) & of_someone & ~frames.is_early
+    marked = np.isin(frames.rows.name, codes) & of_someone & ~_lasting(frames)  # recording may begin in a callback
     is_inside = nearest(_loops(frames), frames.parent) >= 0
     row = nearest(marked, frames.parent)
     for _ in range(_DEEPEST):  # the outermost of a package's that the same function of the user's leads to
@@ -137,16 +137,18 @@ def package_of(file: str) -> str:
 
 
 def _loops(frames: Frames) -> Bool:
+    """The packages' frames that were running when the recording began and for most of it."""
+    found: Bool = _lasting(frames) & (frames.library == np.arange(len(frames.rows)))
+    return found
+
+
+def _lasting(frames: Frames) -> Bool:
     """The frames that were running when the recording began and for most of it."""
     rows = frames.rows
     if not len(rows):
         return np.zeros(0, np.bool_)
     first, last = int(rows.start_ns.min()), int(rows.end_ns.max())
-    found: Bool = (
-        frames.is_early
-        & (frames.library == np.arange(len(rows)))
-        & (rows.end_ns - rows.start_ns >= _MOST * (last - first))
-    )
+    found: Bool = frames.is_early & (rows.end_ns - rows.start_ns >= _MOST * (last - first))
     return found
 
 

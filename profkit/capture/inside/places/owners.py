@@ -66,13 +66,13 @@ class Owners:
             paths = [path for path in (prefix + name for prefix in self._cut) if os.path.isfile(path)]
             paths = [path for path in paths if path in self._loaded] or paths
         own = next(filter(is_own_path, paths), "")
-        package = next(filter(_is_of_package, paths), "")
+        package = next(filter(is_package_path, paths), "")
         if package and not own:
             self._packages[name] = package
         return own
 
 
-def _is_of_package(path: str) -> bool:
+def is_package_path(path: str) -> bool:
     """Whether a file that is not the script's own may name a place all the same: of a model's package, or generated."""
     if _GENERATED in path:
         return True
