@@ -10,8 +10,8 @@ import msgspec
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
 from profkit.findings.kind import FindingKind
-from profkit.findings.whole_run import GROWS, RARE, RARE_INPUT, RECOPIES, SLOWS
-from profkit.model.code import Phase, PlaceShare
+from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, SLOWS
+from profkit.model.code import ACTING, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.redact.later import later
@@ -72,7 +72,7 @@ def judge(result: Seen) -> tuple[Finding, ...]:
 
 def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     share = rare.share  # all of it: what no look found at the line lies beside it in the same steps
-    kind = RARE_INPUT if rare.way in _INPUT else RARE
+    kind = _kind(rare)
     if share < kind.limit("run"):
         return ()
     run, scope, first = result.run, result.scope, rare.lines[0]
@@ -112,14 +112,20 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
         kind.found(
             title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n))}",
             confidence=_SURE if rare.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=round(saved_ns * weight),
+            recoverable_ns=0 if kind is OTHER_STEPS else round(saved_ns * weight),
             fraction=share,
             evidence=tuple(evidence),
-            fix=_fix(rare),
+            fix=OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else _fix(rare),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
     )
+
+
+def _kind(rare: Rare) -> FindingKind:
+    if rare.way in _INPUT:
+        return RARE_INPUT
+    return OTHER_STEPS if any(line.place.single_words & ACTING for line in rare.lines) else RARE
 
 
 def _fix(rare: Rare) -> str:
@@ -260,7 +266,7 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
     rare, memory = result.run.rare, result.run.memory
     if rare is not None:
         shown = tuple(_share(line, line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
-        found[(RARE_INPUT if rare.way in _INPUT else RARE).id] = shown
+        found[_kind(rare).id] = shown
     slower = result.run.slower
     if slower is not None and slower.line is not None:
         found[_kind_of_growth(slower).id] = (_share(slower.line, slower.at_place, slower.beyond_ns, slower.n),)

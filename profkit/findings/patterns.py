@@ -319,7 +319,6 @@ CONTENTION: Final = FindingKind(
 CORES_TAKEN: Final = FindingKind(
     id="host.cores_taken",
     title="other programs take the cores of the training thread",
-    is_about_work=True,
     meaning="Programs that are not of this job run on its cores. Meanwhile the training thread is ready and does not run. All that the step does takes longer by it, in proportion, and the times of this recording are no measure of the job.",
     measured="As host.contention, where the processes of this job ran on too little of the time of the cores for these waits, or where nobody counted what they ran: then it is not said whose programs those are.",
     thresholds={},

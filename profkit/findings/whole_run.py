@@ -38,6 +38,21 @@ RARE: Final = FindingKind(
     ),
 )
 
+OTHER_STEPS: Final = FindingKind(
+    id="host.other_steps",
+    title="some steps do work of another kind",
+    is_of_run=True,
+    meaning="Every so many steps the loop makes what it trains on: it plays, collects experience, computes targets. That is part of the job, and a kind of step of its own: what is said of the training step holds beside it.",
+    measured=_MEASURED,
+    thresholds={"run": _WORTH},
+    notes=("it is told by words of the line and its function (rollout, collect, act); it is never the verdict",),
+    lookalikes=("a save or an evaluation in a function with such a name",),
+    proof="Record it by itself: call it in a loop of its own under profkit run.",
+    fixes=(
+        "record it by itself, to see what it waits for; run it beside the training (other processes, a vector of environments)",
+    ),
+)
+
 RARE_INPUT: Final = FindingKind(
     id="input.rare",
     tries=("one_batch",),

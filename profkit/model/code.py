@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Final
 
@@ -26,6 +27,14 @@ class Phase(IntEnum):
     def word(self) -> str:
         """Its name in reports and JSON."""
         return self.name.lower()
+
+
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+ACTING: Final = frozenset(
+    {"act", "action", "actions", "actor", "collect", "explore", "labels", "policy", "pseudo", "rollout", "rollouts"}
+    | {"target", "targets"}
+)
+"""Words of what makes the data or the targets that are trained on: it is needed. Chosen."""
 
 
 class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +65,11 @@ class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
     """Of a package that runs the loop, called by this line: its own line or function, with its name before it."""
     beside: str = ""
     """The function around it that such a loop calls beside training: a callback, logging."""
+
+    @property
+    def single_words(self) -> frozenset[str]:
+        """The words of its function, its line and what it calls, each part of a name on its own, in lower case."""
+        return frozenset(word.lower() for word in _WORDS.findall(f"{self.function} {self.text} {self.call}"))
 
     @property
     def short_file(self) -> str:

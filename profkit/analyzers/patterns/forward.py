@@ -21,7 +21,7 @@ from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
 from profkit.findings.patterns import FROZEN, NO_GRADIENT, PARAMETER_LOOP, UNREAD
 from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
-from profkit.model.code import CodePlace, Phase, PlaceShare
+from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
 from profkit.model.trace import CpuOps, SpanKind, Trace
@@ -51,17 +51,11 @@ _LONGEST_GAP_NS: Final = 50_000
 """Chosen: as host.cpu_operators, dispatching an operator takes up to 50 us."""
 _CHANGES: Final = later(r"::(?:rand|normal|uniform|bernoulli|exponential|random_|multinomial|poisson|native_dropout)")
 """What gives other values in each step."""
-_WORDS: Final = later(r"[A-Z]?[a-z]+|[A-Z]+")
 _EVALUATION: Final = frozenset(
     {"acc", "accuracy", "eval", "evaluate", "evaluation", "metric", "metrics", "monitor", "val", "valid", "validate"}
     | {"validation"}
 )
 """Words of a function or a line that evaluates. Chosen: not "test" or "score", which training code has as well."""
-_ACTING: Final = frozenset(
-    {"act", "action", "actions", "actor", "collect", "explore", "labels", "policy", "pseudo", "rollout", "rollouts"}
-    | {"target", "targets"}
-)
-"""Words of what makes the data or the targets that are trained on: it is needed. Chosen."""
 _IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
 _ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
@@ -302,7 +296,7 @@ def kept_of_forward(facts: Facts, found: Ranges) -> float:
     """The share (0-1) of this forward work that may be needed: all, where nobody knows whose it is or what it is for."""
     if _is_evaluation(facts, UNREAD.id) or _is_evaluation(facts, FROZEN.id):
         return 0.0
-    return 0.0 if is_again(facts, found) and not _words(facts, UNREAD.id) & _ACTING else 1.0
+    return 0.0 if is_again(facts, found) and not _words(facts, UNREAD.id) & ACTING else 1.0
 
 
 def _is_evaluation(facts: Facts, finding_id: str) -> bool:
@@ -312,8 +306,7 @@ def _is_evaluation(facts: Facts, finding_id: str) -> bool:
 
 def _words(facts: Facts, finding_id: str) -> set[str]:
     """The words of these lines and functions, each part of a name on its own."""
-    told = (one.place for one in places_of_forward(facts).get(finding_id, ()))
-    return {word.lower() for one in told for word in _WORDS.findall(f"{one.function} {one.text} {one.call}")}
+    return {word for one in places_of_forward(facts).get(finding_id, ()) for word in one.place.single_words}
 
 
 def has_graph(facts: Facts, found: Ranges) -> bool:
