@@ -49,11 +49,10 @@ def batch_place(facts: Facts) -> str:
     """
     if facts.cpu is None or facts.code is None:
         return ""
-    trace, code = facts.trace, facts.code
-    if trace.again is not None:  # of other batches than these some operators are not found there
-        trace = trace.again
-        code = code_of(trace)
-    if code is None or not trace.steps:
+    again = facts.trace.again  # of other batches than the timed ones, some of whose operators have no place by it
+    trace = facts.trace if again is None else again
+    code = facts.code if again is None else code_of(again)
+    if code is None:
         return ""
     ops = trace.ops
     layers = np.sort(ops.start_ns[_layers(trace)])
@@ -75,8 +74,9 @@ def _layers(trace: Trace) -> NDArray[np.intp]:
 
 def _input(trace: Trace, row: int) -> Shape | None:
     code = int(trace.ops.signature[row])
-    dims = trace.signatures[code].dims if code >= 0 else ()
+    signature = trace.signatures[code] if code >= 0 else None
+    dims = signature.dims if signature is not None else ()
     at = 1 if trace.name(int(trace.ops.name[row])) in _AFTER_WEIGHTS else 0
     shape = dims[at] if len(dims) > at else ()
     is_shape = isinstance(shape, tuple) and shape and all(isinstance(size, int) and 0 <= size < 2**40 for size in shape)
-    return tuple(int(size) for size in shape) if is_shape else None  # type: ignore[call-overload, misc]
+    return tuple(int(size) for size in shape) if is_shape else None
