@@ -31,6 +31,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 _LIMIT_S: Final = 300
 _LAST_LINE: Final = re.compile(r"^loop_s=([\d.]+) steps=(\d+)\s*$", re.MULTILINE)
 _HELD_S: Final = 80
+_REST_S: Final = 2
 _UNLIKE: Final = 0.04
 """By how much the gains of two turns may differ before a third is asked. Chosen: more than a decoy costs."""
 _NAME: Final = "train.py"
@@ -70,6 +71,8 @@ def _in_turns(tasks: Iterable[Callable[[], None]], locks: Sequence[Path]) -> Non
         for task in tasks:
             if time.monotonic() - since > _HELD_S:
                 held.close()
+                if locks:
+                    time.sleep(_REST_S)  # for those who ask again and again
                 for lock in locks:
                     fcntl.flock(held.enter_context(lock.open("r+")), fcntl.LOCK_EX)
                 since = time.monotonic()
