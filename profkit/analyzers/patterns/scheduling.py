@@ -326,7 +326,7 @@ def _fits(result: Scheduling) -> bool:
         not is_full
         and cores is not None
         and _is_of_children(result)
-        and result.children + (wanted or 1.0) <= cores + _SLACK
+        and (result.children or 0) + (wanted or 1.0) <= cores + _SLACK
     )
 
 

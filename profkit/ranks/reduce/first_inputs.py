@@ -78,5 +78,5 @@ def _input(trace: Trace, row: int) -> Shape | None:
     dims = signature.dims if signature is not None else ()
     at = 1 if trace.name(int(trace.ops.name[row])) in _AFTER_WEIGHTS else 0
     shape = dims[at] if len(dims) > at else ()
-    is_shape = isinstance(shape, tuple) and shape and all(isinstance(size, int) and 0 <= size < 2**40 for size in shape)
-    return tuple(int(size) for size in shape) if is_shape else None
+    is_shape = bool(shape) and all(isinstance(size, int) and 0 <= size < 2**40 for size in shape)
+    return tuple(shape) if is_shape else None
