@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture
-from profkit.findings.communication import ACCUMULATION
+from profkit.findings.communication import MICRO_REDUCED
 from profkit.model.arrays import I64, Bool, is_one_of
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -181,13 +181,13 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
     fraction = result.scope.fraction(result.cost_ns)
     if (
         result.n_passes < 2
-        or result.n_updates < ACCUMULATION.limit("updates")
-        or fraction < ACCUMULATION.limit("window")
+        or result.n_updates < MICRO_REDUCED.limit("updates")
+        or fraction < MICRO_REDUCED.limit("window")
     ):
         return ()
     scope, n = result.scope, result.n_passes
     return (
-        ACCUMULATION.found(
+        MICRO_REDUCED.found(
             title=f"gradients are reduced {n} times for each update: after each of {n} micro-batches",
             fraction=fraction,
             confidence=_SURE,
@@ -199,7 +199,7 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
                     metric="accumulation.cost_ns",
                     value=float(result.cost_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(ACCUMULATION.limit('window'))} of the window",
+                    expected=f"< {format_fraction(MICRO_REDUCED.limit('window'))} of the window",
                 ),
                 Evidence(
                     statement=f"in each of {result.n_updates} updates the passes after the first add to the gradients"
@@ -225,7 +225,7 @@ def _rows(facts: Facts, result: Accumulation) -> Mapping[str, Rows]:
     """The requests of all but the last passes."""
     rows = result.rows
     share = np.full(rows.size, result.cost_ns // max(rows.size, 1), np.int64)
-    return {ACCUMULATION.id: Rows.of_ops(facts.trace, rows, share)}
+    return {MICRO_REDUCED.id: Rows.of_ops(facts.trace, rows, share)}
 
 
 def present(result: Accumulation) -> Section:

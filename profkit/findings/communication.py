@@ -181,7 +181,7 @@ EXTRA: Final = FindingKind(
     fixes=("defer it, fuse it with others, or do it every n-th step",),
 )
 
-ACCUMULATION: Final = FindingKind(
+MICRO_REDUCED: Final = FindingKind(
     id="comm.accumulation",
     title="gradients are reduced several times for each update",
     bottleneck=Bottleneck.COMM,
