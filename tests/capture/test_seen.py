@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("torch")
 from profkit.capture.inside.clock import Mark
+from profkit.capture.inside.controller import Controller
 from profkit.capture.inside.seen import Seen
+from profkit.capture.options import Options, window_for
 
 pytestmark = pytest.mark.torch
 MS = 1_000_000
@@ -36,3 +41,21 @@ def test_steps_that_all_fetch_alike_are_all_kept(n_loads):
     seen = Seen()
     seen.times["baseline"] = marks(*[(10, n_loads)] * 4, (10, n_loads + 1))
     assert (seen.told()["baseline"]["n"], seen.told()["odd_steps"]) == (5, [])
+
+
+@pytest.mark.parametrize(
+    ("step_s", "n_rows", "options", "n_workers", "baseline"),
+    [
+        (0.6, 5, {}, 0, 4),
+        (0.6, 3, {}, 0, 10),  # too few as yet
+        (0.1, 5, {}, 0, 10),  # short steps
+        (0.6, 5, {"baseline": 12}, 0, 12),
+        (0.6, 5, {}, 2, 10),
+    ],
+)
+def test_a_run_of_long_steps_is_recorded_after_few_of_them(step_s, n_rows, options, n_workers, baseline):
+    given = Options("", **options)
+    window = replace(window_for(given, n_workers=0, n_queued=0), settling=0)
+    marks = [SimpleNamespace(began_ns=round(place * step_s * 1e9)) for place in range(n_rows)]
+    mine = SimpleNamespace(options=given, _queue=SimpleNamespace(n_workers=n_workers), _marks=marks)
+    assert Controller._of_long_steps(mine, window, list(range(n_rows))).baseline == baseline
