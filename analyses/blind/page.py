@@ -14,8 +14,8 @@ _HOW: Final = f"""\
 ## First looks
 
 A writer who has not read a rule of profkit invents programs with one fault each and a healthy twin of each. Both twins
-are timed in turns, without a profiler, before profkit is asked. Then profkit is asked once: `profkit run`, as a user
-would. A reader who wrote no rule puts the report beside the writer's truth:
+are timed in turns, without a profiler, at least once before profkit is asked. profkit is asked once: `profkit run`, as
+a user would. A reader who wrote no rule puts the report beside the writer's truth:
 
 - **right**: the class and the cause that the writer wrote down, first;
 - **partly**: the class, with the cause or the line wrong, or the cause in second place;
@@ -34,5 +34,5 @@ def part(of: Sequence[Round]) -> str:
     read = [one for one in of if one.scores]
     lines = [_HOW, score.table(score.scored(one) for one in read)]
     for one in read:
-        lines += ["", f"### Round {one.number}: {len(one.truths)} programs", "", score.programs(one)]
+        lines += ["", f"### Round {one.number}: {len(one.truths)} programs", "", one.note, "", score.programs(one)]
     return "\n".join(lines)

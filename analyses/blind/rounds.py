@@ -19,7 +19,6 @@ HERE: Final = Path(__file__).resolve().parent
 SLOW, HEALTHY = "slow", "healthy"
 SIDES: Final = (SLOW, HEALTHY)
 FIRST, SEEN = "first", "seen"
-DECOY: Final = "none"
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True, rename={"true_class": "class"}):
@@ -95,6 +94,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     timings: dict[str, list[Timing]]
     looks: list[Look]
     scores: dict[str, Score]
+    note: str = ""
 
     def gain(self, name: str) -> float | None:
         """The share of the loop (0-1) that removal of the fault saved, the median of all turns; None before timing."""
@@ -120,7 +120,7 @@ def read_round(number: int) -> Round:
     timings: dict[str, list[Timing]] = {}
     for one in _rows(folder / "timings.jsonl", Timing):
         timings.setdefault(one.name, []).append(one)
-    judged = folder / "judged.toml"
+    judged, note = folder / "judged.toml", folder / "note.md"
     scores = msgspec.toml.decode(judged.read_bytes(), type=dict[str, list[Score]])["score"] if judged.exists() else []
     return Round(
         number=number,
@@ -128,6 +128,7 @@ def read_round(number: int) -> Round:
         timings=timings,
         looks=list(_rows(folder / "looks.jsonl", Look)),
         scores={one.name: one for one in scores},
+        note=note.read_text(encoding="utf-8").strip() if note.exists() else "",
     )
 
 

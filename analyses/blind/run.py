@@ -1,9 +1,9 @@
 """Time the programs of a blind round without a profiler, then ask profkit about each, once.
 
-    python -m analyses.blind.run ROUND [--turns 3] [--only NAME] [--lock FILE]
+    python -m analyses.blind.run ROUND [--turns 2] [--only NAME] [--lock FILE] [--no-ask]
 
-What is timed is not timed again, and a first look is never taken again: where there is one, the answer is kept
-as "seen". profkit is not asked about a program that has no time yet. Nothing that is started is told which side it is.
+A turn that was timed is not timed again, and a first look is never taken again: where there is one, the answer is
+kept as "seen". profkit is not asked about a program that has no time yet. No program is told which side it is.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from analyses.blind.rounds import FIRST, SEEN, SIDES, Found, Look, Timing, append, folder_of, read_round
+from analyses.field.judge import commit_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _LIMIT_S: Final = 300
 _LAST_LINE: Final = re.compile(r"^loop_s=([\d.]+) steps=(\d+)\s*$", re.MULTILINE)
 _HELD_S: Final = 80
+"""For so long locks are held before others have their turn. Chosen: three programs of both sides."""
 _REST_S: Final = 2
+"""For so long they are free then: who asks a few times a second gets one. Chosen."""
 _UNLIKE: Final = 0.04
 """By how much the gains of two turns may differ before a third is asked. Chosen: more than a decoy costs."""
 _NAME: Final = "train.py"
@@ -123,7 +126,7 @@ def _asked(number: int, name: str, side: str) -> None:
         name=name,
         side=side,
         date=f"{datetime.now(UTC):%Y-%m-%d}",
-        commit=_run(["git", "rev-parse", "--short=8", "HEAD"], ROOT).stdout.strip(),
+        commit=commit_of(ROOT),
         exit_code=done.returncode,
         screen=screen,
         loop_s=_loop(done.stdout)[0],

@@ -14,7 +14,7 @@ import msgspec
 
 from analyses.accuracy.shares import Share
 from analyses.accuracy.shown.tables import Table, markdown, share_words
-from analyses.blind.rounds import DECOY, FIRST, HEALTHY, SLOW, Found, Look, Round, read_round, rounds
+from analyses.blind.rounds import FIRST, HEALTHY, SLOW, Found, Look, Round, read_round, rounds
 
 HEALTHY_BELOW: Final = 0.03
 """A dose that gains less is no fault. As in `../accuracy`: runs of the same program differ by as much."""
@@ -116,7 +116,7 @@ def programs(one: Round) -> str:
             (
                 f"`{name}`",
                 truth.kind,
-                f"{'decoy: ' if truth.true_class == DECOY else ''}{truth.fault}",
+                truth.fault,
                 "–" if gain is None else f"{100 * gain:.0f} %",
                 _verdict(look),
                 "not read" if said is None else said.score + (", false alarm on the twin" if said.alarm else ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from analyses.accuracy.shown.tables import share_words
 from analyses.blind import page, rounds, score
 from analyses.blind.rounds import FIRST, HEALTHY, SEEN, SLOW, Found, Look, Round, Score, Timing, Truth
 
@@ -89,6 +90,13 @@ def test_kept_rounds_are_whole(one):
         assert {each.score for each in one.scores.values()} <= {"right", "partly", "open", "wrong"}
     for name in one.truths:
         assert (rounds.folder_of(one.number) / name / "healthy.py").exists()
+
+
+def test_the_readme_has_the_figures_of_the_rounds():
+    readme = (rounds.HERE.parents[1] / "README.md").read_text(encoding="utf-8")
+    found = [score.scored(rounds.read_round(number)) for number in (1, 2)]
+    for share in (found[0].right, found[1].right):
+        assert share_words(share) in readme
 
 
 def test_the_page_names_every_program_of_a_round_that_was_read():
