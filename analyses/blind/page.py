@@ -23,9 +23,10 @@ a user would. A reader who wrote no rule puts the report beside the writer's tru
 
 Of a decoy, whose fault costs less than {_LEAST}, right is what does not blame it. A *false alarm* is a report of a
 healthy twin that blames what would gain less than {_LEAST}. "At most" counts as held down to {_SLACK} below the
-measured gain; "about" is near within a factor of {score.NEAR}. After that a program is known, and joins what is tried
-for regression: its later scores are no part of this table. Each row is asked at its own commit; what its programs
-showed was mended after it.
+measured gain; "about" is near within a factor of {score.NEAR}. The last column counts the runs, of both sides, whose
+exit code was the script's own, and whose loop took at most 2 s and 3 % longer beneath `profkit run`. After that a
+program is known, and joins what is tried for regression: its later scores are no part of this table. Each row is asked
+at its own commit; what its programs showed was mended after it.
 """
 
 

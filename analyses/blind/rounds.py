@@ -69,8 +69,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     screen: str = ""
     """What the terminal shows."""
     loop_s: float = 0.0
-    """The training loop's time beneath `profkit run`."""
-    wall_s: float = 0.0
+    """The training loop's time beneath `profkit run`; 0 where it did not come to its end."""
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):

@@ -113,10 +113,8 @@ def _asked(number: int, name: str, side: str) -> None:
     if name not in known.timings:
         return
     with _placed(number, name, side) as folder:
-        begin = time.monotonic()
         line = [sys.executable, "-m", "profkit", "run", "--no-color", "--", sys.executable, _NAME]
         done = _run(line, folder)
-        wall_s = time.monotonic() - begin
         told = _run([sys.executable, "-m", "profkit", "triage", "profkit-capture", "-f", "json"], folder)
         hidden = (str(folder.resolve()), str(folder), sys.executable, sys.prefix, str(ROOT))
         screen = _without(done.stderr, hidden)
@@ -130,7 +128,6 @@ def _asked(number: int, name: str, side: str) -> None:
         exit_code=done.returncode,
         screen=screen,
         loop_s=_loop(done.stdout)[0],
-        wall_s=round(wall_s, 2),
         **({} if report is None else _said(report)),
     )
     append(number, "looks.jsonl", look)

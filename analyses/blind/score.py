@@ -6,13 +6,14 @@ python -m analyses.blind.score [ROUND]
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from analyses.accuracy.shares import Share
+from analyses.accuracy.shares import Share, share_of
 from analyses.accuracy.shown.tables import Table, markdown, share_words
 from analyses.blind.rounds import FIRST, HEALTHY, SLOW, Found, Look, Round, read_round, rounds
 
@@ -20,6 +21,8 @@ HEALTHY_BELOW: Final = 0.03
 """A dose that gains less is no fault. As in `../accuracy`: runs of the same program differ by as much."""
 SLACK: Final = 0.02
 """By how much "at most" may lie below the measured gain: half of what turns of the same twins differ by. Chosen."""
+MOST_ADDED_S, MOST_ADDED = 2.0, 0.03
+"""What a recording may add to the training loop, s, and as a share of it: the goal that was set, without load."""
 NEAR: Final = 1.3
 """The ratio within which "about" is near the measured gain: the goal that was set."""
 
@@ -37,6 +40,8 @@ class RoundScore(msgspec.Struct, frozen=True, kw_only=True):
     alarms: Share
     held: Share
     near: Share
+    quick: Share
+    """Looks, of both sides, that left the exit code alone and added no more to the loop than they may."""
 
 
 def scored(one: Round) -> RoundScore:
@@ -60,7 +65,13 @@ def scored(one: Round) -> RoundScore:
         alarms=Share(sum(alarms), len(alarms)),
         held=Share(sum(held), len(held)),
         near=Share(sum(near), len(near)),
+        quick=share_of([_is_quick(one, look) for look in looks if look.loop_s and look.name in one.timings]),
     )
+
+
+def _is_quick(one: Round, look: Look) -> bool:
+    alone_s = statistics.median(turn.slow_s if look.side == SLOW else turn.healthy_s for turn in one.timings[look.name])
+    return look.exit_code == 0 and look.loop_s <= (1 + MOST_ADDED) * alone_s + MOST_ADDED_S
 
 
 def _ceiling(one: Round, name: str) -> tuple[float, Found] | None:
@@ -89,6 +100,7 @@ def table(of: Iterable[RoundScore]) -> str:
         "false alarms",
         "at most >= gain",
         "about",
+        "2 s + 3 %",
     )
     rows = [
         (
@@ -97,7 +109,7 @@ def table(of: Iterable[RoundScore]) -> str:
             one.commit,
             *map(
                 share_words,
-                (one.right, one.right_or_partly, one.open, one.wrong, one.alarms, one.held, one.near),
+                (one.right, one.right_or_partly, one.open, one.wrong, one.alarms, one.held, one.near, one.quick),
             ),
         )
         for one in of
