@@ -63,6 +63,12 @@ def found(told: Any) -> Any:
 TOLD = {"of": "attention_mask", "n_batches": 16, "n_padded": 750, "n_all": 1000, "lengths": [128], "longest": 40}
 
 
+def test_a_secret_that_names_a_tensor_is_not_told() -> None:
+    secret = "eyJhbGciOiJIUzI1NiJ9." + "a1B2" * 9 + "." + "c3D4" * 9
+    told = counted({secret: rows(4, 8, 12)})
+    assert (told["of"], told["n_batches"]) == ("[redacted]", 1)
+
+
 def test_padding_costs_its_share_of_the_compute() -> None:
     one = found(TOLD)
     assert one.fraction == pytest.approx(0.6)

@@ -11,7 +11,7 @@ import pytest
 from profkit.capture.command import redacted_command
 from profkit.capture.doctor import _torch_checks
 from profkit.capture.inside import export
-from profkit.capture.inside.export import top_level, write_trace
+from profkit.capture.inside.export import manifest, places_level, top_level, write_trace
 from profkit.capture.lines import told
 from profkit.capture.options import Options
 from profkit.cli import capture as cli
@@ -76,6 +76,29 @@ def test_a_raw_file_that_is_no_trace_leaves_no_file(tmp_path):
 
 def test_what_is_not_known_is_absent_not_zero():
     assert json.dumps(top_level({"baseline": {"n": 0}})) == '{"profkit_unprofiled_steps": 0}'
+
+
+def test_no_secret_of_the_script_is_in_what_the_capture_adds():
+    secret = "ghp_" + "a1B2" * 9
+    line = {"file": "train.py", "line": 3, "function": "step", "text": f"client = login('{secret}')"}
+    thread = {"name": f"upload to https://me:{secret}@host/x", "thread": 8, "run_ns": 5, "wait_ns": 0}
+    facts = {
+        "command": "python train.py",
+        "threads": [thread],
+        "thread_lines": [{"thread": 8, "lines": [line]}],
+        "worker_lines": {"fetch_ns": 9, "lines": [line]},
+        "padding": {"of": secret, "n_batches": 2},
+        "run": {"n": 9, "rare": {"lines": [line], "callee": f"token={secret}"}, "memory": {"held": {"name": secret}}},
+        "loaders": [{"dataset": secret}],
+        "loops": [{"optimizers": [secret], "spent_ns": 9, "is_recorded": True}],
+        "found": {"texts": {f"train.py({secret}):3": line["text"]}, "calls": {secret: 1}, "modules": {secret: [2]}},
+    }
+    again = {**facts, "places": {"n_steps": 1}, "places_found": facts["found"]}
+    listed = manifest([facts], capture_id="c", command="python train.py", details={})
+    for written in (top_level(facts), places_level(again), listed):
+        assert secret not in json.dumps(written)
+    assert top_level(facts)["profkit_threads"][0]["name"] == "upload to https://[redacted]@host/x"
+    assert top_level(facts)["profkit_run"]["rare"]["lines"][0]["text"] == "client = login('[redacted]')"
 
 
 def test_without_a_process_that_has_torch_one_line_says_so(tmp_path):

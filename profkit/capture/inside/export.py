@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 from ..beside import files, redact
 from ..pins import Identity, pinned
 from ..place import PLACES, RAW, alone, is_foreign_link
-from .added.keys import places_level, top_level
+from .added.keys import places_level, top_level, without_secrets
 from .added.rows import rows
 from .places.fold import Fold
 
@@ -201,7 +201,8 @@ def manifest(
     dropped = ("fetches", "counters", "command", "pauses", "capture_id", "found", "places_found", "worker_lines")
     of_threads = ("thread_lines", "threads", "handed", "starts")
     own = ("recorded_unix_ns", "machine", "gpu_uuid", "connections")  # of use while the capture is put together
-    ranks = [{key: value for key, value in one.items() if key not in (*dropped, *of_threads, *own)} for one in facts]
+    kept = [{key: value for key, value in one.items() if key not in (*dropped, *of_threads, *own)} for one in facts]
+    ranks = without_secrets(kept)
     return {"schema": SCHEMA, "capture_id": capture_id, "command": command, **details, "ranks": ranks}
 
 

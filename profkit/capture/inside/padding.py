@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Optional
 
+from ..beside import redact
+
 _BATCHES: Final = 16
+_LONGEST_NAME: Final = 40
 _LEAST_LENGTH: Final = 8
 """Of a sequence; chosen: rows of fewer numbers are features."""
 _MOST_VALUES: Final = 1 << 22
@@ -33,7 +36,8 @@ class Padding:
         with suppress(Exception):  # the script's own types may be of any kind
             found = _counted(batch)
             if found is not None:
-                self._of, padded, n_rows, length, longest = found
+                name, padded, n_rows, length, longest = found
+                self._of = redact().redacted_text(name)[:_LONGEST_NAME]  # cut, a secret is not known any more
                 self._all += n_rows * length
                 self._padded += padded
                 self._lengths.add(length)
@@ -80,4 +84,4 @@ def _tensors(batch: Any, name: str = "", depth: int = 0) -> Iterable[tuple[str, 
             yield name, batch
     if depth < 3:
         for key, one in named:
-            yield from _tensors(one, str(key)[:40] or name, depth + 1)
+            yield from _tensors(one, str(key) or name, depth + 1)

@@ -65,15 +65,15 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_loaders": facts.get("loaders") or None,
         "profkit_worker_fetch_ns": _median(end - start for _, _, start, end, _ in facts.get("fetches") or []),
         "profkit_workers_busy": busy_share(facts.get("fetches") or []),
-        "profkit_run": _run(facts.get("run") or {}),
-        "profkit_worker_lines": _worker_lines(facts.get("worker_lines") or {}),
+        "profkit_run": facts.get("run") or None,
+        "profkit_worker_lines": facts.get("worker_lines") or None,
         "profkit_threads": _threads(facts) or None,
         "profkit_workers": _workers(facts.get("fetches") or []) or None,
         "profkit_worker_starts": facts.get("starts") or None,
         "profkit_padding": facts.get("padding"),
         **_code(facts.get("found") or {}),
     }
-    return {key: value for key, value in keys.items() if value is not None and value != ""}
+    return {key: without_secrets(value, key) for key, value in keys.items() if value is not None and value != ""}
 
 
 def places_level(facts: dict[str, Any]) -> dict[str, Any]:
@@ -90,29 +90,34 @@ def places_level(facts: dict[str, Any]) -> dict[str, Any]:
         **_code(facts.get("places_found") or {}),
     }
     timed = {key: value for key, value in timed.items() if key not in ("profkit_stop_ns", "profkit_export_ns")}
-    return {**timed, **{key: value for key, value in keys.items() if value is not None}}
+    return {**timed, **{key: without_secrets(value) for key, value in keys.items() if value is not None}}
+
+
+def without_secrets(value: Any, key: str = "") -> Any:
+    """What a capture tells, without the secrets in its texts: any of them may be the script's; commands come clean."""
+    if isinstance(value, dict):
+        return {
+            redact().redacted_text(name) if isinstance(name, str) else name: without_secrets(one, str(name))
+            for name, one in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(one) for one in value]
+    return redact().redacted_text(value) if isinstance(value, str) and not key.endswith("command") else value
 
 
 def _code(found: dict[str, Any]) -> dict[str, Any]:
-    """What a recording with Python stacks says of the script's code; the lines' texts without secrets."""
-    texts = {place: redact().redacted_text(text) for place, text in (found.get("texts") or {}).items()}
+    """What a recording with Python stacks says of the script's code."""
     return {
         "profkit_modules": found.get("modules"),
         "profkit_user_files": found.get("user_files"),
         "profkit_call_lines": found.get("calls"),
-        "profkit_source_lines": texts if found else None,
+        "profkit_source_lines": (found.get("texts") or {}) if found else None,
     }
-
-
-def _worker_lines(told: dict[str, Any]) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
-    """What loader workers were seen to do, the lines' texts without secrets; None where nothing was."""
-    lines = [{**line, "text": redact().redacted_text(line["text"])} for line in told.get("lines") or ()]
-    return {**told, "lines": lines} if told else None
 
 
 def _threads(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """The other threads of Python in the timed steps, and as `looked` what each was seen to do."""
-    looked = {one["thread"]: _worker_lines(one) for one in facts.get("thread_lines") or ()}
+    looked = {one["thread"]: one for one in facts.get("thread_lines") or ()}
     handed: dict[int, int] = {}
     for _, start_ns, end_ns, giver in facts.get("handed") or ():
         handed[giver] = handed.get(giver, 0) + end_ns - start_ns
@@ -151,17 +156,6 @@ def usual_mean(*steps_ns: int) -> Optional[int]:  # noqa: UP045 - Python 3.9
     usual = [one for one in ordered if one <= _FAR * ordered[len(ordered) // 2]]
     kept = usual if len(ordered) - len(usual) <= _RARE * len(ordered) else ordered
     return round(sum(kept) / len(kept))
-
-
-def _run(told: dict[str, Any]) -> Any:
-    """What the steps of the whole run show, the texts of lines without secrets; None of no run."""
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: redact().redacted_text(one) if key == "text" else clean(one) for key, one in value.items()}
-        return [clean(one) for one in value] if isinstance(value, list) else value
-
-    return clean(told) or None
 
 
 def _workers(fetches: Iterable[Any]) -> list[dict[str, Any]]:
