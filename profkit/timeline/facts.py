@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +29,8 @@ from profkit.timeline.steps import step_lengths_ns, steps_in_window
 
 if TYPE_CHECKING:
     from profkit.timeline.code.code import Code
+
+T = TypeVar("T")
 
 EDGE_STEPS: Final = 2
 """Chosen: a window that begins and ends inside steps holds less than that beside the whole ones."""
@@ -108,6 +110,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             op_of_call=none,
             code=code,
         )
+
+    def once(self, make: Callable[[Facts], T]) -> T:
+        """What `make` works out of these facts; several may ask, and it is worked out once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: T = self._made[make]
+        return made
+
+    @cached_property
+    def _made(self) -> dict[Callable[[Facts], Any], Any]:
+        return {}
 
     @cached_property
     def is_of_torch(self) -> bool:

@@ -33,3 +33,17 @@ def test_marked_steps_are_counted_whatever_lies_beside_them() -> None:
     low, _ = trace.window_ns
     facts = Facts.of(replace(trace, window_ns=(low, low + 41 * US)))
     assert (facts.startup_ns, facts.n_steps) == (0, 2)
+
+
+def test_what_several_ask_of_facts_is_worked_out_once() -> None:
+    asked = []
+
+    def steps(of: Facts) -> int:
+        asked.append(of)
+        return of.n_steps
+
+    facts = Facts.of(draw(TWO_STEPS))
+    assert [facts.once(steps), facts.once(steps)] == [2, 2]
+    assert asked == [facts]
+    assert replace(facts, code=None).once(steps) == 2
+    assert len(asked) == 2

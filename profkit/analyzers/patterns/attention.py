@@ -40,6 +40,8 @@ def separate(facts: Facts) -> Ranges:
         scores = scores[enclosing_op(ops.take(math), ops.thread[scores], ops.start_ns[scores]) < 0]
     whole = Ranges.of(ops, math, trace.window_ns)
     rows, low, high = [scores[:0]], [whole.start_ns], [whole.end_ns]
+    if not scores.size:
+        return whole
     product, other = named(trace, ops, _PRODUCT), named(trace, ops, _OTHER)
     begin, end = trace.window_ns
     for thread, mine in rows_by_value(ops.thread[scores]):

@@ -20,7 +20,7 @@ from profkit.analyzers.base import PLACED
 from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
 from profkit.findings.patterns import FROZEN, NO_GRADIENT, PARAMETER_LOOP, UNREAD
-from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of, rows_by_value
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
@@ -114,22 +114,18 @@ def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) 
 
 def _beside(ops: CpuOps, runs: list[I64], used: I64, breaks: I64) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     """Per run whether used operators of its thread stand on both sides with no break between, and behind it."""
-    starts = {code: np.sort(ops.start_ns[used[ops.thread[used] == code]]) for code in distinct_codes(ops.thread[used])}
-    within, leads = [], []
-    for run in runs:
-        mine = starts.get(int(ops.thread[run[0]]), np.empty(0, np.int64))
-        first, last = ops.start_ns[run[0]], ops.start_ns[run[-1]]
-        after = int(np.searchsorted(mine, last))
-        low = int(mine[after - 1]) if after else -1
-        high = int(mine[after]) if after < mine.size else -1
-        clear = high >= 0 and not _any_between(breaks, int(first), high)
-        leads.append(clear)
-        within.append(clear and low >= 0 and not _any_between(breaks, low, high))
-    return tuple(within), tuple(leads)
-
-
-def _any_between(moments: I64, low: int, high: int) -> bool:
-    return bool(np.searchsorted(moments, high) > np.searchsorted(moments, low))
+    ends = np.array([(run[0], run[-1]) for run in runs], np.int64).reshape(-1, 2)
+    first, last = ops.start_ns[ends[:, 0]], ops.start_ns[ends[:, 1]]
+    low, high = np.full(len(runs), -1, np.int64), np.full(len(runs), -1, np.int64)
+    for thread, mine in rows_by_value(ops.thread[ends[:, 0]]):
+        starts = np.sort(ops.start_ns[used[ops.thread[used] == thread]])
+        after = np.searchsorted(starts, last[mine])
+        padded = np.concatenate(([-1], starts, [-1]))
+        low[mine], high[mine] = padded[after], padded[after + 1]
+    n_before = [np.searchsorted(breaks, at) for at in (low, first, high)]
+    leads = (high >= 0) & (n_before[2] <= n_before[1])
+    within = leads & (low >= 0) & (n_before[2] <= n_before[0])
+    return tuple(within.tolist()), tuple(leads.tolist())
 
 
 def _is_closed(trace: Trace, run: I64, last_ns: int) -> bool:
@@ -149,6 +145,15 @@ def _runs(trace: Trace, tops: NDArray[np.intp], is_open: Bool) -> Iterator[I64]:
         yield from np.split(rows, np.flatnonzero(np.diff(group)) + 1)
 
 
+def _of_step(facts: Facts) -> Unread | None:
+    return unread(facts.trace, step_threads(facts))
+
+
+def _sorted_of_step(facts: Facts) -> tuple[list[I64], list[I64]]:
+    found = facts.once(_of_step)
+    return _sorted_runs(facts, found) if found is not None else ([], [])
+
+
 def forward_work(facts: Facts) -> Ranges | None:
     """Stretches of forward work that no backward pass reads, from their first product to their last operator.
 
@@ -163,10 +168,9 @@ def frozen_work(facts: Facts) -> Ranges | None:
 
 
 def _of_sorts(facts: Facts, *, is_frozen: bool) -> Ranges | None:
-    found = unread(facts.trace, step_threads(facts))
-    if found is None:
+    if facts.once(_of_step) is None:
         return None
-    frozen, other = _sorted_runs(facts, found)
+    frozen, other = facts.once(_sorted_of_step)
     if frozen and _is_evaluation(facts, FROZEN.id):  # of a copy of the weights
         frozen, other = [], [*frozen, *other]
     return _spanning(facts, frozen if is_frozen else other)
@@ -179,7 +183,7 @@ def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
     """
     frozen, other = [], []
     for parts, is_within in zip(_forward_runs(facts.trace, found.runs), found.within, strict=True):
-        again = _training_share(facts, found, np.concatenate([np.empty(0, np.int64), *parts]))
+        again = _training_share(facts, found, np.concatenate(parts)) if parts else None
         if again is not None and again <= 1 - _FROZEN:
             frozen += parts
         elif not is_within:
@@ -196,6 +200,8 @@ def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[list[I64]]:
             for part in np.split(run, np.flatnonzero(fresh[run]))
             if is_model[part].any()
         ]
+        if is_model[run].any()
+        else []
         for run in runs
     ]
 
@@ -215,7 +221,7 @@ def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
     if found is None:
         return {}
     frozen, other = _sorted_runs(beside, found)
-    kinds = {UNREAD.id: other, FROZEN.id: frozen, NO_GRADIENT.id: _groups(beside, found)}
+    kinds = {UNREAD.id: other, FROZEN.id: frozen, NO_GRADIENT.id: _groups(beside, found, frozen)}
     return {name: _calling(beside, found, runs) for name, runs in kinds.items()}
 
 
@@ -283,7 +289,7 @@ def _training_share(facts: Facts, known: Unread, rows: I64) -> float | None:
 
 def is_again(facts: Facts, found: Ranges) -> bool:
     """Whether this forward work is known to be of modules that train in the same steps."""
-    known = unread(facts.trace, step_threads(facts))
+    known = facts.once(_of_step)
     if known is None:
         return False
     rows = np.concatenate([np.empty(0, np.int64), *known.runs])
@@ -306,7 +312,7 @@ def _is_evaluation(facts: Facts, finding_id: str) -> bool:
 
 def _words(facts: Facts, finding_id: str) -> set[str]:
     """The words of these lines and functions, each part of a name on its own."""
-    return {word for one in places_of_forward(facts).get(finding_id, ()) for word in one.place.single_words}
+    return {word for one in facts.once(places_of_forward).get(finding_id, ()) for word in one.place.single_words}
 
 
 def has_graph(facts: Facts, found: Ranges) -> bool:
@@ -337,10 +343,10 @@ def title_of_forward(facts: Facts, found: Ranges) -> str:
 
 def without_gradient(facts: Facts) -> Ranges | None:
     """What a training forward pass makes in every step, by the same operators, and no gradient goes through."""
-    found = unread(facts.trace, step_threads(facts))
+    found = facts.once(_of_step)
     if found is None:
         return None
-    runs = _groups(facts, found)
+    runs = _groups(facts, found, facts.once(_sorted_of_step)[0])
     members = {int(run[0]) for run in runs}
     names = facts.trace.ops.name
     keys = {names[run].tobytes() for run in runs}
@@ -354,7 +360,7 @@ def _without_gaps(ops: CpuOps, run: I64) -> list[I64]:
     return np.split(run, np.flatnonzero(ops.start_ns[run[1:]] - ops.end_ns[run[:-1]] > _LONGEST_GAP_NS) + 1)
 
 
-def _groups(facts: Facts, found: Unread) -> list[I64]:
+def _groups(facts: Facts, found: Unread, frozen: list[I64]) -> list[I64]:
     """The runs in forward passes that come in every step with the same operators and shapes, without random numbers.
 
     Between operators that a backward node comes back to, or before the first of them in a module that trains.
@@ -363,7 +369,7 @@ def _groups(facts: Facts, found: Unread) -> list[I64]:
     module = facts.code.module_of_op if facts.code is not None else np.full(len(ops), -1, np.int32)
     training = distinct_codes(module[found.used]).tolist()
     is_model, is_random = _is_model(trace), named(trace, ops, _CHANGES)
-    again = {int(run[0]) for run in _sorted_runs(facts, found)[0]}
+    again = {int(run[0]) for run in frozen}
     groups: dict[bytes, list[tuple[NDArray[np.int32], list[I64]]]] = {}
     for run, is_within, leads in zip(found.runs, found.within, found.leads, strict=True):
         mine = run
@@ -413,7 +419,7 @@ def _join(alike: list[tuple[NDArray[np.int32], list[I64]]], run: I64, shapes: ND
 
 def title_without_gradient(facts: Facts, found: Ranges) -> str:
     """The kind's title with the line, where that is known."""
-    told = places_of_forward(facts).get(NO_GRADIENT.id, ())
+    told = facts.once(places_of_forward).get(NO_GRADIENT.id, ())
     what = f"what {told[0].place.name} calls" if told else ""
     return (
         f"{what} needs no gradient: if it is the same in each step, it can be made once before the loop" if what else ""

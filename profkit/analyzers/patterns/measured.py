@@ -256,7 +256,7 @@ def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
 def places(facts: Facts, result: Patterns) -> Mapping[str, tuple[PlaceShare, ...]]:
     """The lines that call forward work which no backward pass reads: inside it is code that trains as well."""
     found = {taken.pattern.kind.id for taken in result.found} & {UNREAD.id, FROZEN.id, NO_GRADIENT.id}
-    told = forward.places_of_forward(facts) if found else {}
+    told = dict(facts.once(forward.places_of_forward)) if found else {}
     if FROZEN.id not in found and UNREAD.id in told:  # a copy of the weights that is evaluated
         told[UNREAD.id] = told[UNREAD.id] or told[FROZEN.id]
     return {name: places for name, places in told.items() if name in found}

@@ -69,7 +69,7 @@ def _found(trace: Trace) -> _Passes | None:
     ops, spans = trace.ops, trace.spans
     nodes = np.flatnonzero(named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
     ends = np.sort(spans.end_ns[spans.kind == SpanKind.OPTIMIZER])
-    if not nodes.size or not ends.size or not _is_cleared(trace):
+    if not nodes.size or not ends.size:
         return None
     nodes = nodes[np.argsort(ops.start_ns[nodes], kind="stable")]
     is_one = named(trace, ops, _ACCUMULATE)[nodes]
@@ -77,6 +77,8 @@ def _found(trace: Trace) -> _Passes | None:
     around = enclosing_op(ops.take(nodes), ops.thread[adds], ops.start_ns[adds])
     adding = np.zeros(nodes.size, np.bool_)
     adding[around[around >= 0]] = True
+    if (is_one & adding).sum() < PILED.limit("gradients") or not _is_cleared(trace):
+        return None
     backward = backward_of(trace)
     forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
     at = ops.start_ns[nodes]
