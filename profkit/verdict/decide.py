@@ -262,7 +262,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time{line}{roof}"
         )
     elif top is not None:
-        headline = f"{said} of the window is compute; {top.title}{roof}"
+        headline = f"{said} of the window is compute; {shown.beside_work(case, top)}{roof}"
     elif work:
         headline = f"{said} of the window is compute; {work[0].title}{roof}. Is that intentional?"
     else:

@@ -59,6 +59,11 @@ def headline(case: Case, top: Finding) -> str:
     return f"{top.title}: {format_fraction(share)} of the {of}"
 
 
+def beside_work(case: Case, top: Finding) -> str:
+    """The largest cause where the work is the bottleneck; one that is no work comes second, with its share."""
+    return top.title if kind_of(top.id).bottleneck is None else f"then {headline(case, top)}"
+
+
 def ceiling(case: Case, top: Finding) -> float | None:
     """T / (T - R), of the mean step; without steps, of the window."""
     total_ns = case.step_ns or case.budget.window_ns
