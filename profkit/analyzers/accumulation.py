@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture
 from profkit.findings.communication import MICRO_REDUCED
-from profkit.model.arrays import I64, Bool, is_one_of
+from profkit.model.arrays import I64
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
-from profkit.model.trace import CpuOps, Spans, Trace
+from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
@@ -34,23 +35,23 @@ _SCATTER: Final = later(r"^c10d::_?reduce_scatter")
 class _Way(msgspec.Struct, frozen=True, kw_only=True):
     """How a library reduces gradients: what begins a pass, inside what gradients are added up, and its own work."""
 
-    begins: str
-    adds_in: str
-    spares: str
+    begins: re.Pattern[str]
+    adds_in: re.Pattern[str]
+    spares: re.Pattern[str]
     """Operators that a pass has for the sake of its collectives alone."""
     fix: str
 
 
 _DDP: Final = _Way(
-    begins=r"^DistributedDataParallel\.forward$",
-    adds_in=rf"^{NODE}$",
-    spares=r"reducer::copy_bucket_to_grad$",
+    begins=later(r"^DistributedDataParallel\.forward$"),
+    adds_in=later(rf"^{NODE}$"),
+    spares=later(r"reducer::copy_bucket_to_grad$"),
     fix="use `with model.no_sync():` around the forward and the backward pass of all but the last micro-batch",
 )
 _FSDP: Final = _Way(
-    begins=r"^FSDP::root_pre_forward$",
-    adds_in=r"^FSDP::post_backward_reduce",
-    spares=r"^FSDP::post_backward_reduce",
+    begins=later(r"^FSDP::root_pre_forward$"),
+    adds_in=later(r"^FSDP::post_backward_reduce"),
+    spares=later(r"^FSDP::post_backward_reduce"),
     fix="call model.set_requires_gradient_sync(i == n - 1) before each micro-batch: gradients stay unsharded until the"
     " last one, which takes memory for all of them",
 )
@@ -85,25 +86,20 @@ def measure(facts: Facts) -> Accumulation | Skipped:
 
 
 def _scatters(trace: Trace) -> NDArray[np.intp]:
-    return np.flatnonzero(_named(trace, trace.ops, _SCATTER.pattern))
+    return np.flatnonzero(trace.named(trace.ops.name, _SCATTER))
 
 
-def _named(trace: Trace, table: CpuOps | Spans, pattern: str) -> Bool:
-    told = later(pattern)
-    return is_one_of(table.name, [code for code, text in enumerate(trace.strings) if told.search(text)])
-
-
-def _starts(trace: Trace, pattern: str) -> I64:
+def _starts(trace: Trace, pattern: re.Pattern[str]) -> I64:
     """When the operators and ranges of a name begin, in order."""
     tables = (trace.ops, trace.spans)
-    found: I64 = np.sort(np.concatenate([table.start_ns[_named(trace, table, pattern)] for table in tables]))
+    found: I64 = np.sort(np.concatenate([table.start_ns[trace.named(table.name, pattern)] for table in tables]))
     return found
 
 
 def _found(facts: Facts, way: _Way, requests: NDArray[np.intp]) -> Accumulation | None:
     trace, ops = facts.trace, facts.trace.ops
     low, high = trace.window_ns
-    steps = _starts(trace, _STEP.pattern)
+    steps = _starts(trace, _STEP)
     begins = _starts(trace, way.begins)
     asked = ops.start_ns[requests]
     update = np.searchsorted(steps, asked, "right")
@@ -135,10 +131,10 @@ def _found(facts: Facts, way: _Way, requests: NDArray[np.intp]) -> Accumulation 
 def _adds(trace: Trace, way: _Way, begins: I64) -> I64:
     """By pass (0: before the first), how many gradients are added to what an earlier pass has left."""
     ops = trace.ops
-    adds = np.flatnonzero(_named(trace, ops, _ADDS.pattern))
+    adds = np.flatnonzero(trace.named(ops.name, _ADDS))
     inside = np.zeros(adds.size, np.bool_)
     for table in (ops, trace.spans):
-        around = table.take(np.flatnonzero(_named(trace, table, way.adds_in)))
+        around = table.take(np.flatnonzero(trace.named(table.name, way.adds_in)))
         during = Intervals.of(around.start_ns, around.end_ns)
         inside |= during.contains(ops.start_ns[adds])
     place = np.searchsorted(begins, ops.start_ns[adds[inside]], "right")
@@ -152,7 +148,7 @@ def _cost_ns(facts: Facts, way: _Way, extra: NDArray[np.intp], begins: I64) -> i
     cores that compute, with what asks for it and copies gradients back.
     """
     trace = facts.trace
-    ops, edges = trace.ops, np.append(_starts(trace, _STEP.pattern), trace.window_ns[1])
+    ops, edges = trace.ops, np.append(_starts(trace, _STEP), trace.window_ns[1])
     if extra.size == 0:
         return 0
     if facts.main_device is not None:
@@ -167,8 +163,8 @@ def _cost_ns(facts: Facts, way: _Way, extra: NDArray[np.intp], begins: I64) -> i
         following = np.append(begins, trace.window_ns[1])[np.searchsorted(begins, begin, "right")]
         passes = Intervals.of(begin, np.minimum(following, edges[np.searchsorted(edges[:-1], begin, "right")]))
         spent = Intervals.of(ops.start_ns[extra], ops.end_ns[extra])
-        for table, pattern in ((trace.spans, _REDUCES.pattern), (trace.spans, way.spares), (ops, way.spares)):
-            own = np.flatnonzero(_named(trace, table, pattern))
+        for table, pattern in ((trace.spans, _REDUCES), (trace.spans, way.spares), (ops, way.spares)):
+            own = np.flatnonzero(trace.named(table.name, pattern))
             spent = spent | Intervals.of(table.start_ns[own], table.end_ns[own])
         spent = spent & passes
     low, high = trace.window_ns

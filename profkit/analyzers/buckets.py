@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture
 from profkit.findings.communication import BUCKETS, DEFAULT_BUCKET_BYTES, EXPOSED
-from profkit.model.arrays import I64, distinct, is_one_of, middle
+from profkit.model.arrays import I64, distinct, middle
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
@@ -128,8 +128,7 @@ def _on_device(facts: Facts, requests: NDArray[np.intp]) -> tuple[I64, I64, I64]
 def _on_cpu(trace: Trace, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | None:
     """The ranges of the background threads, told by order: as many as there were all-reduces asked for."""
     spans, ops = trace.spans, trace.ops
-    codes = [code for code, text in enumerate(trace.strings) if _RANGE.match(text)]
-    ranges = np.flatnonzero((spans.kind == SpanKind.COMM) & is_one_of(spans.name, codes))
+    ranges = np.flatnonzero((spans.kind == SpanKind.COMM) & trace.named(spans.name, _RANGE))
     asked = named(trace, ops, REQUEST)
     if ranges.size != asked.size:
         return None

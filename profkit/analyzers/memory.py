@@ -91,8 +91,7 @@ def measure(facts: Facts) -> Memory | Skipped:
         by_name=by_name(trace, calls.name[rows], calls.end_ns[rows] - calls.start_ns[rows]),
         peak_allocated_bytes=int(allocated.max()) if allocated.size else None,
         peak_reserved_bytes=int(reserved.max()) if reserved.size else None,
-        capacity_bytes=next((item.memory_bytes for item in trace.meta.devices if item.index == main.device), None)
-        or None,
+        capacity_bytes=trace.memory_bytes(main.device) or None,
         n_reserved_drops=int((np.diff(reserved) < 0).sum()),
         n_trials=waits.size,
         n_steps_with_trials=_steps_with(facts, calls.start_ns[waits]),

@@ -144,10 +144,7 @@ def _blocking(facts: Facts) -> Intervals:
 def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
     """The broadcasts, where all-reduces run beside them and move ten times the bytes, or nothing says how many."""
     table, trace = facts.communication[0], facts.trace
-    is_sent, is_reduced = (
-        np.array([bool(one.search(name)) for name in trace.strings], np.bool_)[table.name[rows]]
-        for one in (_BROADCAST, _ALL_REDUCE)
-    )
+    is_sent, is_reduced = (trace.named(table.name[rows], one) for one in (_BROADCAST, _ALL_REDUCE))
     if not (is_sent.any() and is_reduced.any()):
         return Buffers()
     n_bytes = bytes_of(trace, rows) if facts.main_device is not None else np.full(rows.size, UNKNOWN, np.int64)

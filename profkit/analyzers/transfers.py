@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -12,18 +13,22 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.copies import FROM_DEVICE, LINKS, SLOW_BYTES, TO_DEVICE, Link
 from profkit.findings.kind import FindingKind
-from profkit.model.arrays import distinct, is_one_of, median, rows_by_value
+from profkit.model.arrays import median, rows_by_value
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import COPIES_FROM_DEVICE, COPIES_TO_DEVICE
 from profkit.model.trace import Kind
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 _WORTH_SAYING: Final = 0.1
 """Part of a time from which it is worth a sentence that a change leaves it. Chosen."""
+
+_FROM_PAGEABLE: Final = later("Pageable")
+_FROM_PINNED: Final = later("Pinned")
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +73,7 @@ def measure(facts: Facts) -> Transfers | Skipped:
             how_to_get="nothing to do: data that stays on the device needs no copies",
         )
     work = main.activity.compute | main.activity.comm
-    to, back = (_rows_of(facts, rows, spellings) for spellings in (COPIES_TO_DEVICE, COPIES_FROM_DEVICE))
+    to, back = (_rows_of(facts, rows, direction) for direction in (COPIES_TO_DEVICE, COPIES_FROM_DEVICE))
     return Transfers(
         scope=scope_of(facts),
         n_copies=int(rows.size),
@@ -92,22 +97,16 @@ def _rows(facts: Facts, _: Transfers) -> Mapping[str, Rows]:
         return {}
     copies = main.activity.rows[gpu.kind[main.activity.rows] == Kind.COPY]
     found = {}
-    for kind, spellings in ((TO_DEVICE, COPIES_TO_DEVICE), (FROM_DEVICE, COPIES_FROM_DEVICE)):
-        rows = _rows_of(facts, copies, spellings)
+    for kind, direction in ((TO_DEVICE, COPIES_TO_DEVICE), (FROM_DEVICE, COPIES_FROM_DEVICE)):
+        rows = _rows_of(facts, copies, direction)
         exposed = main.activity.copy_exposed.covered_ns(gpu.start_ns[rows], gpu.end_ns[rows])
         found[kind.id] = Rows.of_device(facts.trace, rows, exposed)
     return found
 
 
-def _spelled(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> list[int]:
-    """The codes of names that hold one of the spellings."""
-    names = {code: facts.trace.name(code) for code in map(int, distinct(facts.trace.gpu.name[rows]))}
-    return [code for code, name in names.items() if any(spelling in name for spelling in spellings)]
-
-
-def _rows_of(facts: Facts, rows: np.ndarray, spellings: tuple[str, ...]) -> np.ndarray:
-    """The copies whose names hold one of the spellings."""
-    return rows[is_one_of(facts.trace.gpu.name[rows], _spelled(facts, rows, spellings))]
+def _rows_of(facts: Facts, rows: np.ndarray, direction: re.Pattern[str]) -> np.ndarray:
+    """The copies whose names tell this direction."""
+    return rows[facts.trace.named(facts.trace.gpu.name[rows], direction)]
 
 
 def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) -> Way:
@@ -116,7 +115,7 @@ def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) ->
     copied, back = (
         Intervals.of(gpu.start_ns[rows], gpu.end_ns[rows]).clip(*facts.trace.window_ns) for rows in (mine, others)
     )
-    pageable, pinned = _spelled(facts, mine, ("Pageable",)), _spelled(facts, mine, ("Pinned",))
+    pageable, pinned = (facts.trace.named(gpu.name[mine], memory) for memory in (_FROM_PAGEABLE, _FROM_PINNED))
     n_bytes = np.maximum(gpu.n_bytes[mine], 0)
     return Way(
         n_copies=int(mine.size),
@@ -125,8 +124,8 @@ def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) ->
         beside_ns=((copied - work) & back).total_ns,
         n_bytes=int(n_bytes.sum()),
         median_bytes=median(n_bytes) if n_bytes.size else 0,
-        pageable_fraction=float(is_one_of(gpu.name[mine], pageable).mean()) if mine.size else 0.0,
-        is_pinned=bool(mine.size and is_one_of(gpu.name[mine], pinned).all()),
+        pageable_fraction=float(pageable.mean()) if mine.size else 0.0,
+        is_pinned=bool(mine.size and pinned.all()),
     )
 
 

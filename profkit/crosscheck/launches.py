@@ -91,7 +91,7 @@ def launches_of(trace: Trace, device: int, steps: Sequence[Step]) -> Launches:
         full_names=full_names,
         is_comm=is_comm,
         has_shapes=all(key.grid[0] > 0 and key.block[0] > 0 for key in keys),
-        n_graphs=int(np.count_nonzero(_is_graph(trace)[gpu.name[rows]])),
+        n_graphs=int(np.count_nonzero(trace.named(gpu.name[rows], WHOLE_GRAPH))),
     )
 
 
@@ -114,8 +114,3 @@ def _keys(trace: Trace, rows: NDArray[np.intp]) -> tuple[tuple[KernelKey, ...], 
         for code, gx, gy, gz, bx, by, bz in distinct.tolist()
     )
     return keys, key.reshape(-1).astype(np.int32), full_names
-
-
-def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Whether a name stands for a whole graph, as the reader of nsys exports names them."""
-    return np.array([name.startswith(WHOLE_GRAPH) for name in trace.strings], np.bool_)

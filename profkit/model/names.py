@@ -40,8 +40,8 @@ _LOCAL: Final = _folded(rf"{_BESIDE}|permut|(?:^|_)pad|fill|(?<!broad)cast|copy|
 _TOKENS: Final = later(r"[Tt]oken_?(?:[Cc]ombine|[Dd]ispatch)")
 _CROSSES: Final = _folded(r"exchange|send|recv|push|pull|peer|remote|signal|barrier")
 _INDUCTOR: Final = later(r"^triton_(?:poi|red|per|tem|mm|for)_")
-COPIES_TO_DEVICE: Final = ("HtoD", "HostToDevice")
-COPIES_FROM_DEVICE: Final = ("DtoH", "DeviceToHost")
+COPIES_TO_DEVICE: Final = later("HtoD|HostToDevice")
+COPIES_FROM_DEVICE: Final = later("DtoH|DeviceToHost")
 """How CUDA and HIP say in a copy's name which way it goes."""
 _COPY_NAME: Final = _folded(r"^(?:hip|cuda)?_?mem(?:cpy|set)\b")
 

@@ -398,10 +398,18 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         """The string behind a code; "" for none."""
         return self.strings[code] if code >= 0 else ""
 
-    def named(self, names: NDArray[np.int32], pattern: re.Pattern[str]) -> Bool:
-        """Per row of a column of names, shape (n,): whether its name has the pattern."""
-        return is_one_of(names, [code for code in distinct_codes(names).tolist() if pattern.search(self.strings[code])])
+    def named(self, names: NDArray[np.int32], pattern: re.Pattern[str] | str | tuple[str, ...]) -> Bool:
+        """Per row of a column of names, shape (n,): whether its name has the pattern, or begins with a text."""
+        if isinstance(pattern, (str, tuple)):
+            codes = [code for code in distinct_codes(names).tolist() if self.strings[code].startswith(pattern)]
+        else:
+            codes = [code for code in distinct_codes(names).tolist() if pattern.search(self.strings[code])]
+        return is_one_of(names, codes)
 
     def device_name(self, index: int) -> str:
         """What the file calls a device; "" where it says nothing."""
         return next((device.name for device in self.meta.devices if device.index == index), "")
+
+    def memory_bytes(self, index: int) -> int:
+        """How much memory a device has; 0 where the file says nothing."""
+        return next((device.memory_bytes for device in self.meta.devices if device.index == index), 0)

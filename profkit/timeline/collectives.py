@@ -54,16 +54,12 @@ def bytes_of(trace: Trace, rows: NDArray[np.intp]) -> I64:
 
 def is_request(trace: Trace, names: I32) -> Bool:
     """Whether each name is the operator that stands for one collective; a functional one calls it in its turn."""
-    return _begins(trace, names, _REQUEST)
+    return trace.named(names, _REQUEST)
 
 
 def is_call(trace: Trace, names: I32) -> Bool:
     """Whether each name is an operator around a request, or its record: queueing and waiting, never compute."""
-    return _begins(trace, names, _CALLS)
-
-
-def _begins(trace: Trace, names: I32, prefix: str | tuple[str, ...]) -> Bool:
-    return np.array([name.startswith(prefix) for name in trace.strings], np.bool_)[names]
+    return trace.named(names, _CALLS)
 
 
 def arguments_of(trace: Trace, rows: NDArray[np.intp]) -> I64:

@@ -150,10 +150,10 @@ BACKWARD_NODE: Final = "autograd::engine::evaluate_function"
 def in_backward(trace: Trace, rows: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
     """Which of these operators run inside a node of the backward pass."""
     ops = trace.ops
-    is_node = np.array([name.startswith(BACKWARD_NODE) for name in trace.strings], np.bool_)
-    nodes = np.flatnonzero(is_node[ops.name]) if is_node.any() else np.empty(0, np.intp)
-    inside: NDArray[np.bool_] = enclosing_op(ops.take(nodes), ops.thread[rows], ops.start_ns[rows]) >= 0
-    return inside & ~is_node[ops.name[rows]] if is_node.any() else inside
+    is_node = trace.named(ops.name, BACKWARD_NODE)
+    node = enclosing_op(ops.take(np.flatnonzero(is_node)), ops.thread[rows], ops.start_ns[rows])
+    inside: NDArray[np.bool_] = (node >= 0) & ~is_node[rows]
+    return inside
 
 
 def parent_rows(ops: CpuOps) -> I64:

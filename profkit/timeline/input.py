@@ -6,6 +6,7 @@ where a launching thread calls nothing for long and then copies a batch to the d
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -113,7 +114,7 @@ def _before_batches(trace: Trace, threads: tuple[int, ...]) -> _Stretches:
     rows = np.flatnonzero(is_one_of(calls.thread, threads))
     if rows.size == 0:
         return _Stretches(*(np.empty(0, np.int64),) * 2, np.empty(0, np.int32))
-    to, back = (distinct(gpu.launch_row[_copies(trace, words)]) for words in (COPIES_TO_DEVICE, COPIES_FROM_DEVICE))
+    to, back = (distinct(gpu.launch_row[_copies(trace, one)]) for one in (COPIES_TO_DEVICE, COPIES_FROM_DEVICE))
     start, end = np.maximum.accumulate(calls.end_ns[rows])[:-1], calls.start_ns[rows[1:]]
     low, high = trace.window_ns
     after = np.flatnonzero((end - start >= LEAST_NS) & (end > low) & (start < high)) + 1
@@ -127,9 +128,8 @@ def _before_batches(trace: Trace, threads: tuple[int, ...]) -> _Stretches:
     return _Stretches(start[kept - 1], end[kept - 1], calls.thread[rows[kept]])
 
 
-def _copies(trace: Trace, words: tuple[str, ...]) -> NDArray[np.intp]:
+def _copies(trace: Trace, direction: re.Pattern[str]) -> NDArray[np.intp]:
     """The rows of copies in one direction that are large enough for a batch, and whose calls are known."""
     gpu = trace.gpu
     copies = np.flatnonzero((gpu.kind == Kind.COPY) & (gpu.launch_row >= 0) & (gpu.n_bytes >= _BATCH_BYTES))
-    named = [int(code) for code in distinct_codes(gpu.name[copies]) if any(w in trace.name(int(code)) for w in words)]
-    return copies[is_one_of(gpu.name[copies], named)]
+    return copies[trace.named(gpu.name[copies], direction)]

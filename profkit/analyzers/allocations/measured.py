@@ -176,7 +176,7 @@ def _held(facts: Facts, pool: Pool, places: _Places, lives: Lives) -> Held:
     earlier = peak_bytes - int(pool.n_bytes[rows].sum())
     adds_up = pool.ended is not None and earlier >= 0
     holders = places.holders(pool, rows) if adds_up else ()
-    capacity = next((item.memory_bytes for item in trace.meta.devices if item.index == pool.device), 0)
+    capacity = trace.memory_bytes(pool.device)
     return Held(
         is_host=pool.is_host,
         device=pool.device,

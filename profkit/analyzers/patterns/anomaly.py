@@ -16,7 +16,6 @@ from profkit.timeline.host import BACKWARD_NODE, enclosing_op, self_times_ns
 
 _CHECK: Final = later(r"^aten::_is_any_true$")
 _CHECKING: Final = later(r"^aten::(?:isnan|_is_any_true|item)$")
-_NODE: Final = later(f"^{BACKWARD_NODE}")
 _VIEW: Final = later(r"^aten::(?:t|transpose|permute|view|_unsafe_view|expand|unsqueeze|squeeze|select|slice)$")
 _LEAST_VIEWS: Final = 3
 """Chosen: one view may have been interrupted."""
@@ -27,7 +26,7 @@ def checks(facts: Facts) -> Ranges:
     trace, ops = facts.trace, facts.trace.ops
     if not named(trace, ops, _CHECK).any():
         return Ranges.of(ops, np.empty(0, np.int64), trace.window_ns)
-    nodes = np.flatnonzero(named(trace, ops, _NODE))
+    nodes = np.flatnonzero(named(trace, ops, BACKWARD_NODE))
     inner = np.flatnonzero(named(trace, ops, _CHECKING))
     node = enclosing_op(ops.take(nodes), ops.thread[inner], ops.start_ns[inner])
     inner, node = inner[node >= 0], node[node >= 0]

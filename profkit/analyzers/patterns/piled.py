@@ -7,7 +7,6 @@ teacher without `no_grad`, a part that was meant to be frozen, a discriminator i
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
@@ -67,7 +66,7 @@ def _ranges(facts: Facts, first: I64, end: I64) -> Ranges:
 def _found(trace: Trace) -> _Passes | None:
     """The stretches of each first backward pass after an optimizer's step."""
     ops, spans = trace.ops, trace.spans
-    nodes = np.flatnonzero(named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
+    nodes = np.flatnonzero(named(trace, ops, BACKWARD_NODE))
     ends = np.sort(spans.end_ns[spans.kind == SpanKind.OPTIMIZER])
     if not nodes.size or not ends.size:
         return None

@@ -122,8 +122,8 @@ def step_threads(facts: Facts) -> tuple[int, ...]:
     return facts.host.threads if facts.main_device is not None else training_threads(facts.trace)
 
 
-def named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Per row: whether its name has the pattern."""
+def named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str] | str) -> NDArray[np.bool_]:
+    """Per row: whether its name has the pattern, or begins with the text."""
     return trace.named(table.name, pattern)
 
 
@@ -385,7 +385,7 @@ def recomputed(facts: Facts) -> Ranges | None:
     """
     trace = facts.trace
     ops = trace.ops
-    nodes = np.flatnonzero(named(trace, ops, re.compile(f"^{BACKWARD_NODE}")))
+    nodes = np.flatnonzero(named(trace, ops, BACKWARD_NODE))
     if nodes.size == 0 or not bool((ops.sequence[nodes] >= 0).any()):
         return None
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0))

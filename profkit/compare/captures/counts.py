@@ -18,8 +18,8 @@ from profkit.model.names import COPIES_TO_DEVICE, is_inductors
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
 from profkit.timeline import Facts
 from profkit.timeline.collectives import UNKNOWN, arguments_of, bytes_of
+from profkit.timeline.host import BACKWARD_NODE
 
-_BACKWARD_NODE: Final = "autograd::engine::evaluate_function"
 # Operators of the forward pass that no backward formula calls: inside a backward node they are recomputation.
 _FORWARD_ONLY: Final = frozenset(
     "aten::" + name
@@ -202,11 +202,10 @@ def _forward_operators(trace: Trace) -> tuple[int, int]:
     """How many forward operators of the window ran inside backward nodes, and how many outside."""
     ops = trace.ops
     low, high = trace.window_ns
-    starts_with_node = np.array([name.startswith(_BACKWARD_NODE) for name in trace.strings], np.bool_)
     is_forward = np.array([name in _FORWARD_ONLY for name in trace.strings], np.bool_)
     rows = np.flatnonzero(is_forward[ops.name] & (ops.start_ns >= low) & (ops.start_ns < high))
     n_inside = 0
-    nodes = np.flatnonzero(starts_with_node[ops.name])
+    nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     nodes_of = {thread: nodes[places] for thread, places in rows_by_value(ops.thread[nodes])}
     for thread, places in rows_by_value(ops.thread[rows]):
         if thread in nodes_of:
@@ -233,9 +232,9 @@ def _copied(facts: Facts) -> dict[str, int]:
     if facts.main_device is None:
         return {"copied_bytes": 0}
     gpu, activity = facts.trace.gpu, facts.main_device.activity
-    to_device = np.array([any(word in name for word in COPIES_TO_DEVICE) for name in facts.trace.strings], np.bool_)
     rows = activity.rows
-    mine = rows[(gpu.kind[rows] == Kind.COPY) & to_device[gpu.name[rows]] & (gpu.n_bytes[rows] > 0)]
+    to_device = facts.trace.named(gpu.name[rows], COPIES_TO_DEVICE)
+    mine = rows[(gpu.kind[rows] == Kind.COPY) & to_device & (gpu.n_bytes[rows] > 0)]
     is_apart = ~np.isin(gpu.stream[mine], gpu.stream[rows[gpu.kind[rows] == Kind.COMPUTE]])
     start, end = gpu.start_ns[mine], gpu.end_ns[mine]
     return {

@@ -11,9 +11,9 @@ from profkit.compare.captures.pair import Pair, Reading, counted, moved, part_na
 from profkit.findings import changes, comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
+from profkit.model.names import COPIES_TO_DEVICE
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
-_TO_DEVICE: Final = "HtoD"
 _MORE: Final = 10
 """Launches per step that one side has more at least where that is worth a caveat. Chosen."""
 _WAITING: Final = {"aten::_local_scalar_dense": ".item()", "aten::nonzero": "nonzero"}
@@ -198,7 +198,7 @@ def _bytes_from(pair: Pair, side: int) -> dict[str, float]:
             lambda trace, memory=memory: sum(  # type: ignore[misc]
                 n_bytes
                 for name, (_, _, n_bytes) in trace.counts.copies.items()
-                if _TO_DEVICE in name and f"({memory} " in name
+                if COPIES_TO_DEVICE.search(name) and f"({memory} " in name
             ),
         )
         for memory in ("Pinned", "Pageable")

@@ -121,8 +121,8 @@ def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tup
 def _by_optimizer(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Which device rows a range of the optimizer launched: torch's own, or one that the user named so."""
     spans, calls, launch = trace.spans, trace.calls, trace.gpu.launch_row[rows]
-    named = np.array([bool(_OF_OPTIMIZER.match(name)) for name in trace.strings], np.bool_)
-    own = np.flatnonzero((spans.kind == SpanKind.OPTIMIZER) | ((spans.kind == SpanKind.OTHER) & named[spans.name]))
+    named = (spans.kind == SpanKind.OTHER) & trace.named(spans.name, _OF_OPTIMIZER)
+    own = np.flatnonzero((spans.kind == SpanKind.OPTIMIZER) | named)
     found = np.zeros(rows.size, np.bool_)
     for thread, places in rows_by_value(spans.thread[own]):
         mine = np.flatnonzero((launch >= 0) & (calls.thread[np.maximum(launch, 0)] == thread))

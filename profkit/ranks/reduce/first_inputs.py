@@ -68,8 +68,7 @@ def batch_place(facts: Facts) -> str:
 
 def _layers(trace: Trace) -> NDArray[np.intp]:
     """The operators that may be a first layer."""
-    codes = [code for code, text in enumerate(trace.strings) if _LAYER.search(text)]
-    return np.flatnonzero(is_one_of(trace.ops.name, codes))
+    return np.flatnonzero(trace.named(trace.ops.name, _LAYER))
 
 
 def _input(trace: Trace, row: int) -> Shape | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,10 +14,7 @@ from profkit.model.code import Phase
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind, Spans, Trace
-from profkit.timeline.host import enclosing_op, outermost
-
-_NODE: Final = "autograd::engine::evaluate_function"
-"""How the operator begins around all that one node of the backward pass does."""
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, outermost
 
 
 class Backward(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +42,7 @@ class Backward(msgspec.Struct, frozen=True, kw_only=True):
 def backward_of(trace: Trace) -> Backward:
     """The backward pass of a trace: its nodes, and by autograd's sequence numbers the forward operators."""
     ops = trace.ops
-    is_node = np.array([name.startswith(_NODE) for name in trace.strings], np.bool_)
-    rows = np.flatnonzero(is_node[ops.name]) if len(ops) else np.empty(0, np.int64)
+    rows = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     if not rows.size:  # until torch 1.10 or so: only what a node itself does
         rows = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread > 0))
     by_thread = {}
