@@ -65,6 +65,8 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
     runs: tuple[I64, ...]
     """Rows of `Trace.ops`, each run in order of time on one thread."""
+    to_the_end: tuple[I64, ...]
+    """These, and what ran with gradients at the end of the recording: a backward pass may still come to it."""
     within: tuple[bool, ...]
     """Per run, whether it lies in a training forward pass: beside it, operators that a backward node comes back to."""
     leads: tuple[bool, ...]
@@ -75,12 +77,8 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
     """These, and those of the backward pass and of the optimizer."""
 
 
-def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) -> Unread | None:
-    """The runs of these threads; None where the trace has no backward pass with autograd's numbers, or they lead nowhere.
-
-    At the end of the recording a backward pass may still come to what ran with gradients: with `to_the_end`, such runs
-    as well.
-    """
+def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
+    """The runs of these threads; None where the trace has no backward pass with autograd's numbers, or they lead nowhere."""
     ops, backward = trace.ops, backward_of(trace)
     made = distinct(backward.forward[backward.forward >= 0])
     numbered = ops.sequence[backward.rows] >= 0
@@ -96,15 +94,15 @@ def unread(trace: Trace, threads: tuple[int, ...], *, to_the_end: bool = False) 
     is_open = is_used | named(trace, ops.take(tops), _ASKED)
     if len(optimizer):
         is_open |= enclosing_op(optimizer, ops.thread[tops], ops.start_ns[tops]) >= 0
-    runs = [run for run in _runs(trace, tops, is_open) if run.size]
-    if not to_the_end:  # but for what ran before as well, to which none came
-        before = {ops.name[run].tobytes() for run in runs if ops.start_ns[run[-1]] < last}
-        runs = [run for run in runs if ops.name[run].tobytes() in before or _is_closed(trace, run, last)]
+    every = [run for run in _runs(trace, tops, is_open) if run.size]
+    before = {ops.name[run].tobytes() for run in every if ops.start_ns[run[-1]] < last}  # to which none came
+    runs = [run for run in every if _is_closed(trace, run, last) or ops.name[run].tobytes() in before]
     # beside a collective is what shards gather, and no part of the forward pass
     breaks = np.sort(np.concatenate([ops.start_ns[backward.rows], ops.start_ns[tops[is_open & ~is_used]]]))
     within, leads = _beside(ops, runs, tops[is_used].astype(np.int64), breaks)
     return Unread(
         runs=tuple(runs),
+        to_the_end=tuple(every),
         within=within,
         leads=leads,
         used=tops[is_used].astype(np.int64),
@@ -431,7 +429,7 @@ def parameter_loops(facts: Facts) -> Ranges | None:
 
     None where shapes are not known.
     """
-    trace, found = facts.trace, unread(facts.trace, step_threads(facts), to_the_end=True)
+    trace, found = facts.trace, facts.once(_of_step)
     if found is None or not trace.signatures:
         return None
     shapes = _gradient_shapes(trace)
@@ -446,7 +444,7 @@ def parameter_loops(facts: Facts) -> Ranges | None:
     is_model = _is_model(trace)
     kept = []
     # a batch may have the shape of a weight: what multiplies matrices is a model that runs
-    for run in (part for whole in found.runs for part in np.split(whole, np.flatnonzero(is_model[whole]))):
+    for run in (part for whole in found.to_the_end for part in np.split(whole, np.flatnonzero(is_model[whole]))):
         mine = np.flatnonzero(on_one[run])
         if mine.size < PARAMETER_LOOP.limit("operators"):
             continue
