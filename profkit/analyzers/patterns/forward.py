@@ -219,7 +219,7 @@ def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
     if found is None:
         return {}
     frozen, other = _sorted_runs(beside, found)
-    kinds = {UNREAD.id: other, FROZEN.id: frozen, NO_GRADIENT.id: _groups(beside, found, frozen)}
+    kinds = {UNREAD.id: other, FROZEN.id: frozen, NO_GRADIENT.id: _groups(beside, found)}
     return {name: _calling(beside, found, runs) for name, runs in kinds.items()}
 
 
@@ -344,7 +344,7 @@ def without_gradient(facts: Facts) -> Ranges | None:
     found = facts.once(_of_step)
     if found is None:
         return None
-    runs = _groups(facts, found, facts.once(_sorted_of_step)[0])
+    runs = _groups(facts, found)
     members = {int(run[0]) for run in runs}
     names = facts.trace.ops.name
     keys = {names[run].tobytes() for run in runs}
@@ -358,7 +358,7 @@ def _without_gaps(ops: CpuOps, run: I64) -> list[I64]:
     return np.split(run, np.flatnonzero(ops.start_ns[run[1:]] - ops.end_ns[run[:-1]] > _LONGEST_GAP_NS) + 1)
 
 
-def _groups(facts: Facts, found: Unread, frozen: list[I64]) -> list[I64]:
+def _groups(facts: Facts, found: Unread) -> list[I64]:
     """The runs in forward passes that come in every step with the same operators and shapes, without random numbers.
 
     Between operators that a backward node comes back to, or before the first of them in a module that trains.
@@ -367,7 +367,7 @@ def _groups(facts: Facts, found: Unread, frozen: list[I64]) -> list[I64]:
     module = facts.code.module_of_op if facts.code is not None else np.full(len(ops), -1, np.int32)
     training = distinct_codes(module[found.used]).tolist()
     is_model, is_random = _is_model(trace), named(trace, ops, _CHANGES)
-    again = {int(run[0]) for run in frozen}
+    again = {int(run[0]) for run in _sorted_runs(facts, found)[0]}
     groups: dict[bytes, list[tuple[NDArray[np.int32], list[I64]]]] = {}
     for run, is_within, leads in zip(found.runs, found.within, found.leads, strict=True):
         mine = run
