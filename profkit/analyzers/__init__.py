@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.analyzers import (
-    accumulation,
     allocations,
-    buckets,
     code,
     input,  # noqa: A004 - the question's own name
     kernels,
     launches,
     memory,
-    one_by_one,
     operators,
-    overlap,
     padding,
     patterns,
     precision,
@@ -28,6 +24,7 @@ from profkit.analyzers import (
     whole_run,
 )
 from profkit.analyzers.base import Analyzer
+from profkit.analyzers.communication import accumulation, buckets, one_by_one, overlap
 
 ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
     analyzer.name: analyzer

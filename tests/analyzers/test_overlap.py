@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.overlap import Overlap, judge, measure
+from profkit.analyzers.communication.overlap import Overlap, judge, measure
 from profkit.pipeline import triage_trace
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from profkit.analyzers.overlap import Overlap, measure
+from profkit.analyzers.communication.overlap import Overlap, measure
 from profkit.capture.tools.ncu import NO_COLLECTIVES, target_of
 from profkit.errors import UsageError
 from profkit.model.names import function_name, is_asking, kind_of
