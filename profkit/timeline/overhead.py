@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from profkit.model.arrays import distinct_codes, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.redact.later import later
@@ -22,6 +21,5 @@ def profiler_work(trace: Trace) -> Intervals:
     rows = trace.overhead
     if len(rows) == 0:
         return Intervals.empty()
-    own = [int(code) for code in distinct_codes(rows.name) if _OWN.search(trace.name(int(code)))]
-    chosen = np.flatnonzero(is_one_of(rows.name, own))
+    chosen = np.flatnonzero(trace.named(rows.name, _OWN))
     return Intervals.of(rows.start_ns[chosen], rows.end_ns[chosen]).clip(*trace.window_ns)

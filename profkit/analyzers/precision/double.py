@@ -27,7 +27,6 @@ _SLOWER: Final = re.compile(r"conv|gelu")
 """What has no kernel of oneDNN, or no vectorised one, in double precision."""
 _FOR_ALL: Final = re.compile(r"^aten::_(?:foreach|fused)_")
 """Operators on lists, of which no element type is recorded: theirs is that of the rest."""
-_NODE: Final = re.compile(f"^{BACKWARD_NODE}")
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 
 
@@ -53,7 +52,7 @@ def measure(facts: Facts, scope: Scope, typed: Trace) -> Double:
     if not rows.size:
         return Double(scope=scope)
     own = self_times_ns(typed.ops)
-    of_lists = inside[_is_named(typed, names[inside], _FOR_ALL)]
+    of_lists = inside[typed.named(names[inside], _FOR_ALL)]
     known = float(own[inside[_has_format(typed, inside, _FLOATING)]].sum())
     spent = np.bincount(names[rows], weights=length)
     slower = {code for code in distinct_codes(names[rows]).tolist() if _SLOWER.search(typed.name(code))}
@@ -86,17 +85,13 @@ def _inside(trace: Trace) -> I64:
     """The operators of the window on the threads of the step, without autograd's nodes."""
     (low, high), ops = trace.window_ns, trace.ops
     inside = (ops.end_ns > low) & (ops.start_ns < high) & is_one_of(ops.thread, training_threads(trace))
-    inside &= ~_is_named(trace, ops.name, _NODE)
+    inside &= ~trace.named(ops.name, BACKWARD_NODE)
     return np.flatnonzero(inside).astype(np.int64)
 
 
 def _has_format(trace: Trace, rows: I64, formats: tuple[Precision, ...]) -> Bool:
     codes = [code for code, one in enumerate(trace.signatures) if one is not None and _format(one) in formats]
     return is_one_of(trace.ops.signature[rows], codes)
-
-
-def _is_named(trace: Trace, names: np.ndarray[tuple[int], np.dtype[np.int32]], pattern: re.Pattern[str]) -> Bool:
-    return is_one_of(names, [code for code in distinct_codes(names).tolist() if pattern.search(trace.name(code))])
 
 
 def _format(signature: Signature) -> Precision | None:
