@@ -137,6 +137,7 @@ def test_of_ranks_too_step_and_gain_are_those_without_the_profiler():
         assert finding.recoverable_ns <= verdict.step_ns, finding.id
     document = report_to_dict(report)
     jsonschema.Draft202012Validator(schema("triage")).validate(document)
+    assert document["verdict"]["unprofiled_step_ns"] == 44_452_238
     assert document["ranks"][0]["unprofiled_step_ns"] == 44_096_650
 
 
@@ -151,7 +152,7 @@ def test_ranks_whose_unprofiled_steps_are_not_known_or_no_shorter_are_as_recorde
             text = re.sub(r'"profkit_unprofiled_step_(mean_)?ns": \d+, ', "", text)
         (tmp_path / name).write_bytes(gzip.compress(text.encode()))
     report = triage(tmp_path)
-    assert report.verdict.recorded_step_ns is None
+    assert (report.verdict.recorded_step_ns, report.verdict.unprofiled_step_ns) == (None, None)
     assert "the profiler" not in step_sentence(report)
 
 
