@@ -206,8 +206,8 @@ def not_the_job(facts: Facts) -> tuple[str, NextTool | None]:
     told = facts.trace.meta.metadata.get("profkit_other_loop")
     if not isinstance(told, dict) or (facts.trace.meta.world_size or 1) > 1:
         return "", None
-    share, spent_ns, options = (told.get(key) for key in ("share", "spent_ns", "options"))
-    if not isinstance(share, float) or not 0 <= share < _OF_LOOPS or not whole_ns(spent_ns):
+    share, options, spent_ns = told.get("share"), told.get("options"), whole_ns(told.get("spent_ns"))
+    if not isinstance(share, float) or not 0 <= share < _OF_LOOPS or not spent_ns:
         return "", None
     if not isinstance(options, str) or not _OPTIONS.fullmatch(options):
         return "", None
