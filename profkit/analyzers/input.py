@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
-from profkit.findings.input import RESTARTED, STARVED
+from profkit.findings.input import LINE_FIXES, RESTARTED, SAMPLER_FIX, STARVED
 from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
@@ -18,11 +18,13 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import OFF_CORE
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
-from profkit.timeline.code import Rows
+from profkit.timeline.code import Rows, shares
+from profkit.timeline.code.code import Code
 from profkit.timeline.code.loaders import (
     LoaderCode,
     Restarts,
     Worker,
+    is_by_index,
     loader_code,
     restarts,
     whole_ns,
@@ -42,6 +44,8 @@ UNMARKED = "unmarked"
 _ASLEEP, _PLACE = 0.75, 0.55
 """Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
 _LEAST_WORKERS = 3  # chosen: of two, nobody knows which is usual
+_SHORT = 0.9  # chosen: of the time that the step takes besides, what workers need for its batch at least
+_CROWDED = 0.1  # chosen: of the time, for which the training thread is ready without a core
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
@@ -82,10 +86,23 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """The median one, which holds no start of workers where these are rare."""
     own_share: float | None = None
     """Of the time of the usable cores (0-1) in which this job ran; None where that is not known."""
+    is_crowded: bool = False
+    """Whether the training thread is often ready without a core."""
     feeders: tuple[PythonThread, ...] = ()
     """The threads of this process that make the batches."""
+    host_lines: tuple[PlaceShare, ...] = ()
+    """Where this process is while the step waits, the longest first."""
+    is_by_index: bool = False
+    """Whether the dataset is known to be read by index."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
+
+    @property
+    def beside(self) -> tuple[PlaceShare, ...]:
+        """Where the time goes in the workers, or the thread, that make the batches."""
+        if self.loader == "workers":
+            return self.code.lines
+        return self.feeders[0].lines if self.feeders else ()
 
 
 def measure(facts: Facts) -> InputWaits | Skipped:
@@ -140,7 +157,10 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         plain_step_ns=trace.meta.unprofiled_step_ns or facts.step_ns or 0,
         usual_step_ns=_whole(trace, "profkit_unprofiled_step_ns") or facts.step_ns or 0,
         own_share=_own_share(trace),
+        is_crowded=_is_crowded(trace),
         feeders=_feeders(trace) if kind == OF_THREAD else (),
+        host_lines=() if facts.code is None else shares(facts.code, _of_host(facts, facts.code)),
+        is_by_index=is_by_index(trace),
         os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
 
@@ -176,23 +196,27 @@ def _waiting_threads(facts: Facts, rows: NDArray[np.intp]) -> tuple[int, ...]:
     return facts.host.input.threads
 
 
+def _is_crowded(trace: Trace) -> bool:
+    told = trace.meta.scheduling
+    return told.get("wait_ns", 0) >= _CROWDED * told.get("span_ns", 0) > 0
+
+
 def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
     """What the waiting threads do meanwhile: where the process makes its batches itself, that is the dataset's code."""
-    spans, code = facts.trace.spans, facts.code
-    if code is None:
-        return {}
+    return {} if facts.code is None else {STARVED.id: _of_host(facts, facts.code)}
+
+
+def _of_host(facts: Facts, code: Code) -> Rows:
+    spans = facts.trace.spans
     mine = loader_ranges(spans, facts.host.threads)[0]
     threads = distinct_codes(spans.thread[mine]).tolist() or list(facts.host.input.threads)
     waits = facts.cpu.data if facts.main_device is None and facts.cpu is not None else facts.host.loader
-    idle = facts.parts["idle_data"]
-    return {STARVED.id: Rows.of_host(code, threads, waits & idle)}
+    return Rows.of_host(code, threads, waits & facts.parts["idle_data"])
 
 
 def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]]:
     """What the workers do meanwhile, where the step waits for them."""
-    if result.loader == OF_THREAD:
-        return {STARVED.id: result.feeders[0].lines} if result.feeders else {}
-    return {STARVED.id: result.code.lines} if result.loader == "workers" else {}
+    return {STARVED.id: result.beside} if result.beside else {}
 
 
 def _is_once_a_step(trace: Trace, start_ns: I64) -> bool:
@@ -310,6 +334,12 @@ def _keeps_up(result: InputWaits) -> bool:
     return result.workers_busy is not None and result.workers_busy < STARVED.limit("busy")
 
 
+def _falls_short(result: InputWaits) -> bool:
+    """Whether workers make batches more slowly than the step takes them, whatever else they do than fetch."""
+    left_ns = result.scope.window_ns - result.waited_ns
+    return result.code.fetch_ns * result.n_waits > _SHORT * max(len(result.workers), 1) * left_ns
+
+
 def _is_handover(result: InputWaits) -> bool:
     """Whether the step only takes over, on a CPU, what workers have ready: all waits are about as long as the shortest."""
     if not (result.scope.is_cpu and result.loader == "workers" and _keeps_up(result)):
@@ -410,13 +440,24 @@ def _of_workers(result: InputWaits) -> str:
             f"worker {slow.number} takes {format_ns(slow.fetch_ns)} for {batches}, the others {others} at most: batches are"
             " taken in turn, so all wait for it"
         )
-    if result.workers_busy is None or not _keeps_up(result):
+    if result.workers_busy is None or not _keeps_up(result) or _falls_short(result):
         return "the worker processes of the DataLoader do not keep up"
     busy = format_fraction(result.workers_busy)
     return f"the worker processes of the DataLoader fetch for {busy} of their time: some batches come late"
 
 
 def _fix(result: InputWaits) -> str:
+    """What is to be done about the line that takes most of the time, and what of the loader."""
+    of_sampler = sum(one.share for one in result.host_lines if one.place.function == "__iter__")
+    if result.is_by_index and of_sampler >= STARVED.limit("line"):  # what iterates then is the sampler
+        return SAMPLER_FIX.format(share=format_fraction(of_sampler))
+    first = (result.beside or result.host_lines)[:1]
+    said = (words for one in first for kind, words in LINE_FIXES if kind.search(one.place.text))
+    of_line = next(said, "") if first and first[0].share >= STARVED.limit("line") else ""
+    return f"{of_line}; else {_fix_of_loader(result)}" if of_line else _fix_of_loader(result)
+
+
+def _fix_of_loader(result: InputWaits) -> str:
     busy = result.scope.window_ns - result.idle_ns
     if result.loader == "single-process":
         pinned = "" if result.scope.is_cpu else ", pin_memory=True"
@@ -448,17 +489,21 @@ def _fix(result: InputWaits) -> str:
             f"find why worker {slow.number} is slow: what it reads (its shard, its storage), or the samples that it got; with"
             " DataLoader(in_order=False) the others go ahead of it"
         )
-    if _keeps_up(result):
+    if _keeps_up(result) and not _falls_short(result):
         return (
-            f"more workers do not help, they fetch for {format_fraction(result.workers_busy or 0)} of their time: make the batches that"
+            f"more workers help little, they fetch for {format_fraction(result.workers_busy or 0)} of their time: make the batches that"
             " come late cheaper, or hide them behind a higher prefetch_factor; hand over few large tensors, which are"
             " quicker than many small ones or Python objects"
         )
-    if result.own_share is not None and result.own_share >= STARVED.limit("free") and result.loader == "workers":
-        return (
-            f"make batches cheaper: cached decoding, larger sequential reads{on_gpu}; more workers do not help, the job runs on"
-            f" {format_fraction(result.own_share)} of the cores' time already"
-        )
+    if result.own_share is not None and result.loader == "workers":
+        ran = f"the job runs on {format_fraction(result.own_share)} of the cores' time"
+        if result.own_share >= STARVED.limit("free"):
+            return (
+                f"make batches cheaper: cached decoding, larger sequential reads{on_gpu}; more workers do not help, {ran}"
+                " already"
+            )
+        if not result.is_crowded:
+            return f"use more workers: {ran}; or make batches cheaper: cached decoding, larger sequential reads{on_gpu}"
     return (
         "use more workers if cores are free, or make batches cheaper: cached decoding, larger sequential reads"
         f"{on_gpu}; a higher prefetch_factor helps only where some batches take longer than others"

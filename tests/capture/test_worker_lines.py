@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("torch")
 
 from profkit.capture.inside.added.keys import top_level
+from profkit.capture.inside.places import worker_lines
 from profkit.capture.inside.places.worker_lines import LineLog, LineWatch, lines_folder
 from profkit.capture.place import remove_fetches
 
@@ -73,6 +74,16 @@ def test_the_time_of_each_line_is_told(log):
     asleep = next(one for one in told["lines"] if one["line"] == line_of("asleep"))
     assert (asleep["function"], asleep["text"]) == ("read", "time.sleep(0.02)  # asleep")
     assert told["seen_ns"] == pytest.approx(told["fetch_ns"], rel=0.5)
+
+
+def test_a_worker_is_left_alone_when_it_has_been_seen_often_enough(log, monkeypatch):
+    monkeypatch.setattr(worker_lines, "_ENOUGH_LOOKS", 5)
+    watch = LineWatch(ID)
+    while watch.is_wanted(os.getpid()):
+        watch.fetched(lambda: read(0))
+    told = log.told()
+    assert 5 <= told["n_looks"] < 200
+    assert told["n_batches"] < 20
 
 
 def test_batches_that_are_begun_count_and_later_ones_are_left_alone(log):

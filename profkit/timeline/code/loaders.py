@@ -49,15 +49,19 @@ class LoaderCode(msgspec.Struct, frozen=True):
 
 def loader_code(trace: Trace) -> LoaderCode:
     """What the capture noted; nothing where the steps took batches of several loaders."""
-    told = trace.meta.metadata.get("profkit_loaders")
-    with_workers = [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
-    with_workers = [one for one in with_workers if whole_ns(one.get("n_workers"))]
+    with_workers = [one for one in _rows(trace, "profkit_loaders") if whole_ns(one.get("n_workers"))]
     if len(with_workers) != 1:
         return LoaderCode()
     one = with_workers[0]
     fetch_ns = whole_ns(trace.meta.metadata.get("profkit_worker_fetch_ns"))
     lines = looked_lines(trace.meta.metadata.get("profkit_worker_lines"))
     return LoaderCode(_place(one.get("dataset")), _place(one.get("collate")), fetch_ns, lines)
+
+
+def is_by_index(trace: Trace) -> bool:
+    """Whether the loaders whose batches the steps took are known to read datasets of the script's own by index."""
+    found = [_place(one.get("dataset")) for one in _rows(trace, "profkit_loaders")]
+    return bool(found) and all("__getitem" in one for one in found)
 
 
 def workers_busy(trace: Trace) -> float | None:
