@@ -100,7 +100,8 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
     note = "" if group.name else "the trace names no process groups: all its collectives are treated as one group"
     if by_seq is not None:
         note = f"sequence numbers pair equal sizes in only {format_fraction(by_seq.agreeing)} of cases: not used"
-    if (apart := _shifted(columns)) is not None:
+    is_one_host = len({members[rank].host for rank in ranks}) == 1 and members[ranks[0]].host != ""
+    if is_one_host and (apart := _shifted(columns)) is not None:
         return [_match(group, sequences, Method.ORDER, apart, note)], []
     checked = _by_ends(columns)
     good = [place for place, pairing in enumerate(checked) if pairing.is_checked]
@@ -122,7 +123,7 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
 
 
 def _shifted(columns: Sequence[_Sequence]) -> I64 | None:
-    """The match by order alone, some places apart, where by clocks as they are all ranks are inside together.
+    """The match by order alone, some places apart, where by the clock of their host all ranks are inside together.
 
     None where the steps say as much. On rank 0 a step may begin before a collective that ends it on the others: with
     what that rank alone does after the optimizer's step.
