@@ -17,6 +17,12 @@ LINE: Final = {
     "call": "loads()",
 }
 LOOKED: Final = {
+    "stream": {
+        "n_samples": 64,
+        "ns": 90 * MS,
+        "n_workers": 2,
+        "lines": [{**LINE, "call": "", "runs": 128, "given": 0, "ns": 80 * MS}],
+    },
     "fetch_ns": 90 * MS,
     "seen_ns": 88 * MS,
     "n_workers": 2,

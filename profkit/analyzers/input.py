@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
-from profkit.findings.input import LINE_FIXES, RESTARTED, SAMPLER_FIX, STARVED
+from profkit.findings.input import LINE_FIXES, REPEATED_FIX, RESTARTED, SAMPLER_FIX, STARVED
 from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
@@ -22,10 +22,12 @@ from profkit.timeline.code import Rows, shares
 from profkit.timeline.code.code import Code
 from profkit.timeline.code.loaders import (
     LoaderCode,
+    Repeated,
     Restarts,
     Worker,
     is_by_index,
     loader_code,
+    repeated,
     restarts,
     whole_ns,
     workers,
@@ -92,6 +94,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """The threads of this process that make the batches."""
     host_lines: tuple[PlaceShare, ...] = ()
     """Where this process is while the step waits, the longest first."""
+    repeated: Repeated | None = None
+    """What each worker does for the samples of all."""
     is_by_index: bool = False
     """Whether the dataset is known to be read by index."""
     os_waits: tuple[tuple[str, int], ...] = ()
@@ -160,6 +164,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         is_crowded=_is_crowded(trace),
         feeders=_feeders(trace) if kind == OF_THREAD else (),
         host_lines=() if facts.code is None else shares(facts.code, _of_host(facts, facts.code)),
+        repeated=repeated(trace),
         is_by_index=is_by_index(trace),
         os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
@@ -301,7 +306,12 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
             span_ns=result.longest_span_ns,
         ),
     ]
-    evidence += [*_in_system(result), _pattern(result), *idle_before(result.places, scope, "idle_data")]
+    evidence += [
+        *_repeats(result),
+        *_in_system(result),
+        _pattern(result),
+        *idle_before(result.places, scope, "idle_data"),
+    ]
     title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
     slow = _slow_worker(result)
     if result.feeders:
@@ -366,6 +376,29 @@ def _in_system(result: InputWaits) -> list[Evidence]:
             metric="input.os_wait_ns",
             value=float(total),
             unit="ns",
+        )
+    ]
+
+
+def _is_repeating(result: InputWaits) -> bool:
+    told = result.repeated if result.loader == "workers" else None
+    return told is not None and told.share >= STARVED.limit("line")
+
+
+def _repeats(result: InputWaits) -> list[Evidence]:
+    """That each worker makes the samples of all and drops those that are not its own."""
+    told = result.repeated
+    if told is None or not _is_repeating(result):
+        return []
+    return [
+        Evidence(
+            statement=f"{told.place.name} runs {told.times:.1f} times for each sample that a worker gives, as many as there are"
+            f" workers: each seems to make the samples of all {told.n_workers} and to drop the others', with"
+            f" {format_fraction(told.share)} of its time",
+            metric="input.repeated",
+            value=told.times,
+            unit="",
+            expected="1",
         )
     ]
 
@@ -451,6 +484,8 @@ def _fix(result: InputWaits) -> str:
     of_sampler = sum(one.share for one in result.host_lines if one.place.function == "__iter__")
     if result.is_by_index and of_sampler >= STARVED.limit("line"):  # what iterates then is the sampler
         return SAMPLER_FIX.format(share=format_fraction(of_sampler))
+    if _is_repeating(result):
+        return REPEATED_FIX
     first = (result.beside or result.host_lines)[:1]
     said = (words for one in first for kind, words in LINE_FIXES if kind.search(one.place.text))
     of_line = next(said, "") if first and first[0].share >= STARVED.limit("line") else ""

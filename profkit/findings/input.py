@@ -67,6 +67,7 @@ STARVED: Final = FindingKind(
 )
 
 SAMPLER_FIX: Final = "make the sampler cheaper: it has {share} of this time, in the training process, whatever num_workers is; draw the indices of an epoch at once, as tensors or arrays"
+REPEATED_FIX: Final = "divide files or records among the workers before these are read and decoded (files[info.id :: info.num_workers] of get_worker_info()), not when a sample is made"
 LINE_FIXES: Final = (
     (
         re.compile(

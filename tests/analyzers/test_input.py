@@ -15,10 +15,12 @@ from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
 from profkit.timeline.code.loaders import (
     LoaderCode,
+    Repeated,
     Restarts,
     Worker,
     is_by_index,
     loader_code,
+    repeated,
     restarts,
     workers,
     workers_busy,
@@ -315,6 +317,45 @@ def test_workers_do_not_take_over_what_a_sampler_does() -> None:
     assert finding.fix.startswith("make the sampler cheaper: it has 100.0 % of this time, in the training process")
     (unknown,) = judge(replace(waiting(), host_lines=lines))
     assert unknown.fix.startswith("set num_workers"), "it may be an iterable dataset"
+
+
+def streamed(*counts: tuple[int, int, int], n_workers: int = 2) -> Repeated | None:
+    """Of 64 samples in 100 us: lines with their runs, the samples given there, and us."""
+    place = {"file": "t.py", "function": "__iter__", "defined": 1, "text": "", "call": ""}
+    lines = [
+        {**place, "line": number, "runs": runs, "given": given, "ns": us * US}
+        for number, (runs, given, us) in enumerate(counts, 2)
+    ]
+    told = {"n_samples": 64, "ns": 100 * US, "n_workers": n_workers, "lines": lines}
+    return repeated(trace_of([span("ProfilerStep#1", 0, 9)], profkit_worker_lines={"stream": told}))
+
+
+def test_a_stream_that_each_worker_decodes_whole_is_named_with_its_line() -> None:
+    found = streamed((4, 0, 5), (129, 0, 10), (128, 0, 60), (64, 64, 20), (128, 0, 3))
+    assert found is not None
+    assert (found.place.line, found.times, found.n_workers) == (4, 2.0, 2)
+    assert found.share == pytest.approx(0.73)
+    (finding,) = judge(of_workers(repeated=found))
+    assert finding.fix.startswith("divide files or records among the workers before")
+    assert "t.py:4 in __iter__() runs 2.0 times for each sample that a worker gives" in finding.evidence[2].statement
+    (small,) = judge(of_workers(repeated=replace(found, share=0.1)))
+    assert not small.fix.startswith("divide")
+    assert streamed((128, 128, 90)) is not None, "a generator whose samples islice drops"
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [(4, 0, 5), (65, 0, 70), (64, 64, 20)],
+        [(65, 0, 10), (128, 0, 70), (64, 64, 20)],
+        [(250, 0, 70), (64, 64, 20)],
+        [(64, 64, 90)],
+        [],
+    ],
+    ids=["divided before", "two halves of a sample", "most are left out", "one line", "nothing"],
+)
+def test_what_a_worker_does_for_its_own_samples_is_no_repetition(counts: list[tuple[int, int, int]]) -> None:
+    assert streamed(*counts) is None
 
 
 @pytest.mark.parametrize(
