@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,7 +20,6 @@ from profkit.model.names import OFF_CORE
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows, shares
-from profkit.timeline.code.code import Code
 from profkit.timeline.code.loaders import (
     LoaderCode,
     Repeated,
@@ -38,6 +38,9 @@ from profkit.timeline.host import os_waits
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import edges, whole_steps
 from profkit.units import format_fraction, format_ns, format_speedup
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 ONCE = "once, not every step"
 OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
