@@ -495,6 +495,15 @@ def _fix(result: InputWaits) -> str:
     return f"{of_line}; else {_fix_of_loader(result)}" if of_line else _fix_of_loader(result)
 
 
+def _cheaper(result: InputWaits, else_words: str) -> str:
+    """How batches become cheaper: the line first that takes most of the time, where one does."""
+    first = next(iter(result.beside or result.host_lines), None)
+    is_known = first is not None and first.share >= STARVED.limit("line") and first.place.function != "<module>"
+    if first is None or not is_known or (first.of == "" and first.place.text.startswith("for ")):
+        return else_words  # the loop itself says nothing of what makes the batch
+    return f"{first.place.name} first, which has {format_fraction(first.share)} of that time"
+
+
 def _fix_of_loader(result: InputWaits) -> str:
     busy = result.scope.window_ns - result.idle_ns
     if result.loader == "single-process":
@@ -509,8 +518,8 @@ def _fix_of_loader(result: InputWaits) -> str:
         # so many may be more than the machine has cores: beyond these, workers take turns
         return (
             f"set num_workers to the cores that training leaves free, persistent_workers=True{pinned}; about {wanted} hide all"
-            f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well (decode"
-            " once, cache)"
+            f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well"
+            f" ({_cheaper(result, 'decode once, cache')})"
         )
     if result.loader == UNMARKED:
         return (
@@ -533,19 +542,14 @@ def _fix_of_loader(result: InputWaits) -> str:
             " come late cheaper, or hide them behind a higher prefetch_factor; hand over few large tensors, which are"
             " quicker than many small ones or Python objects"
         )
+    cheaper = _cheaper(result, f"cached decoding, larger sequential reads{on_gpu}")
     if result.own_share is not None and result.loader == "workers":
         ran = f"the job runs on {format_fraction(result.own_share)} of the cores' time"
         if result.own_share >= STARVED.limit("free"):
-            return (
-                f"make batches cheaper: cached decoding, larger sequential reads{on_gpu}; more workers do not help, {ran}"
-                " already"
-            )
+            return f"make batches cheaper: {cheaper}; more workers do not help, {ran} already"
         if not result.is_crowded:
-            return f"use more workers: {ran}; or make batches cheaper: cached decoding, larger sequential reads{on_gpu}"
-    return (
-        "use more workers if cores are free, or make batches cheaper: cached decoding, larger sequential reads"
-        f"{on_gpu}; a higher prefetch_factor helps only where some batches take longer than others"
-    )
+            return f"use more workers: {ran}; or make batches cheaper: {cheaper}"
+    return f"use more workers if cores are free, or make batches cheaper: {cheaper}; a higher prefetch_factor helps only where some batches take longer than others"
 
 
 def _fix_of_thread(result: InputWaits) -> str:

@@ -319,6 +319,15 @@ def test_workers_do_not_take_over_what_a_sampler_does() -> None:
     assert unknown.fix.startswith("set num_workers"), "it may be an iterable dataset"
 
 
+def test_batches_become_cheaper_at_the_line_that_takes_most_of_the_time() -> None:
+    line = replace(at("noise = np.random.normal(0, 0.02, img.shape)"), of=OF_WORKERS)
+    told = of_workers(workers_busy=0.99, own_share=0.9, code=LoaderCode(lines=(line,)))
+    fix = "make batches cheaper: train.py:9 in __getitem__() first, which has 60.0 % of that time; more workers do not"
+    assert judge(told)[0].fix.startswith(fix)
+    loop = replace(told, code=LoaderCode(), host_lines=(at("for x, y in loader:", function="main"),))
+    assert judge(loop)[0].fix.startswith("make batches cheaper: cached decoding, larger sequential reads, GPU")
+
+
 def streamed(*counts: tuple[int, int, int], n_workers: int = 2) -> Repeated | None:
     """Of 64 samples in 100 us: lines with their runs, the samples given there, and us."""
     place = {"file": "t.py", "function": "__iter__", "defined": 1, "text": "", "call": ""}
