@@ -70,8 +70,10 @@ SAMPLER_FIX: Final = "make the sampler cheaper: it has {share} of this time, in 
 REPEATED_FIX: Final = "divide files or records among the workers before these are read and decoded (files[info.id :: info.num_workers] of get_worker_info()), not when a sample is made"
 LINE_FIXES: Final = (
     (
+        # a path that an index chooses is of one item alone
         re.compile(
-            r"\b(json|pickle|yaml|np|numpy|joblib|torch)\.(safe_)?load\(|\bread_[a-z]+\(|\bh5py\.File\(|\bZipFile\(|\bloadtxt\("
+            r"\b((json|pickle|yaml|np|numpy|joblib|torch)\.(safe_)?load|(pd|pandas|pl|polars)\.read_[a-z]+|h5py\.File|ZipFile"
+            r"|loadtxt)\((?!.*\[\w+\])"
         ),
         "load a file that several items share once, and keep it, not for each item",
     ),

@@ -301,6 +301,8 @@ def at(text: str, *, function: str = "__getitem__", share: float = 0.6) -> Place
         ("ids = self.tokenizer(text)", "tokenise once, before the training"),
         ("x = self.payload(i)", "set num_workers"),
         ("self.load(i)", "set num_workers"),
+        ("with np.load(self.paths[i]) as z:", "set num_workers"),
+        ("raw = path.read_bytes()", "set num_workers"),
     ],
 )
 def test_what_the_longest_line_does_comes_first_in_what_to_do(text: str, fix: str) -> None:
