@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
-from profkit.findings.input import RESTARTED, STARVED
+from profkit.findings.input import LINE_FIXES, REPEATED_FIX, RESTARTED, SAMPLER_FIX, STARVED
 from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
@@ -18,12 +19,15 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import OFF_CORE
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
-from profkit.timeline.code import Rows
+from profkit.timeline.code import Rows, shares
 from profkit.timeline.code.loaders import (
     LoaderCode,
+    Repeated,
     Restarts,
     Worker,
+    is_by_index,
     loader_code,
+    repeated,
     restarts,
     whole_ns,
     workers,
@@ -35,6 +39,9 @@ from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import edges, whole_steps
 from profkit.units import format_fraction, format_ns, format_speedup
 
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
+
 ONCE = "once, not every step"
 OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
 WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
@@ -42,6 +49,8 @@ UNMARKED = "unmarked"
 _ASLEEP, _PLACE = 0.75, 0.55
 """Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
 _LEAST_WORKERS = 3  # chosen: of two, nobody knows which is usual
+_SHORT = 0.9  # chosen: of the time that the step takes besides, what workers need for its batch at least
+_CROWDED = 0.1  # chosen: of the time, for which the training thread is ready without a core
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
@@ -82,10 +91,25 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """The median one, which holds no start of workers where these are rare."""
     own_share: float | None = None
     """Of the time of the usable cores (0-1) in which this job ran; None where that is not known."""
+    is_crowded: bool = False
+    """Whether the training thread is often ready without a core."""
     feeders: tuple[PythonThread, ...] = ()
     """The threads of this process that make the batches."""
+    host_lines: tuple[PlaceShare, ...] = ()
+    """Where this process is while the step waits, the longest first."""
+    repeated: Repeated | None = None
+    """What each worker does for the samples of all."""
+    is_by_index: bool = False
+    """Whether the dataset is known to be read by index."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
+
+    @property
+    def beside(self) -> tuple[PlaceShare, ...]:
+        """Where the time goes in the workers, or the thread, that make the batches."""
+        if self.loader == "workers":
+            return self.code.lines
+        return self.feeders[0].lines if self.feeders else ()
 
 
 def measure(facts: Facts) -> InputWaits | Skipped:
@@ -140,7 +164,11 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         plain_step_ns=trace.meta.unprofiled_step_ns or facts.step_ns or 0,
         usual_step_ns=_whole(trace, "profkit_unprofiled_step_ns") or facts.step_ns or 0,
         own_share=_own_share(trace),
+        is_crowded=_is_crowded(trace),
         feeders=_feeders(trace) if kind == OF_THREAD else (),
+        host_lines=() if facts.code is None else shares(facts.code, _of_host(facts, facts.code)),
+        repeated=repeated(trace),
+        is_by_index=is_by_index(trace),
         os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
 
@@ -176,23 +204,27 @@ def _waiting_threads(facts: Facts, rows: NDArray[np.intp]) -> tuple[int, ...]:
     return facts.host.input.threads
 
 
+def _is_crowded(trace: Trace) -> bool:
+    told = trace.meta.scheduling
+    return told.get("wait_ns", 0) >= _CROWDED * told.get("span_ns", 0) > 0
+
+
 def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
     """What the waiting threads do meanwhile: where the process makes its batches itself, that is the dataset's code."""
-    spans, code = facts.trace.spans, facts.code
-    if code is None:
-        return {}
+    return {} if facts.code is None else {STARVED.id: _of_host(facts, facts.code)}
+
+
+def _of_host(facts: Facts, code: Code) -> Rows:
+    spans = facts.trace.spans
     mine = loader_ranges(spans, facts.host.threads)[0]
     threads = distinct_codes(spans.thread[mine]).tolist() or list(facts.host.input.threads)
     waits = facts.cpu.data if facts.main_device is None and facts.cpu is not None else facts.host.loader
-    idle = facts.parts["idle_data"]
-    return {STARVED.id: Rows.of_host(code, threads, waits & idle)}
+    return Rows.of_host(code, threads, waits & facts.parts["idle_data"])
 
 
 def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]]:
     """What the workers do meanwhile, where the step waits for them."""
-    if result.loader == OF_THREAD:
-        return {STARVED.id: result.feeders[0].lines} if result.feeders else {}
-    return {STARVED.id: result.code.lines} if result.loader == "workers" else {}
+    return {STARVED.id: result.beside} if result.beside else {}
 
 
 def _is_once_a_step(trace: Trace, start_ns: I64) -> bool:
@@ -277,7 +309,12 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
             span_ns=result.longest_span_ns,
         ),
     ]
-    evidence += [*_in_system(result), _pattern(result), *idle_before(result.places, scope, "idle_data")]
+    evidence += [
+        *_repeats(result),
+        *_in_system(result),
+        _pattern(result),
+        *idle_before(result.places, scope, "idle_data"),
+    ]
     title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
     slow = _slow_worker(result)
     if result.feeders:
@@ -310,6 +347,12 @@ def _keeps_up(result: InputWaits) -> bool:
     return result.workers_busy is not None and result.workers_busy < STARVED.limit("busy")
 
 
+def _falls_short(result: InputWaits) -> bool:
+    """Whether workers make batches more slowly than the step takes them, whatever else they do than fetch."""
+    left_ns = result.scope.window_ns - result.waited_ns
+    return result.code.fetch_ns * result.n_waits > _SHORT * max(len(result.workers), 1) * left_ns
+
+
 def _is_handover(result: InputWaits) -> bool:
     """Whether the step only takes over, on a CPU, what workers have ready: all waits are about as long as the shortest."""
     if not (result.scope.is_cpu and result.loader == "workers" and _keeps_up(result)):
@@ -336,6 +379,29 @@ def _in_system(result: InputWaits) -> list[Evidence]:
             metric="input.os_wait_ns",
             value=float(total),
             unit="ns",
+        )
+    ]
+
+
+def _is_repeating(result: InputWaits) -> bool:
+    told = result.repeated if result.loader == "workers" else None
+    return told is not None and told.share >= STARVED.limit("line")
+
+
+def _repeats(result: InputWaits) -> list[Evidence]:
+    """That each worker makes the samples of all and drops those that are not its own."""
+    told = result.repeated
+    if told is None or not _is_repeating(result):
+        return []
+    return [
+        Evidence(
+            statement=f"{told.place.name} runs {told.times:.1f} times for each sample that a worker gives, as many as there are"
+            f" workers: each seems to make the samples of all {told.n_workers} and to drop the others', with"
+            f" {format_fraction(told.share)} of its time",
+            metric="input.repeated",
+            value=told.times,
+            unit="",
+            expected="1",
         )
     ]
 
@@ -410,13 +476,35 @@ def _of_workers(result: InputWaits) -> str:
             f"worker {slow.number} takes {format_ns(slow.fetch_ns)} for {batches}, the others {others} at most: batches are"
             " taken in turn, so all wait for it"
         )
-    if result.workers_busy is None or not _keeps_up(result):
+    if result.workers_busy is None or not _keeps_up(result) or _falls_short(result):
         return "the worker processes of the DataLoader do not keep up"
     busy = format_fraction(result.workers_busy)
     return f"the worker processes of the DataLoader fetch for {busy} of their time: some batches come late"
 
 
 def _fix(result: InputWaits) -> str:
+    """What is to be done about the line that takes most of the time, and what of the loader."""
+    of_sampler = sum(one.share for one in result.host_lines if one.place.function == "__iter__")
+    if result.is_by_index and of_sampler >= STARVED.limit("line"):  # what iterates then is the sampler
+        return SAMPLER_FIX.format(share=format_fraction(of_sampler))
+    if _is_repeating(result):
+        return REPEATED_FIX
+    first = (result.beside or result.host_lines)[:1]
+    said = (words for one in first for kind, words in LINE_FIXES if kind.search(one.place.text))
+    of_line = next(said, "") if first and first[0].share >= STARVED.limit("line") else ""
+    return f"{of_line}; else {_fix_of_loader(result)}" if of_line else _fix_of_loader(result)
+
+
+def _cheaper(result: InputWaits, else_words: str) -> str:
+    """How batches become cheaper: the line first that takes most of the time, where one does."""
+    first = next(iter(result.beside or result.host_lines), None)
+    is_known = first is not None and first.share >= STARVED.limit("line") and first.place.function != "<module>"
+    if first is None or not is_known or (first.of == "" and first.place.text.startswith("for ")):
+        return else_words  # the loop itself says nothing of what makes the batch
+    return f"{first.place.name} first, which has {format_fraction(first.share)} of that time"
+
+
+def _fix_of_loader(result: InputWaits) -> str:
     busy = result.scope.window_ns - result.idle_ns
     if result.loader == "single-process":
         pinned = "" if result.scope.is_cpu else ", pin_memory=True"
@@ -430,8 +518,8 @@ def _fix(result: InputWaits) -> str:
         # so many may be more than the machine has cores: beyond these, workers take turns
         return (
             f"set num_workers to the cores that training leaves free, persistent_workers=True{pinned}; about {wanted} hide all"
-            f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well (decode"
-            " once, cache)"
+            f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well"
+            f" ({_cheaper(result, 'decode once, cache')})"
         )
     if result.loader == UNMARKED:
         return (
@@ -448,21 +536,20 @@ def _fix(result: InputWaits) -> str:
             f"find why worker {slow.number} is slow: what it reads (its shard, its storage), or the samples that it got; with"
             " DataLoader(in_order=False) the others go ahead of it"
         )
-    if _keeps_up(result):
+    if _keeps_up(result) and not _falls_short(result):
         return (
-            f"more workers do not help, they fetch for {format_fraction(result.workers_busy or 0)} of their time: make the batches that"
+            f"more workers help little, they fetch for {format_fraction(result.workers_busy or 0)} of their time: make the batches that"
             " come late cheaper, or hide them behind a higher prefetch_factor; hand over few large tensors, which are"
             " quicker than many small ones or Python objects"
         )
-    if result.own_share is not None and result.own_share >= STARVED.limit("free") and result.loader == "workers":
-        return (
-            f"make batches cheaper: cached decoding, larger sequential reads{on_gpu}; more workers do not help, the job runs on"
-            f" {format_fraction(result.own_share)} of the cores' time already"
-        )
-    return (
-        "use more workers if cores are free, or make batches cheaper: cached decoding, larger sequential reads"
-        f"{on_gpu}; a higher prefetch_factor helps only where some batches take longer than others"
-    )
+    cheaper = _cheaper(result, f"cached decoding, larger sequential reads{on_gpu}")
+    if result.own_share is not None and result.loader == "workers":
+        ran = f"the job runs on {format_fraction(result.own_share)} of the cores' time"
+        if result.own_share >= STARVED.limit("free"):
+            return f"make batches cheaper: {cheaper}; more workers do not help, {ran} already"
+        if not result.is_crowded:
+            return f"use more workers: {ran}; or make batches cheaper: {cheaper}"
+    return f"use more workers if cores are free, or make batches cheaper: {cheaper}; a higher prefetch_factor helps only where some batches take longer than others"
 
 
 def _fix_of_thread(result: InputWaits) -> str:

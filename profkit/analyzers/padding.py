@@ -12,9 +12,11 @@ from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.shell import clean
 from profkit.timeline import Facts
+from profkit.timeline.code.loaders import whole_ns
 from profkit.units import format_fraction
 
 _LONGEST_NAME = 40
+_COUNTS = ("n_batches", "n_padded", "n_all", "longest")
 
 
 class Padded(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,16 +44,14 @@ class Padded(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> Padded | Skipped:
     """Read what the capture wrote."""
     told = facts.trace.meta.metadata.get("profkit_padding")
-    numbers = (
-        [told.get(key) for key in ("n_batches", "n_padded", "n_all", "longest")] if isinstance(told, Mapping) else []
-    )
-    if not isinstance(told, Mapping) or not all(type(one) is int and one > 0 for one in numbers):
+    numbers = [whole_ns(told.get(key)) for key in _COUNTS] if isinstance(told, Mapping) else []
+    if not isinstance(told, Mapping) or not all(numbers):
         return Skipped(
             analyzer="padding",
             reason="no padded sequences were seen in the batches",
             how_to_get="record with profkit capture a loop that takes batches from a DataLoader",
         )
-    n_batches, n_padded, n_all, longest = (int(one or 0) for one in numbers)
+    n_batches, n_padded, n_all, longest = numbers
     lengths = told.get("lengths")
     return Padded(
         scope=scope_of(facts),
@@ -59,7 +59,7 @@ def measure(facts: Facts) -> Padded | Skipped:
         n_batches=n_batches,
         n_padded=min(n_padded, n_all),
         n_all=n_all,
-        lengths=tuple(one for one in lengths if type(one) is int) if isinstance(lengths, list) else (),
+        lengths=tuple(filter(None, map(whole_ns, lengths))) if isinstance(lengths, list) else (),
         longest=longest,
         compute=facts.budget.fraction("compute"),
     )

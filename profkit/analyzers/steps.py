@@ -18,6 +18,7 @@ from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.intervals import Intervals
 from profkit.plain import clean
 from profkit.timeline import Facts
+from profkit.timeline.code.loaders import whole_ns
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
 from profkit.timeline.told import needed_ns, told
@@ -205,8 +206,8 @@ def not_the_job(facts: Facts) -> tuple[str, NextTool | None]:
     told = facts.trace.meta.metadata.get("profkit_other_loop")
     if not isinstance(told, dict) or (facts.trace.meta.world_size or 1) > 1:
         return "", None
-    share, spent_ns, options = (told.get(key) for key in ("share", "spent_ns", "options"))
-    if not isinstance(share, float) or not 0 <= share < _OF_LOOPS or not isinstance(spent_ns, int) or spent_ns <= 0:
+    share, options, spent_ns = told.get("share"), told.get("options"), whole_ns(told.get("spent_ns"))
+    if not isinstance(share, float) or not 0 <= share < _OF_LOOPS or not spent_ns:
         return "", None
     if not isinstance(options, str) or not _OPTIONS.fullmatch(options):
         return "", None

@@ -22,6 +22,8 @@ _SPLIT: Final = Supersedes("comm.exposed", Way.SAID_ONCE, 0)  # where all ranks 
 
 _A_PART: Final = 0.4
 """Of communication, what the needless collectives must make. Chosen: of two passes one is needless, half of it."""
+_OF_LOOP: Final = 0.3
+"""The same of what a loop over tensors costs. Chosen: DDP hides what then is left, which nothing hides in a loop."""
 
 LATENCY_METRIC: Final = "comm.small_message_ns"
 """The evidence by which transfers are latency: fewer and larger ones save most of it."""
@@ -217,8 +219,8 @@ ONE_BY_ONE: Final = FindingKind(
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
     supersedes=(
-        Supersedes("comm.exposed", Way.JOINED, _A_PART),
-        Supersedes("comm.bandwidth", Way.JOINED, _A_PART),
+        Supersedes("comm.exposed", Way.JOINED, _OF_LOOP),
+        Supersedes("comm.bandwidth", Way.JOINED, _OF_LOOP),
         Supersedes("collective.extra", Way.BEHIND, _A_PART),
         Supersedes("comm.skew", Way.BEHIND, _A_PART),
     ),
@@ -228,9 +230,14 @@ ONE_BY_ONE: Final = FindingKind(
         "window": Threshold(0.05, "fires at {} of the window", "docs/sources.md, rule 5"),
         "many": Threshold(8, "{} or more in a row", "chosen, as for small buckets", ""),
         "runs": Threshold(2, "in {} runs or more", "chosen: one may be the start", ""),
+        "latency": Threshold(
+            0.25,
+            "from where one for all spares {} of them",
+            "chosen: on busy cores half of a message is waiting for one",
+        ),
     },
     lookalikes=(
-        "large tensors, where the bytes take the time: nothing is said where latency is less than half of a run",
+        "large tensors, where the bytes take the time: nothing is said where latency is less than a quarter of a run",
     ),
     proof="Put all tensors into one (torch.cat of the flattened ones), reduce that and copy it back: the run becomes one collective.",
     fixes=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from profkit.findings import parts
@@ -47,6 +48,7 @@ STARVED: Final = FindingKind(
             "chosen: half of the time of four such workers is then lost by one",
             "",
         ),
+        "line": Threshold(0.3, "a line of the script's own with {} of the time comes first in what to do", "chosen"),
         "free": Threshold(
             0.8, "more workers are advised where the job ran on less than {} of the cores' time", "chosen"
         ),
@@ -63,6 +65,25 @@ STARVED: Final = FindingKind(
         "move augmentation to the GPU",
     ),
 )
+
+SAMPLER_FIX: Final = "make the sampler cheaper: it has {share} of this time, in the training process, whatever num_workers is; draw the indices of an epoch at once, as tensors or arrays"
+REPEATED_FIX: Final = "divide files or records among the workers before these are read and decoded (files[info.id :: info.num_workers] of get_worker_info()), not when a sample is made"
+LINE_FIXES: Final = (
+    (
+        # a path that an index chooses is of one item alone
+        re.compile(
+            r"\b((json|pickle|yaml|np|numpy|joblib|torch)\.(safe_)?load|(pd|pandas|pl|polars)\.read_[a-z]+|h5py\.File|ZipFile"
+            r"|loadtxt)\((?!.*\[\w+\])"
+        ),
+        "load a file that several items share once, and keep it, not for each item",
+    ),
+    (
+        re.compile(r"\.i?loc\[|\.iterrows\(|\.itertuples\("),
+        "turn the table into arrays or tensors once, before the loop",
+    ),
+    (re.compile(r"tokeni[sz]e", re.IGNORECASE), "tokenise once, before the training, and keep the numbers"),
+)
+"""What a line does that takes most of the time in which batches are made, and what to do about it."""
 
 RESTARTED: Final = FindingKind(
     id="input.restarted",

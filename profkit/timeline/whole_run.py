@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -30,16 +30,19 @@ _SLOWER_STEADILY: Final = 1.1
 _BURST: Final = 1.5
 """Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
 _LONGEST: Final = 400
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
+_Some = Annotated[int, msgspec.Meta(gt=0, lt=10**18)]
 
 
 class Line(msgspec.Struct, frozen=True):
     """A line of the script's own code and its share (0-1) of what the rare steps take more."""
 
     file: str
-    line: int
+    line: _Amount
     function: str
     text: str = ""
-    share: float = 0.0
+    share: _Share = 0.0
 
     @property
     def place(self) -> CodePlace:
@@ -52,15 +55,15 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     """Rare long steps of the run: how many, every how many steps, how long (ns), and where."""
 
     lines: tuple[Line, ...]
-    n: int
-    every: float
-    long_ns: int
-    beyond_ns: int
-    share: float
+    n: _Some
+    every: Annotated[float, msgspec.Meta(ge=1, lt=10**18)]
+    long_ns: _Some
+    beyond_ns: _Some
+    share: Annotated[float, msgspec.Meta(gt=0, lt=1)]
     """Of the run's time (0-1), what they take beyond the usual step."""
-    at_place: float
+    at_place: Annotated[float, msgspec.Meta(gt=0, le=1)]
     """Of that (0-1), what lies at the lines."""
-    n_looks: int
+    n_looks: _Amount
     is_regular: bool = False
     inside: tuple[Line, ...] = ()
     callers: tuple[Line, ...] = ()
@@ -75,9 +78,9 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     has_graph: bool
     has_tensor: bool
-    per_step: float
+    per_step: Annotated[float, msgspec.Meta(ge=0, lt=10**18)]
     file: str = ""
-    line: int = 0
+    line: _Amount = 0
     function: str = ""
     text: str = ""
 
@@ -85,39 +88,39 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that grows: bytes for each step, over so many steps since the first."""
 
-    bytes_per_step: int
-    grown_bytes: int
-    first_step: int
-    n_steps: int
+    bytes_per_step: _Amount
+    grown_bytes: _Amount
+    first_step: _Amount
+    n_steps: _Amount
     held: Held | None = None
 
 
 class Slower(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that take longer and longer: `pace_ns` each where the run begins, `beyond_ns` more in all `n` of them."""
 
-    pace_ns: int
-    beyond_ns: int
-    n: int
+    pace_ns: _Some
+    beyond_ns: _Some
+    n: _Some
     line: Line | None = None
     """Where at least two thirds of the growth are, if that is one line and the others do not grow as it does."""
     callee: str = ""
-    at_place: float = 0.0
+    at_place: _Share = 0.0
     """Of the growth (0-1), what lies at the line."""
-    n_looks: int = 0
+    n_looks: _Amount = 0
 
 
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a run that nothing recorded: `n` of them, ns."""
 
-    n: int
-    median_ns: int
-    mean_ns: int
-    usual_ns: int
+    n: Annotated[int, msgspec.Meta(gt=1, lt=10**18)]
+    median_ns: _Some
+    mean_ns: _Some
+    usual_ns: _Some
     """The mean of those that are not long."""
-    first_ns: int
-    last_ns: int
+    first_ns: _Some
+    last_ns: _Some
     """Medians of the first and the last third of these."""
-    n_long: int = 0
+    n_long: _Amount = 0
     rare: Rare | None = None
     memory: Memory | None = None
     slower: Slower | None = None
@@ -143,18 +146,14 @@ def whole_run(trace: Trace) -> WholeRun | None:
         run = msgspec.convert(told, WholeRun)
     except (msgspec.ValidationError, OverflowError):
         return None
-    times = (run.median_ns, run.mean_ns, run.usual_ns, run.first_ns, run.last_ns)
-    rare = run.rare
-    is_sound = run.n > 1 and all(0 < one < 10**18 for one in times)
-    if rare is not None:
-        is_sound &= bool(rare.lines) and 0 < rare.share < 1 and 0 < rare.at_place <= 1 and rare.n > 0 < rare.long_ns
-        is_sound &= rare.every >= 1 and 0 < rare.beyond_ns < 10**18
-    if run.slower is not None:
-        is_sound &= run.slower.n > 0 and all(0 < one < 10**18 for one in (run.slower.pace_ns, run.slower.beyond_ns))
-        is_sound &= run.slower.line is None or 0 < run.slower.at_place <= 1
-    if is_sound and rare is not None and rare.way == "wait" and rare.every <= _BURST * _n_workers(trace):
+    rare, slower = run.rare, run.slower
+    if (rare is not None and not rare.lines) or (
+        slower is not None and slower.line is not None and not slower.at_place
+    ):
+        return None
+    if rare is not None and rare.way == "wait" and rare.every <= _BURST * _n_workers(trace):
         run = replace(run, rare=None)  # saturated workers deliver in bursts: that is the input as a whole
-    return run if is_sound else None
+    return run
 
 
 def _n_workers(trace: Trace) -> int:

@@ -95,8 +95,9 @@ def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: i
     if kind.is_of_run:
         return scaled_ns
     if idle_ns is None:
-        waits = kind.bottleneck is Bottleneck.DATA
-        return min(finding.recoverable_ns, plain_ns) if waits else scaled_ns
+        # batches that this process makes of many operators are slowed as well, as waits longer than the step show
+        waits = kind.bottleneck is Bottleneck.DATA and finding.recoverable_ns <= _MOST_OF_STEP * plain_ns
+        return finding.recoverable_ns if waits else scaled_ns
     if kind.is_about_work or (kind.part is not None and set(kind.part.budget) & set(WORK_PARTS)):
         return min(finding.recoverable_ns, plain_ns - idle_ns)
     is_launching = kind.part is LAUNCHES or finding.id == STALL.id

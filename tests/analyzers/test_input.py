@@ -7,13 +7,24 @@ from msgspec.structs import replace
 
 from profkit.analyzers.input import ONCE, InputWaits, judge, measure
 from profkit.capture.inside.added.keys import busy_share
-from profkit.model.code import OF_WORKERS, PlaceShare
+from profkit.model.code import OF_WORKERS, CodePlace, Phase, PlaceShare
 from profkit.model.finding import Finding, Severity
 from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import LoaderCode, Restarts, Worker, loader_code, restarts, workers, workers_busy
+from profkit.timeline.code.loaders import (
+    LoaderCode,
+    Repeated,
+    Restarts,
+    Worker,
+    is_by_index,
+    loader_code,
+    repeated,
+    restarts,
+    workers,
+    workers_busy,
+)
 from profkit.timeline.code.threads import PythonThread
 from tests.analyzers.test_findings import Job
 
@@ -262,7 +273,109 @@ def test_more_workers_only_where_they_are_busy_and_cores_are_free(
 ) -> None:
     (finding,) = judge(of_workers(workers_busy=busy, own_share=own))
     assert finding.fix.startswith("use more workers") == is_advised
-    assert is_advised or "more workers do not help" in finding.fix
+    assert is_advised or "more workers do not help" in finding.fix or "more workers help little" in finding.fix
+
+
+def test_workers_too_slow_for_the_step_do_not_keep_up_whatever_share_of_their_time_they_fetch() -> None:
+    found = of_workers(workers_busy=0.6, own_share=0.3, workers=(Worker(0, 9, 500 * US), Worker(1, 9, 500 * US)))
+    left_ns = found.scope.window_ns - found.waited_ns
+    short = replace(found, code=LoaderCode(fetch_ns=2 * left_ns // found.n_waits))
+    (finding,) = judge(short)
+    assert finding.evidence[2].statement.startswith("the worker processes of the DataLoader do not keep up")
+    assert finding.fix.startswith("use more workers: the job runs on 30.0 % of the cores' time")
+    assert "if cores are free" in judge(replace(short, is_crowded=True))[0].fix
+    (quick,) = judge(replace(short, code=LoaderCode(fetch_ns=left_ns // found.n_waits)))
+    assert "more workers help little, they fetch for 60.0 % of their time" in quick.fix
+
+
+def at(text: str, *, function: str = "__getitem__", share: float = 0.6) -> PlaceShare:
+    place = CodePlace(file="train.py", function=function, line=9, text=text)
+    return PlaceShare(place=place, phase=Phase.OTHER, ns=1, share=share, count=9)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("records = json.load(f)", "load a file that several items share once"),
+        ("row = self.table.iloc[i]", "turn the table into arrays or tensors once"),
+        ("ids = self.tokenizer(text)", "tokenise once, before the training"),
+        ("x = self.payload(i)", "set num_workers"),
+        ("self.load(i)", "set num_workers"),
+        ("with np.load(self.paths[i]) as z:", "set num_workers"),
+        ("raw = path.read_bytes()", "set num_workers"),
+    ],
+)
+def test_what_the_longest_line_does_comes_first_in_what_to_do(text: str, fix: str) -> None:
+    (finding,) = judge(replace(waiting(), host_lines=(at(text),)))
+    assert finding.fix.startswith(fix)
+    assert "set num_workers" in finding.fix
+    (short,) = judge(replace(waiting(), host_lines=(at(text, share=0.2),)))
+    assert short.fix.startswith("set num_workers")
+
+
+def test_workers_do_not_take_over_what_a_sampler_does() -> None:
+    lines = (at("p = [w / total for w in self.w]", function="__iter__", share=0.4), at("yield p", function="__iter__"))
+    (finding,) = judge(replace(waiting(), host_lines=lines, is_by_index=True))
+    assert finding.fix.startswith("make the sampler cheaper: it has 100.0 % of this time, in the training process")
+    (unknown,) = judge(replace(waiting(), host_lines=lines))
+    assert unknown.fix.startswith("set num_workers"), "it may be an iterable dataset"
+
+
+def test_batches_become_cheaper_at_the_line_that_takes_most_of_the_time() -> None:
+    line = replace(at("noise = np.random.normal(0, 0.02, img.shape)"), of=OF_WORKERS)
+    told = of_workers(workers_busy=0.99, own_share=0.9, code=LoaderCode(lines=(line,)))
+    fix = "make batches cheaper: train.py:9 in __getitem__() first, which has 60.0 % of that time; more workers do not"
+    assert judge(told)[0].fix.startswith(fix)
+    loop = replace(told, code=LoaderCode(), host_lines=(at("for x, y in loader:", function="main"),))
+    assert judge(loop)[0].fix.startswith("make batches cheaper: cached decoding, larger sequential reads, GPU")
+
+
+def streamed(*counts: tuple[int, int, int], n_workers: int = 2) -> Repeated | None:
+    """Of 64 samples in 100 us: lines with their runs, the samples given there, and us."""
+    place = {"file": "t.py", "function": "__iter__", "defined": 1, "text": "", "call": ""}
+    lines = [
+        {**place, "line": number, "runs": runs, "given": given, "ns": us * US}
+        for number, (runs, given, us) in enumerate(counts, 2)
+    ]
+    told = {"n_samples": 64, "ns": 100 * US, "n_workers": n_workers, "lines": lines}
+    return repeated(trace_of([span("ProfilerStep#1", 0, 9)], profkit_worker_lines={"stream": told}))
+
+
+def test_a_stream_that_each_worker_decodes_whole_is_named_with_its_line() -> None:
+    found = streamed((4, 0, 5), (129, 0, 10), (128, 0, 60), (64, 64, 20), (128, 0, 3))
+    assert found is not None
+    assert (found.place.line, found.times, found.n_workers) == (4, 2.0, 2)
+    assert found.share == pytest.approx(0.73)
+    (finding,) = judge(of_workers(repeated=found))
+    assert finding.fix.startswith("divide files or records among the workers before")
+    assert "t.py:4 in __iter__() runs 2.0 times for each sample that a worker gives" in finding.evidence[2].statement
+    (small,) = judge(of_workers(repeated=replace(found, share=0.1)))
+    assert not small.fix.startswith("divide")
+    assert streamed((128, 128, 90)) is not None, "a generator whose samples islice drops"
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [(4, 0, 5), (65, 0, 70), (64, 64, 20)],
+        [(65, 0, 10), (128, 0, 70), (64, 64, 20)],
+        [(250, 0, 70), (64, 64, 20)],
+        [(64, 64, 90)],
+        [],
+    ],
+    ids=["divided before", "two halves of a sample", "most are left out", "one line", "nothing"],
+)
+def test_what_a_worker_does_for_its_own_samples_is_no_repetition(counts: list[tuple[int, int, int]]) -> None:
+    assert streamed(*counts) is None
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_known"),
+    [(("Rows.__getitem__",), True), (("Rows.__iter__",), False), ((), False), (("A.__getitem__", "B.__iter__"), False)],
+)
+def test_a_dataset_is_read_by_index_where_the_capture_says_so(reads: tuple[str, ...], is_known: bool) -> None:
+    told = [{"n_workers": 0, "dataset": {"name": name, "file": "t.py", "line": 3}} for name in reads]
+    assert is_by_index(trace_of([span("ProfilerStep#1", 0, 9)], profkit_loaders=told)) is is_known
 
 
 @pytest.mark.parametrize("run_ns", [1000, 10**9])

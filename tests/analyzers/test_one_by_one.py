@@ -53,6 +53,12 @@ def test_a_collective_for_each_tensor(on_gpu: bool) -> None:
     assert "DistributedDataParallel" in one.fix
 
 
+def test_a_third_of_latency_is_told_with_its_own_saving() -> None:
+    """On busy cores messages that wait for one are longer than what each needs."""
+    one = job(*[100] * 4, *[300] * 16)
+    assert one.fraction == pytest.approx(19 * 150 / 10_000)
+
+
 @pytest.mark.parametrize(
     ("lengths", "more"),
     [

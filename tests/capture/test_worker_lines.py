@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import pytest
 pytest.importorskip("torch")
 
 from profkit.capture.inside.added.keys import top_level
+from profkit.capture.inside.places import worker_lines
+from profkit.capture.inside.places.stream_runs import Runs
 from profkit.capture.inside.places.worker_lines import LineLog, LineWatch, lines_folder
 from profkit.capture.place import remove_fetches
 
@@ -73,6 +76,54 @@ def test_the_time_of_each_line_is_told(log):
     asleep = next(one for one in told["lines"] if one["line"] == line_of("asleep"))
     assert (asleep["function"], asleep["text"]) == ("read", "time.sleep(0.02)  # asleep")
     assert told["seen_ns"] == pytest.approx(told["fetch_ns"], rel=0.5)
+
+
+def test_a_worker_is_left_alone_when_it_has_been_seen_often_enough(log, monkeypatch):
+    monkeypatch.setattr(worker_lines, "_ENOUGH_LOOKS", 5)
+    watch = LineWatch(ID)
+    while watch.is_wanted(os.getpid()):
+        watch.fetched(lambda: read(0))
+    told = log.told()
+    assert 5 <= told["n_looks"] < 200
+    assert told["n_batches"] < 20
+
+
+def records(rank: int, n_workers: int) -> Iterator[int]:
+    for number in range(1000):  # head
+        value = number * 2  # decoded
+        if number % n_workers == rank:
+            yield value  # given
+
+
+def test_lines_of_a_stream_are_counted_beside_its_samples(log):
+    watch, stream = LineWatch(ID), records(1, 2)
+    assert watch.is_wanted(os.getpid())
+
+    def made() -> list[int]:
+        time.sleep(0.02)
+        return [next(stream) for _ in range(8)]
+
+    values = [value for _ in range(6) for value in watch.fetched(made, 8, 2)]
+    assert values == list(range(2, 194, 4)), "what is made stays as it is"
+    told = log.told()["stream"]
+    assert (told["n_samples"], told["n_workers"]) == (24, 2), "three batches are counted, the others looked at"
+    found = {one["line"]: (one["runs"], one["given"]) for one in told["lines"]}
+    expected = {"head": (48, 0), "decoded": (48, 0), "given": (24, 24)}
+    assert {name: found[line_of(name)] for name in expected} == expected
+    assert sys.gettrace() is None
+    assert log.told()["n_batches"] == 3
+
+
+def test_nothing_is_counted_where_the_script_traces_itself():
+    seen, stream = [], records(0, 2)
+    sys.settrace(lambda *_: seen.append(1))
+    try:
+        runs = Runs()
+        runs.during(lambda: next(stream))
+    finally:
+        sys.settrace(None)
+    assert seen
+    assert runs.told() == []
 
 
 def test_batches_that_are_begun_count_and_later_ones_are_left_alone(log):

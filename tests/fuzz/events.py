@@ -11,6 +11,7 @@ from typing import Any
 from tests.fuzz import bases, values
 from tests.fuzz.bases import Event, Trace
 from tests.fuzz.documents import Raw, Secret
+from tests.told import TOLD
 
 Mutator = Callable[[random.Random, Trace], None]
 
@@ -90,6 +91,7 @@ _METADATA = [
         "profkit_memory",
         "profkit_python",
     ),
+    *TOLD,
     *(
         "cuda_runtime_version",
         "cuda_driver_version",
@@ -353,7 +355,7 @@ def _steps(rng: random.Random, top: Trace) -> None:
 
 def _metadata(rng: random.Random, top: Trace) -> None:
     key = rng.choice(_METADATA if rng.random() < 0.7 else [*top])
-    top[key] = _inside(top.get(key, rng.choice([1, "x", [], {}])), rng)
+    top[key] = _inside(top.get(key, TOLD.get(key, rng.choice([1, "x", [], {}]))), rng)
 
 
 def _inside(value: Any, rng: random.Random) -> Any:

@@ -107,6 +107,33 @@ def test_few_collectives_by_step_else_by_order():
     assert match.rows.tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
+def barriers_of_the_next_step(summary):
+    """Every second collective is a barrier and stands in the next step; that of the last one lies outside."""
+    rows = summary.collectives
+    is_barrier = np.arange(len(rows)) % 2 == 1
+    step = np.where(is_barrier, rows.step + 1, rows.step).astype(np.int32)
+    kept = without(replace(summary, collectives=replace(rows, step=step)), -1)
+    return with_barriers(kept)
+
+
+def with_barriers(summary):
+    rows = summary.collectives
+    kind = np.where(np.arange(len(rows)) % 2 == 1, CollectiveKind.BARRIER, rows.kind).astype(np.int8)
+    return replace(summary, collectives=replace(rows, kind=kind))
+
+
+def test_a_step_that_begins_before_the_barrier_of_the_others_is_told_by_the_clocks():
+    """Steps would pair each barrier with the one before."""
+    rng = np.random.default_rng(2)
+    job = Job(n_ranks=2, n_steps=20, n_buckets=2, slow={0: ("compute", 30 * MS)}, max_offset_ns=0, max_drift=0)
+    ranks = [loosely_ended(one, rng, 3.0) for one in simulate(job).summaries]
+    ranks = [barriers_of_the_next_step(ranks[0]), with_barriers(ranks[1])]
+    assert matched(ranks).groups == (), "clocks of two hosts tell nothing"
+    (match,) = matched([replace(one, host="node") for one in ranks]).groups
+    assert match.method is Method.ORDER
+    assert (match.rows[:, 0] == match.rows[:, 1]).all()
+
+
 def loosely_ended(summary, rng, ms):
     """Give the summary as if its rank left each collective some ms late: more ranks than cores."""
     rows = summary.collectives

@@ -53,6 +53,15 @@ def test_larger_inputs_are_more_work():
     assert found.more.factor == pytest.approx((55 + 82) / (17 + 27))
 
 
+def test_operators_without_a_backward_pass_are_work_of_its_own():
+    larger = [((16, 17),), ((512, 17),)]
+    found = late((100, 100, 1), (100, 100, 900), inputs=larger, phase="compute")
+    assert found.phase == "compute"
+    words = "which does work of its own: 5.47x as many operators, no more of them in the backward pass"
+    assert (found.more.words, found.more.is_own) == (words, True)
+    assert late((100, 100, 1), (100, 100, 900), inputs=larger).more is None, "it is not operators that take long"
+
+
 @pytest.mark.parametrize(
     ("counts", "more"),
     [

@@ -113,9 +113,9 @@ def _operations(facts: Facts, asked: NDArray[np.intp]) -> tuple[I64, I64] | None
 
 
 def judge(result: OneByOne) -> tuple[Finding, ...]:
-    """`comm.one_by_one`, where runs come again and again and most of them is latency and the way between."""
+    """`comm.one_by_one`, where runs come again and again and much of them is latency and the way between."""
     fraction = result.scope.fraction(result.cost_ns)
-    few = result.n_runs < ONE_BY_ONE.limit("runs") or 2 * result.cost_ns < result.spent_ns
+    few = result.n_runs < ONE_BY_ONE.limit("runs") or result.cost_ns < ONE_BY_ONE.limit("latency") * result.spent_ns
     if few or fraction < ONE_BY_ONE.limit("window"):
         return ()
     scope = result.scope

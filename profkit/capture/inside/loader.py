@@ -100,8 +100,11 @@ class FetchLog:
             if info is None:
                 return original(fetcher, index)
             if not worker.is_wanted():
-                is_watched = lines.is_wanted(worker.reader)
-                return lines.fetched(lambda: original(fetcher, index)) if is_watched else original(fetcher, index)
+                if not lines.is_wanted(worker.reader):
+                    return original(fetcher, index)
+                is_stream = hasattr(fetcher, "dataset_iter")
+                n_samples = len(index) if is_stream and isinstance(index, list) else 0
+                return lines.fetched(lambda: original(fetcher, index), n_samples, info.num_workers)
             start_ns = time.time_ns()
             data = original(fetcher, index)
             n_samples = len(index) if isinstance(index, (list, tuple)) else 1

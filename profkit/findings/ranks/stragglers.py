@@ -47,6 +47,11 @@ MORE_FIX: Final = (
     " parts, or give all ranks batches of about as many tokens"
 )
 """Of a CPU rank with more to do, which shows in operators as well as in what dispatches them."""
+OWN_FIX: Final = (
+    "share that work among the ranks (each evaluates a part of the data, then all_reduce), or do it less often: while one"
+    " rank evaluates or logs, the others wait in the next barrier or all-reduce"
+)
+"""Of a CPU rank that runs operators of its own, without a backward pass."""
 UNRECORDED: Final = "whose host does something that its trace does not show"
 
 LATE_RANK: Final = FindingKind(

@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     recorded_step_ns: int | None = None  # the mean recorded step, where `step_ns` is one without the profiler
     unprofiled_step_ns: int | None = None
-    """Of many ranks, where the profiler slows `step_ns`, a recorded step: a typical rank's step without it."""
+    """Of many ranks, where the profiler slows `recorded_step_ns`: that step without it."""
     most_recoverable_ns: int | None = None
     """On a CPU, what a fix saves at most: more than the time of its cause. None where `recoverable_ns` is the most."""
     proof: str = ""  # the experiment that would prove it, "" where none is known

@@ -19,7 +19,7 @@ from profkit.model.table import NO_ROW
 from profkit.ranks.align.key_join import Keyed, joined, joined_in_steps, joined_in_turn
 from profkit.ranks.align.match_types import GroupMatch, Matching, Method, PairMatch, Refusal
 from profkit.ranks.align.p2p_match import point_to_point
-from profkit.ranks.align.sequence_alignment import Pairing, paired
+from profkit.ranks.align.sequence_alignment import MIN_CHECKED, Pairing, paired
 from profkit.ranks.reduce.collective_kinds import POINT_TO_POINT, CollectiveKind, is_synchronising
 from profkit.ranks.reduce.records import Group, RankSummary
 from profkit.units import format_fraction
@@ -29,6 +29,8 @@ _MIN_AGREEING: Final = 0.9
 must meet for steps to be believed against their ends. Chosen."""
 _MIN_TOGETHER: Final = 0.5
 """Share of instances that all ranks must be inside of at one time. Chosen: ranks of different groups share none."""
+_MOST_APART: Final = 16
+"""Collectives by which one rank's window may begin before another's. Chosen: a step or two of a job on CPUs."""
 _LOOSE: Final = 3.0
 """Times as far apart as under the ends' own pairs that ends may lie under those of the steps: those are believed then.
 Chosen: of drawn jobs whose ranks leave gloo's collectives up to 4 ms apart, the ends put 14 of 48 some steps off, and
@@ -98,6 +100,9 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
     note = "" if group.name else "the trace names no process groups: all its collectives are treated as one group"
     if by_seq is not None:
         note = f"sequence numbers pair equal sizes in only {format_fraction(by_seq.agreeing)} of cases: not used"
+    is_one_host = len({members[rank].host for rank in ranks}) == 1 and members[ranks[0]].host != ""
+    if is_one_host and (apart := _shifted(columns)) is not None:
+        return [_match(group, sequences, Method.ORDER, apart, note)], []
     checked = _by_ends(columns)
     good = [place for place, pairing in enumerate(checked) if pairing.is_checked]
     if len(good) > 1:
@@ -115,6 +120,40 @@ def _collectives(group: Group, members: Mapping[int, RankSummary]) -> tuple[list
     # Some ranks' parts are larger, as of uneven shards: the order within steps of a named group's ranks must tell then.
     unsized = _unchecked(group, _sequences(group, members, sized=()), note)
     return unsized if unsized[0] and unsized[0][0].method is Method.STEPS else in_order
+
+
+def _shifted(columns: Sequence[_Sequence]) -> I64 | None:
+    """The match by order alone, some places apart, where by the clock of their host all ranks are inside together.
+
+    None where the steps say as much. On rank 0 a step may begin before a collective that ends it on the others: with
+    what that rank alone does after the optimizer's step.
+    """
+    steps = joined_in_steps([sequence.step_number for sequence in columns], [sequence.symbol for sequence in columns])
+    if steps is not None and _together_fraction(steps, columns, are_aligned=True) >= _MIN_AGREEING:
+        return None
+    first = columns[0]
+    shifts = [_shift(first, other) for other in columns]
+    if None in shifts:
+        return None
+    apart = np.array(shifts, np.int64)
+    begin = max(-int(apart.min()), 0)
+    end = min(column.row.size - shift for column, shift in zip(columns, apart.tolist(), strict=True))
+    return np.arange(begin, end, dtype=np.int64)[:, None] + apart
+
+
+def _shift(first: _Sequence, other: _Sequence) -> int | None:
+    """By how many places the other's collectives come later in its sequence; None where no shift, or several, fit."""
+    found = []
+    for shift in range(-_MOST_APART, _MOST_APART + 1):
+        begin, end = max(-shift, 0), min(first.row.size, other.row.size - shift)
+        if end - begin < MIN_CHECKED or not np.array_equal(
+            first.symbol[begin:end], other.symbol[begin + shift : end + shift]
+        ):
+            continue
+        place = np.arange(begin, end, dtype=np.int64)[:, None] + np.array([0, shift])
+        if _together_fraction(place, (first, other), are_aligned=True) >= _MIN_AGREEING:
+            found.append(shift)
+    return found[0] if len(found) == 1 else None
 
 
 def _fuller_steps(

@@ -209,11 +209,13 @@ def _more_work(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Iterabl
     made = joint.outcome_of(straggler.rank).summary.batch_place
     yield Evidence(
         statement=f"{what.format(mine)}, the median of the other ranks {theirs}"
-        + (f"; its batches come from {made}" if made else ""),
+        + (f"; its batches come from {made}" if made and not more.is_own else ""),
         metric=f"straggler.{'operators' if more.is_operators else 'inputs'}_factor",
         value=more.factor,
         unit="",
     )
+    if more.is_own:
+        return
     peer = min(
         (rank for rank in waits.ranks if rank != straggler.rank),
         key=lambda rank: abs(elements(joint.outcome_of(rank).summary) - more.peers),

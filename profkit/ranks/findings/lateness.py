@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_loader, recapture, system_timeline
-from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS, MORE_FIX, MORE_SPENT, UNRECORDED
+from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS, MORE_FIX, MORE_SPENT, OWN_FIX, UNRECORDED
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.joint_lateness import for_all, recoverable_ns, waiting_for, waiting_words
 from profkit.ranks.findings.late_cause import (
@@ -97,12 +97,24 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
         next_tools=(_next_tool(straggler, waits, joint, scope),),
         rank=straggler.rank,
     )
-    return replace(finding, places=places or places_of(own), proof=_AGAIN if straggler.event is not None else "")
+    places = places or places_of(own) or places_of(_its_alone(straggler, waits, joint))
+    return replace(finding, places=places, proof=_AGAIN if straggler.event is not None else "")
+
+
+def _its_alone(straggler: Straggler, waits: GroupWaits, joint: Joint) -> Finding | None:
+    """Of a rank with work of its own, the largest finding with lines that no peer has."""
+    if straggler.more is None or not straggler.more.is_own:
+        return None
+    others = {
+        one.id for rank in waits.ranks if rank != straggler.rank for one in joint.outcome_of(rank).report.findings
+    }
+    mine = [one for one in joint.outcome_of(straggler.rank).report.findings if one.places and one.id not in others]
+    return max(mine, key=lambda one: one.fraction, default=None)
 
 
 def _kept(straggler: Straggler, waits: GroupWaits) -> float:
     """What of a late rank's delay its mending saves (0-1): work that is balanced goes to its peers, each has a part."""
-    return 1 - 1 / len(waits.ranks) if straggler.more is not None else 1.0
+    return 1 - 1 / len(waits.ranks) if straggler.more is not None and not straggler.more.is_own else 1.0
 
 
 def _how(straggler: Straggler, why: str, *, is_unknown: bool) -> str:
@@ -253,7 +265,7 @@ def _compute_fix(straggler: Straggler, waits: GroupWaits, joint: Joint, *, is_cp
     if models_apart(straggler, waits, joint) is not None:
         return "give all ranks of the group the same model of device, or the late rank a smaller share of the work"
     if straggler.more is not None:
-        return MORE_FIX
+        return OWN_FIX if straggler.more.is_own else MORE_FIX
     if straggler.longer is Longer.WORK:
         return f"the late rank has more work, not {slower}: balance its share (tokens, lengths, layers, experts)"
     if straggler.longer is Longer.DEVICE:

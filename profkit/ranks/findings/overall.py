@@ -91,6 +91,8 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
         verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
     plain_ns = _unprofiled_ns(joint, usual)
     verdict, findings = in_unprofiled_time(verdict, (*across, *single), case, plain_ns=plain_ns, profiled_ns=None)
+    if verdict.recorded_step_ns is not None:
+        verdict = replace(verdict, unprofiled_step_ns=plain_ns)
     verdict, findings = bounded(verdict, findings, is_cpu=case.is_cpu)
     return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
 

@@ -116,8 +116,7 @@ def step_sentence(report: Report) -> str:
         return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
     known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
     varies = step_variation(report)
-    is_as_recorded = report.verdict.recorded_step_ns is None and report.verdict.unprofiled_step_ns is None
-    listed = few_steps(rank.steps, varies) if is_as_recorded else ""
+    listed = few_steps(rank.steps, varies) if report.verdict.recorded_step_ns is None else ""
     if rank.steps.n > 1 and not listed and varies is not None:
         known.append(f"varies by {format_fraction(varies)}")
     known[0] += listed
@@ -127,8 +126,6 @@ def step_sentence(report: Report) -> str:
         known.append("measured on the GPU")
     if report.verdict.recorded_step_ns is not None:
         known[0] += f" recorded, {format_ns(report.verdict.recorded_step_ns)} with the profiler"
-    if report.verdict.unprofiled_step_ns is not None:
-        known[0] += f" recorded, {format_ns(report.verdict.unprofiled_step_ns)} without the profiler"
     has_rare = any(one.id in KINDS and KINDS[one.id].is_of_run for one in report.findings)
     mean = " on average" if listed or has_rare else ""
     return f"Step {format_ns(report.verdict.step_ns)}{mean} ({', '.join(known)})"

@@ -23,6 +23,12 @@ _LEAST: Final = 0.01
 """Share of the workers' time from which a line is told. Chosen, as of other places."""
 _LEAST_LOOKS_OF_LINE: Final = 3
 """Looks from which one line is told. Chosen: fewer are chance."""
+_LEAST_SAMPLES: Final = 32
+_LEAST_SHARING: Final = 2
+_OFTEN: Final = 0.5
+"""Runs of a line for each sample, from which it is of the samples and not of a file (chosen)."""
+_NEAR: Final = 0.15
+"""By how much runs for a sample may be off the number of workers (chosen: files differ)."""
 _LEAST_LOOKS: Final = 20
 """Looks at the workers' stacks from which lines are told. Chosen: half of the time is then 28 to 72 % (95 %)."""
 
@@ -49,15 +55,19 @@ class LoaderCode(msgspec.Struct, frozen=True):
 
 def loader_code(trace: Trace) -> LoaderCode:
     """What the capture noted; nothing where the steps took batches of several loaders."""
-    told = trace.meta.metadata.get("profkit_loaders")
-    with_workers = [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
-    with_workers = [one for one in with_workers if whole_ns(one.get("n_workers"))]
+    with_workers = [one for one in _rows(trace, "profkit_loaders") if whole_ns(one.get("n_workers"))]
     if len(with_workers) != 1:
         return LoaderCode()
     one = with_workers[0]
     fetch_ns = whole_ns(trace.meta.metadata.get("profkit_worker_fetch_ns"))
     lines = looked_lines(trace.meta.metadata.get("profkit_worker_lines"))
     return LoaderCode(_place(one.get("dataset")), _place(one.get("collate")), fetch_ns, lines)
+
+
+def is_by_index(trace: Trace) -> bool:
+    """Whether the loaders whose batches the steps took are known to read datasets of the script's own by index."""
+    found = [_place(one.get("dataset")) for one in _rows(trace, "profkit_loaders")]
+    return bool(found) and all("__getitem" in one for one in found)
 
 
 def workers_busy(trace: Trace) -> float | None:
@@ -110,6 +120,43 @@ def restarts(trace: Trace) -> Restarts | None:
         for one in _rows(trace, "profkit_worker_starts")
     ]
     return max((one for one in found if one.n and one.ns and one.n_batches), key=lambda one: one.ns, default=None)
+
+
+class Repeated(msgspec.Struct, frozen=True, kw_only=True):
+    """What each worker of an iterable dataset does for the samples of all, as it seems: it runs that much too often."""
+
+    place: CodePlace
+    """The line that takes most of it."""
+    times: float
+    """Runs of that line for each sample that the worker gives."""
+    n_workers: int
+    share: float
+    """Of the workers' time (0-1), what lies at all such lines."""
+
+
+def repeated(trace: Trace) -> Repeated | None:
+    """Where all that runs before a sample is given runs as many times for it as there are workers; else None."""
+    looked = trace.meta.metadata.get("profkit_worker_lines")
+    told = looked.get("stream") if isinstance(looked, Mapping) else None
+    if not isinstance(told, Mapping) or not isinstance(told.get("lines"), list):
+        return None
+    n, n_workers, all_ns = (whole_ns(told.get(key)) for key in ("n_samples", "n_workers", "ns"))
+    if n < _LEAST_SAMPLES or n_workers < _LEAST_SHARING or not all_ns:
+        return None
+    often: list[tuple[PlaceShare, float]] = []
+    for one in told["lines"][:_MOST_ROWS]:
+        line = _line(one, all_ns, OF_WORKERS)
+        times = whole_ns(one.get("runs")) / n if line is not None else 0.0
+        if line is None or times < _OFTEN:
+            continue
+        if abs(times - n_workers) <= _NEAR * n_workers:
+            often.append((line, times))
+        elif abs(times - 1) > _NEAR or not whole_ns(one.get("given")):  # what gives samples gives these alone
+            return None
+    if not often:
+        return None
+    first, times = max(often, key=lambda one: one[0].ns)
+    return Repeated(place=first.place, times=times, n_workers=n_workers, share=min(sum(x.share for x, _ in often), 1.0))
 
 
 def _rows(trace: Trace, key: str) -> list[Mapping[str, Any]]:

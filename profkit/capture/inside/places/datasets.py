@@ -11,11 +11,13 @@ import inspect
 import os
 from typing import Any, Final
 
+from torch.utils.data import IterableDataset
+
 from .owners import is_own_path, shown_path
 
 _MOST_WRAPPERS: Final = 8
-_READS: Final = ("__getitems__", "__getitem__", "__iter__")
-"""What a fetcher calls, the first that the dataset's class has."""
+_READS: Final = ("__getitems__", "__getitem__")
+"""What a fetcher calls, the first that the class has; of an iterable dataset, which inherits these, `__iter__`."""
 
 
 def made_by(iterator: Any) -> dict[str, Any]:
@@ -33,7 +35,8 @@ def _reading(dataset: Any) -> dict[str, Any]:
     """The function that gives a sample: of the dataset itself, or of the one that a `Subset` or the like wraps."""
     for _ in range(_MOST_WRAPPERS):
         kind = type(dataset)
-        name = next((one for one in _READS if callable(getattr(kind, one, None))), "")
+        reads = ("__iter__",) if issubclass(kind, IterableDataset) else _READS
+        name = next((one for one in reads if callable(getattr(kind, one, None))), "")
         function = getattr(kind, name, None)
         place = _place(function)
         if place:

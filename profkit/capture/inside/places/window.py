@@ -278,8 +278,7 @@ class SecondWindow:
 
     def _export(self, *, is_cut: bool) -> None:
         recorder, self._recorder = self._recorder, None
-        self.is_recording, self.is_over = False, True
-        self._lines.shut()
+        self.is_recording, self.is_over = False, True  # workers look on: their batches may be short
         if recorder is None:
             return
         self._watch_compiler(False)
