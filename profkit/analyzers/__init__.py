@@ -8,6 +8,7 @@ from profkit.analyzers import (
     accumulation,
     allocations,
     buckets,
+    chores,
     code,
     input,  # noqa: A004 - the question's own name
     kernels,
@@ -54,6 +55,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         operators.ANALYZER,
         streams.ANALYZER,
         code.ANALYZER,
+        chores.ANALYZER,
         whole_run.ANALYZER,
     )
 }

@@ -9,6 +9,7 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
+from profkit.findings.chores import fix_of
 from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, SLOWS
 from profkit.model.code import ACTING, Phase, PlaceShare
@@ -137,7 +138,7 @@ def _fix(rare: Rare) -> str:
         return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
     if rare.way == "save":
         return "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
-    return "do it less often, or beside the training (a thread, another process)"
+    return fix_of(rare.lines[0].text, "do it less often, or beside the training (a thread, another process)")
 
 
 def _named(line: Line) -> str:

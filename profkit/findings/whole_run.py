@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.findings.kind import FindingKind, Threshold
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 _WORTH: Final = Threshold(
@@ -23,6 +23,7 @@ RARE: Final = FindingKind(
     title="some steps also do something else",
     bottleneck=Bottleneck.OVERHEAD,
     is_of_run=True,
+    supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6), Supersedes("host.stall", Way.SAID_ONCE, 0.5)),
     meaning="Every so many steps the loop does something beside training: it saves, evaluates, logs, collects experience. The recorded steps hold none of it, or more than the run does; its share is that of the run.",
     measured=_MEASURED,
     thresholds={"run": _WORTH},

@@ -48,6 +48,16 @@ class Line(msgspec.Struct, frozen=True):
         return CodePlace(file=file, function=function, line=self.line, text=text)
 
 
+class Hot(Line, frozen=True):
+    """A line that the run is often at beside the recorded steps; `share` is that of the time looked at."""
+
+    n_looks: int = 0
+    every: int = 0
+    """How many steps apart it comes, 0 where that is not regular or not known."""
+    caller: str = ""
+    """The text of the line that calls its function."""
+
+
 class Rare(msgspec.Struct, frozen=True, kw_only=True):
     """Rare long steps of the run: how many, every how many steps, how long (ns), and where."""
 
@@ -121,6 +131,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     rare: Rare | None = None
     memory: Memory | None = None
     slower: Slower | None = None
+    lines: tuple[Hot, ...] = ()
+    """Of a run on a CPU, what does not train and what may: the longest first."""
 
     @property
     def is_slower(self) -> bool:
@@ -149,6 +161,7 @@ def whole_run(trace: Trace) -> WholeRun | None:
     if rare is not None:
         is_sound &= bool(rare.lines) and 0 < rare.share < 1 and 0 < rare.at_place <= 1 and rare.n > 0 < rare.long_ns
         is_sound &= rare.every >= 1 and 0 < rare.beyond_ns < 10**18
+    is_sound &= all(0 <= one.share <= 1 and one.n_looks >= 0 <= one.every for one in run.lines)
     if run.slower is not None:
         is_sound &= run.slower.n > 0 and all(0 < one < 10**18 for one in (run.slower.pace_ns, run.slower.beyond_ns))
         is_sound &= run.slower.line is None or 0 < run.slower.at_place <= 1

@@ -18,6 +18,7 @@ from typing import Any, Final, Optional, TypeVar
 
 from ..beside import files
 from .grown import Grown
+from .hot_lines import hot_lines
 from .long_steps import Look, told_of, usual_of
 from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
@@ -61,6 +62,7 @@ class WholeRun:
         self._is_plain = bytearray()
         self._events: list[tuple[Any, Any]] = []  # of the device, at the begin and the end of each step
         self._looks: list[Look] = []
+        self._waited = array("q")  # ns for which each look stands
         self._is_own: dict[str, bool] = {}
         self._is_package: dict[str, bool] = {}
         self._memory: list[tuple[int, int]] = []
@@ -123,6 +125,7 @@ class WholeRun:
             is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
             return {
                 **told_of(spent, edges, list(self._looks)),
+                "lines": [] if is_ahead else hot_lines(list(self._looks), list(self._waited), edges),
                 **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
                 **self._grown.told(list(self._memory)),
             }
@@ -152,6 +155,7 @@ class WholeRun:
         read_ns, pid = 0, os.getpid()
         while self._goes.wait() and not self.is_over and os.getpid() == pid:
             is_eager = len(self._looks) < _EAGER_LOOKS
+            slept_ns = time.perf_counter_ns()
             time.sleep(self._every_s if is_eager else max(self._every_s, _LATER_EVERY_S))
             if not self._goes.is_set() or self.is_over:
                 continue
@@ -160,6 +164,7 @@ class WholeRun:
                 if frame is None:
                     return
                 self._looks.append(self._stack(at_ns, frame))
+                self._waited.append(at_ns - slept_ns)
                 if at_ns - read_ns >= _MEMORY_EVERY_NS:
                     read_ns = at_ns
                     self._memory.append((len(self._ended), _held_bytes()))

@@ -1,0 +1,60 @@
+"""The lines of the script's own code that a run spends its time at beside the recorded steps, by all looks at it.
+
+Standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from .long_steps import Look, period_of, shown
+
+_LEAST: Final = 0.02
+"""Of the time looked at, from which a line is told. Chosen: less is no cause."""
+_MOST: Final = 12
+_FEW: Final = 4  # steps from which a line comes every so many; chosen: three distances
+_OF_LOADERS: Final = frozenset(("load", "wait", "start"))
+_TRAINING: Final = frozenset(("_wrapped_call_impl", "_call_impl", "backward", "step", "wrapper", "decorate_context"))
+"""What a line calls that trains: modules, autograd, optimizers (`wrapper` is torch's around their steps)."""
+_INNER: Final = frozenset(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>"))
+
+
+def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequence[int], Sequence[int]]) -> list[Any]:
+    """Lines with their share of the looked-at time, the largest first; each look stands for the time since the last."""
+    began, ended = edges
+    total, spent = 0, defaultdict(int)  # type: ignore[var-annotated]
+    steps: dict[Any, set[int]] = defaultdict(set)
+    n_looks: dict[Any, int] = defaultdict(int)
+    paths: dict[Any, Any] = {}
+    for look, ns in zip(looks, waited_ns):  # noqa: B905 - Python 3.9
+        if not ended or look.at_ns > ended[-1]:  # behind the loop
+            break
+        total += ns
+        path = _outside(look.own)
+        if not path or look.way in _OF_LOADERS or look.callee in _TRAINING:
+            continue
+        key = path[-1]
+        spent[key] += ns
+        n_looks[key] += 1
+        steps[key].add(bisect_right(began, look.at_ns) - 1)
+        paths.setdefault(key, path)
+    found = sorted((key for key in spent if spent[key] >= _LEAST * total), key=lambda key: -spent[key])
+    return [
+        {
+            **shown(paths[key], spent[key] / total),
+            "n_looks": n_looks[key],
+            "every": period_of(sorted(steps[key])) if len(steps[key]) >= _FEW else 0,
+            "caller": shown(paths[key][:-1], 1.0)["text"] if len(paths[key]) > 1 else "",
+        }
+        for key in found[:_MOST]
+    ]
+
+
+def _outside(own: Any) -> Any:
+    """The path without the comprehensions that a line runs: they are that line."""
+    while len(own) > 1 and own[-1][2] in _INNER:
+        own = own[:-1]
+    return own
