@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import CHORE, LINE, Chore, chore_of, fix_of
+from profkit.findings.chores import CHORE, EVERY_METRIC, LINE, Chore, chore_of, fix_of
+from profkit.model.arrays import distinct_codes
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -22,13 +23,15 @@ from profkit.timeline.scheduled import cored_share
 from profkit.timeline.whole_run import Hot, WholeRun, whole_run
 from profkit.units import format_fraction, format_ns
 
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
+
 _SURE: Final = 0.85
 _MANY_LOOKS: Final = 60
 _LESS_SURE: Final = 0.7
 _MOST_LINES: Final = 40
 _ONE_LINE: Final = 0.6
 """Of a function's time, from which its line is named, not the function. Chosen."""
-_LOOP: Final = frozenset({Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER})
 
 
 class Chores(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,22 +57,29 @@ def measure(facts: Facts) -> Chores | Skipped:
             how_to_get="profkit run -- python train.py, on a CPU",
         )
     between: tuple[PlaceShare, ...] = ()
-    total, training = 0, set()
+    total, training = 0, frozenset[tuple[str, str]]()
     if code is not None:
         threads = sorted(training_threads(facts.trace))
         counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
         main = sorted(threads, key=lambda thread: -int(counts[thread]))[:1]
         gaps = (cpu.operators | cpu.data | cpu.comm | cpu.compute).gaps(*facts.trace.window_ns)
         between, total = shares(code, Rows.of_host(code, main, gaps), _MOST_LINES), gaps.total_ns
-        training = {(one.place.file, one.place.function) for one in between if one.phase in _LOOP}
+        training = _training(code)
     return Chores(
         scope=scope_of(facts),
         run=run,
         between=between,
         between_ns=total,
-        training=frozenset(training),
+        training=training,
         cored=cored_share(facts.trace),
     )
+
+
+def _training(code: Code) -> frozenset[tuple[str, str]]:
+    """The files and functions that hold operators of the model, the backward pass or the optimizer."""
+    trains = (code.phase_of_op != Phase.OTHER) & (code.place_of_op >= 0)
+    found = [code.places[one] for one in distinct_codes(code.place_of_op[trains]).tolist()]
+    return frozenset((one.file, one.function) for one in found)
 
 
 def judge(result: Chores) -> tuple[Finding, ...]:
@@ -103,7 +113,12 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
     assert run is not None  # noqa: S101 - the lines are its own
     share, n_looks = sum(line.share for line in lines), sum(line.n_looks for line in lines)
     often = f"every {first.every} steps, " if first.every > 1 else ""
-    step_ns = scope.step_ns or run.mean_ns
+    # without what only some steps do the step is as recorded, and that comes on top
+    step_ns = (
+        round((scope.step_ns or run.usual_ns) / max(1 - share, 0.02))
+        if first.every > 1
+        else scope.step_ns or run.mean_ns
+    )
     evidence = [
         Evidence(
             statement=f"{n_looks} looks at the run beside the recorded steps find {format_fraction(share)} of its time at "
@@ -118,7 +133,7 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
         evidence.append(
             Evidence(
                 statement=f"it comes every {first.every} steps, and takes about {spent} each time",
-                metric="chores.every",
+                metric=EVERY_METRIC,
                 value=float(first.every),
                 unit="count",
             )
@@ -140,7 +155,7 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
 def _between(result: Chores) -> PlaceShare | None:
     """The line, or the function, that has most of the time between operators and no part in training."""
     scope = result.scope
-    known = [one for one in result.between if one.phase is Phase.OTHER and not (one.place.inside or one.place.beside)]
+    known = [one for one in result.between if _is_aside(result, one)]
     if not known:
         return None
     by_function: dict[tuple[str, str], list[PlaceShare]] = {}
@@ -151,6 +166,13 @@ def _between(result: Chores) -> PlaceShare | None:
     is_known = chore_of(found.place.text) is not None and share >= LINE.limit("known")
     is_most = found.ns >= LINE.limit("between") * result.between_ns and share >= LINE.limit("window")
     return found if is_known or is_most else None
+
+
+def _is_aside(result: Chores, one: PlaceShare) -> bool:
+    """Whether a place is no part of training, nor the loop as a whole, nor what a package's loop calls."""
+    place = one.place
+    is_loop = not place.line and (place.function == "<module>" or (place.file, place.function) in result.training)
+    return one.phase is Phase.OTHER and not (place.inside or place.beside or is_loop)
 
 
 def _of_function(result: Chores, key: tuple[str, str], lines: list[PlaceShare]) -> PlaceShare:

@@ -17,7 +17,7 @@ from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.whole_run import Line, Memory, Rare, Slower, WholeRun, whole_run
+from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, WholeRun, whole_run
 from profkit.units import format_bytes, format_fraction, format_ns
 
 _INPUT: Final = ("load", "wait", "start")
@@ -34,6 +34,9 @@ _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstac
 """Functions of libraries that make one new array, tensor or table of several. Those of lists are C code, no frame."""
 _SLOWER_CAP: Final = 0.7
 """Medium: the recorded steps are right about themselves, and no example of those that come."""
+_JOIN_ONCE: Final = (
+    "append to a Python list and join once after the loop; or keep running sums, where only these are read"
+)
 _STARTS: Final = "the loader starts its workers"
 
 
@@ -64,7 +67,7 @@ def judge(result: Seen) -> tuple[Finding, ...]:
         *(
             _slows(result, run.slower, run.slower.line)
             if run.slower is not None and run.slower.line is not None
-            else ()
+            else _recopies(result)
         ),
         *(_rare(result, run.rare) if run.rare is not None else ()),
         *(_grows(result, run.memory) if run.memory is not None else ()),
@@ -195,12 +198,47 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix="append to a Python list and join once after the loop; or keep running sums, where only these are read"
+            fix=_JOIN_ONCE
             if kind is RECOPIES
             else "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
             " a set or a dictionary, not in a list",
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
+        ),
+    )
+
+
+def _joined(run: WholeRun) -> Hot | None:
+    """The line that joins arrays, and takes more and more of the run: where the machine hides that its steps grow."""
+    if run.slower is not None and run.slower.line is not None:
+        return None
+    return next((line for line in run.lines if line.grows and _JOINS.search(line.text)), None)
+
+
+def _recopies(result: Seen) -> tuple[Finding, ...]:
+    line = _joined(result.run)
+    if line is None or line.share < RECOPIES.limit("run"):
+        return ()
+    first, _, third = line.in_thirds
+    return (
+        RECOPIES.found(
+            title=f"{_named(line)} copies all that it has kept so far: it takes {format_fraction(first)} of the first third"
+            f" of the run, {format_fraction(third)} of the last",
+            confidence=_SURE if line.n_looks >= _MANY_LOOKS else _LESS_SURE,
+            recoverable_ns=round(line.share * (result.scope.step_ns or result.run.mean_ns)),
+            fraction=line.share,
+            evidence=(
+                Evidence(
+                    statement=f"{line.n_looks} looks at the run find {format_fraction(line.share)} of its time at that line,"
+                    " more in each third",
+                    metric="whole_run.joined_share",
+                    value=line.share,
+                    unit="fraction",
+                ),
+            ),
+            fix=_JOIN_ONCE,
+            next_tools=(py_spy_main(result.scope.command),),
+            one_stretch=line.share,
         ),
     )
 
@@ -271,6 +309,11 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
     slower = result.run.slower
     if slower is not None and slower.line is not None:
         found[_kind_of_growth(slower).id] = (_share(slower.line, slower.at_place, slower.beyond_ns, slower.n),)
+    joined = _joined(result.run)
+    if joined is not None:
+        found[RECOPIES.id] = (
+            _share(joined, 1.0, round(joined.share * result.run.mean_ns * result.run.n), joined.n_looks),
+        )
     held = memory.held if memory is not None else None
     if held is not None and held.line:
         found[GROWS.id] = (_share(Line(held.file, held.line, held.function, held.text), 1.0, 0, 1),)

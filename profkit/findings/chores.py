@@ -143,6 +143,8 @@ def fix_of(text: str, otherwise: str = _OTHERWISE) -> str:
     return chore.fix if chore is not None else otherwise
 
 
+EVERY_METRIC: Final = "chores.every"
+"""Of the evidence that a chore is not in each step: the recorded steps have none of it, or more than the run."""
 _BEHIND: Final = (Supersedes("host.launch_bound", Way.BEHIND, 0.2),)
 _LOOKALIKES: Final = (
     "what the job needs as often as this: its share is its price",

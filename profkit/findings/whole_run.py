@@ -87,7 +87,8 @@ RECOPIES: Final = FindingKind(
     is_of_run=True,
     meaning="A line joins what it has kept so far and what is new into one array, tensor or table. That copies all that was kept before, in each step: twice as many steps take four times the copies. The recorded steps, early in the run, show little of it.",
     measured=_SLOWER
-    + " It is a copy where the line's text or what it calls joins arrays: cat, concatenate, append of NumPy, concat.",
+    + " It is a copy where the line's text or what it calls joins arrays: cat, concatenate, append of NumPy, concat. On a CPU such a"
+    " line is named as well where it has twice as much of the last third of the run as of the first, by 2.5 deviations of the looks at it: other programs on the machine may hide that the steps grow.",
     thresholds={"run": _WORTH},
     lookalikes=("a line that joins batches of growing size: the work grows, not what is kept",),
     proof="Append to a Python list in its place, and join once after the loop: the steps stay as short as the first ones.",

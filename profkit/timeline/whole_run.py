@@ -30,6 +30,12 @@ _SLOWER_STEADILY: Final = 1.1
 _BURST: Final = 1.5
 """Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
 _LONGEST: Final = 400
+_RARE_LINE: Final = 0.05
+"""Of the looked-at time, from which what only some steps do sets these apart. Chosen: the severity medium."""
+_SIGMAS: Final = 2.5
+_GROWN: Final = 2.0
+"""A line grows that has twice as much of the last third as of the first, by so many deviations of its looks. Chosen:
+what is copied anew with all before has five times as much."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -54,8 +60,16 @@ class Hot(Line, frozen=True):
     n_looks: int = 0
     every: int = 0
     """How many steps apart it comes, 0 where that is not regular or not known."""
-    caller: str = ""
-    """The text of the line that calls its function."""
+    in_thirds: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Its share (0-1) of each third of that time."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether it takes more from third to third, clearly beyond chance."""
+        first, second, third = self.in_thirds
+        n_each = self.n_looks / self.share / 3 if self.share else 0.0
+        is_sure = (third - first) ** 2 * n_each >= _SIGMAS**2 * (third + first)
+        return is_sure and first <= second <= third and third >= _GROWN * first
 
 
 class Rare(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +149,11 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """Of a run on a CPU, what does not train and what may: the longest first."""
 
     @property
+    def has_rare(self) -> bool:
+        """Whether only some steps do something that takes long, by their times or by the looks at them."""
+        return self.rare is not None or any(one.every > 1 and one.share >= _RARE_LINE for one in self.lines)
+
+    @property
     def is_slower(self) -> bool:
         """Whether the step grows by so much, or so steadily, that a short recording is no example of the run."""
         least = _SLOWER if self.slower is None else _SLOWER_STEADILY
@@ -161,7 +180,8 @@ def whole_run(trace: Trace) -> WholeRun | None:
     if rare is not None:
         is_sound &= bool(rare.lines) and 0 < rare.share < 1 and 0 < rare.at_place <= 1 and rare.n > 0 < rare.long_ns
         is_sound &= rare.every >= 1 and 0 < rare.beyond_ns < 10**18
-    is_sound &= all(0 <= one.share <= 1 and one.n_looks >= 0 <= one.every for one in run.lines)
+    is_sound &= all(0 <= part <= 1 for one in run.lines for part in (one.share, *one.in_thirds))
+    is_sound &= all(one.n_looks >= 0 <= one.every for one in run.lines)
     if run.slower is not None:
         is_sound &= run.slower.n > 0 and all(0 < one < 10**18 for one in (run.slower.pace_ns, run.slower.beyond_ns))
         is_sound &= run.slower.line is None or 0 < run.slower.at_place <= 1
@@ -181,7 +201,7 @@ def without_rare(trace: Trace) -> Paced:
     """The trace with the longest stretch of steps that hold nothing rare, where the run shows that it is rare."""
     run = whole_run(trace)
     steps = steps_in_window(trace)
-    if run is None or run.rare is None or len(steps) <= _LEAST or not trace.is_marked:
+    if run is None or not run.has_rare or len(steps) <= _LEAST or not trace.is_marked:
         return Paced(trace)
     lengths = step_lengths_ns(trace)
     is_long = lengths > _LONG * median(lengths)

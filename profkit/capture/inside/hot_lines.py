@@ -29,9 +29,10 @@ def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequ
     steps: dict[Any, set[int]] = defaultdict(set)
     n_looks: dict[Any, int] = defaultdict(int)
     paths: dict[Any, Any] = {}
-    for look, ns in zip(looks, waited_ns):  # noqa: B905 - Python 3.9
-        if not ended or look.at_ns > ended[-1]:  # behind the loop
-            break
+    thirds: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
+    n_inside = bisect_right([look.at_ns for look in looks], ended[-1]) if ended else 0
+    whole_ns = sum(waited_ns[:n_inside]) or 1
+    for look, ns in zip(looks[:n_inside], waited_ns):  # noqa: B905 - Python 3.9
         total += ns
         path = _outside(look.own)
         if not path or look.way in _OF_LOADERS or look.callee in _TRAINING:
@@ -39,6 +40,7 @@ def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequ
         key = path[-1]
         spent[key] += ns
         n_looks[key] += 1
+        thirds[key][min(3 * (total - ns) // whole_ns, 2)] += ns
         steps[key].add(bisect_right(began, look.at_ns) - 1)
         paths.setdefault(key, path)
     found = sorted((key for key in spent if spent[key] >= _LEAST * total), key=lambda key: -spent[key])
@@ -46,8 +48,8 @@ def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequ
         {
             **shown(paths[key], spent[key] / total),
             "n_looks": n_looks[key],
+            "in_thirds": [round(min(3 * one / whole_ns, 1.0), 4) for one in thirds[key]],
             "every": period_of(sorted(steps[key])) if len(steps[key]) >= _FEW else 0,
-            "caller": shown(paths[key][:-1], 1.0)["text"] if len(paths[key]) > 1 else "",
         }
         for key in found[:_MOST]
     ]
