@@ -13,7 +13,7 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
 from profkit.findings.chores import CHORE, EVERY_METRIC, LINE, Chore, chore_of, fix_of
 from profkit.model.arrays import distinct_codes
-from profkit.model.code import CodePlace, Phase, PlaceShare
+from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.timeline import Facts
@@ -97,7 +97,7 @@ def _of_run(result: Chores) -> tuple[Chore, tuple[Hot, ...]] | None:
     kinds: dict[str, Chore] = {}
     for line in result.run.lines if result.run is not None else ():
         chore = chore_of(line.text)
-        if chore is not None:
+        if chore is not None and not line.acts:
             kinds[chore.does] = chore
             by_kind.setdefault(chore.does, []).append(line)
     if not by_kind:
@@ -172,7 +172,8 @@ def _is_aside(result: Chores, one: PlaceShare) -> bool:
     """Whether a place is no part of training, nor the loop as a whole, nor what a package's loop calls."""
     place = one.place
     is_loop = not place.line and (place.function == "<module>" or (place.file, place.function) in result.training)
-    return one.phase is Phase.OTHER and not (place.inside or place.beside or is_loop)
+    is_other = place.inside or place.beside or is_loop or place.single_words & ACTING
+    return one.phase is Phase.OTHER and not is_other
 
 
 def _of_function(result: Chores, key: tuple[str, str], lines: list[PlaceShare]) -> PlaceShare:

@@ -77,7 +77,7 @@ _SLOWER: Final = (
     " its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should (0.2 where it grows by a quarter or more), and the last quarter 5 % longer than the first. What they cost is what all steps"
     " take beyond the pace that the run has where it begins. The line is named where two thirds of the growth are at it"
     " by the looks at the first and the last third of the steps, and where the rest of the step grows at a third of its"
-    " rate or less. On a GPU the time of the host says little of that: there nothing is named."
+    " rate or less. Other programs on the machine may hide that steps grow: on a CPU a line is named as well that takes twice as much, beside all else, in the last third of the run as in the first, more in each, by 3 deviations of the looks at it. On a GPU the time of the host says little of that: there nothing is named."
 )
 
 RECOPIES: Final = FindingKind(
@@ -85,10 +85,10 @@ RECOPIES: Final = FindingKind(
     title="what the run has kept is copied anew in each step",
     bottleneck=Bottleneck.MEMORY,
     is_of_run=True,
+    supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6),),
     meaning="A line joins what it has kept so far and what is new into one array, tensor or table. That copies all that was kept before, in each step: twice as many steps take four times the copies. The recorded steps, early in the run, show little of it.",
     measured=_SLOWER
-    + " It is a copy where the line's text or what it calls joins arrays: cat, concatenate, append of NumPy, concat. On a CPU such a"
-    " line is named as well where it has twice as much of the last third of the run as of the first, by 2.5 deviations of the looks at it: other programs on the machine may hide that the steps grow.",
+    + " It is a copy where the line's text or what it calls joins arrays: cat, concatenate, append of NumPy, concat.",
     thresholds={"run": _WORTH},
     lookalikes=("a line that joins batches of growing size: the work grows, not what is kept",),
     proof="Append to a Python list in its place, and join once after the loop: the steps stay as short as the first ones.",
@@ -104,6 +104,7 @@ SLOWS: Final = FindingKind(
     title="each step takes longer than the one before",
     bottleneck=Bottleneck.OVERHEAD,
     is_of_run=True,
+    supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6),),
     meaning="A line goes through something that grows with each step: a history, a log, a list of all that was seen. Twice as many steps take four times as long there. The recorded steps, early in the run, show little of it.",
     measured=_SLOWER,
     thresholds={"run": _WORTH},

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.model.arrays import median
-from profkit.model.code import CodePlace
+from profkit.model.code import ACTING, CodePlace
 from profkit.model.trace import Trace
 from profkit.plain import clean
 from profkit.timeline.pace import Paced
@@ -32,10 +32,10 @@ _BURST: Final = 1.5
 _LONGEST: Final = 400
 _RARE_LINE: Final = 0.05
 """Of the looked-at time, from which what only some steps do sets these apart. Chosen: the severity medium."""
-_SIGMAS: Final = 2.5
+_SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
-"""A line grows that has twice as much of the last third as of the first, by so many deviations of its looks. Chosen:
-what is copied anew with all before has five times as much."""
+"""A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
+its looks. Chosen: by chance one of ten lines does so in one of 70 runs, and has to take twice as much as well."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -60,16 +60,38 @@ class Hot(Line, frozen=True):
     n_looks: int = 0
     every: int = 0
     """How many steps apart it comes, 0 where that is not regular or not known."""
+    around: tuple[str, ...] = ()
+    """The functions whose calls lead to it, the outermost first."""
     in_thirds: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Its share (0-1) of each third of that time."""
 
     @property
+    def acts(self) -> bool:
+        """Whether it makes the data or the targets that are trained on, by the words of the line and of its callers."""
+        place = self.place
+        return any(
+            replace(place, function=name[:_LONGEST]).single_words & ACTING for name in (place.function, *self.around)
+        )
+
+    @property
     def grows(self) -> bool:
-        """Whether it takes more from third to third, clearly beyond chance."""
+        """Whether it takes more and more beside all else, from third to third and clearly beyond chance."""
         first, second, third = self.in_thirds
         n_each = self.n_looks / self.share / 3 if self.share else 0.0
         is_sure = (third - first) ** 2 * n_each >= _SIGMAS**2 * (third + first)
-        return is_sure and first <= second <= third and third >= _GROWN * first
+        return is_sure and first <= second <= third < 1 and _beside(third) >= _GROWN * _beside(first)
+
+    @property
+    def beyond(self) -> float:
+        """What it takes (0-1 of the time) beyond the pace that it has where the run begins."""
+        first, _, third = map(_beside, self.in_thirds)
+        pace = max(first - (third - first) / 4, 0.0)  # the middle of the first third is a quarter as far from its begin
+        return max(self.share - pace * (1 - self.share), 0.0)
+
+
+def _beside(share: float) -> float:
+    """A share of a time as that of the rest of it."""
+    return share / (1 - share) if share < 1 else float("inf")
 
 
 class Rare(msgspec.Struct, frozen=True, kw_only=True):

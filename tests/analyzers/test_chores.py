@@ -76,6 +76,7 @@ def test_a_line_that_has_a_fifth_of_the_run_is_the_verdict_with_its_rate(every):
         {**SAVE, "text": "h = F.relu(self.conv(x))"},
         {**SAVE, "text": "loss = model(torch.tensor(batch))"},
         {**SAVE, "share": 7.0},
+        {**SAVE, "text": "obs = np.array(rows)", "around": ["<module>", "main", "collect_rollout"]},
     ],
 )
 def test_a_line_with_little_or_few_looks_or_that_trains_is_no_finding(line):
@@ -92,22 +93,34 @@ def test_what_single_stalls_are_is_said_where_the_run_shows_it():
 
 
 CAT = {**SAVE, "text": "self.err = torch.cat([self.err, err])", "in_thirds": [0.08, 0.2, 0.32]}
+HOOK = {
+    **CAT,
+    "text": "self.stats.append(o.std().item())",
+    "share": 0.44,
+    "n_looks": 227,
+    "in_thirds": [0.3, 0.45, 0.58],
+}
 
 
 @pytest.mark.parametrize(
-    ("line", "is_told"),
+    ("line", "kind"),
     [
-        (CAT, True),
-        ({**CAT, "in_thirds": [0.18, 0.2, 0.22]}, False),
-        ({**CAT, "in_thirds": [0.08, 0.32, 0.2]}, False),
-        ({**CAT, "text": "h = self.conv(x)"}, False),
-        ({**CAT, "n_looks": 6}, False),
+        (CAT, "memory.recopies"),
+        (HOOK, "host.slows"),
+        ({**CAT, "in_thirds": [0.18, 0.2, 0.22]}, ""),
+        ({**CAT, "in_thirds": [0.08, 0.32, 0.2]}, ""),
+        ({**HOOK, "in_thirds": [0.0, 0.45, 0.88]}, ""),
+        ({**HOOK, "in_thirds": [0.4, 0.44, 0.48]}, ""),
+        ({**CAT, "n_looks": 6}, ""),
     ],
 )
-def test_a_join_that_takes_more_of_each_third_of_the_run_copies_all_that_was_kept(line, is_told):
+def test_a_line_that_takes_more_of_each_third_of_the_run_grows(line, kind):
     verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [line]}))
-    assert ("memory.recopies" in found) is is_told
-    assert (verdict.bottleneck is Bottleneck.MEMORY) is is_told
+    assert {"memory.recopies", "host.slows"} & set(found) == ({kind} if kind else set())
+    if kind:
+        assert kind == verdict.findings[0].id
+        assert 0.15 < found[kind].fraction < line["share"] + 0.01
+        assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(found[kind].fraction, rel=0.02)
 
 
 class Drawn:

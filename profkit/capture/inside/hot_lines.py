@@ -49,6 +49,7 @@ def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequ
             **shown(paths[key], spent[key] / total),
             "n_looks": n_looks[key],
             "in_thirds": [round(min(3 * one / whole_ns, 1.0), 4) for one in thirds[key]],
+            "around": [function for _, _, function in paths[key]],
             "every": period_of(sorted(steps[key])) if len(steps[key]) >= _FEW else 0,
         }
         for key in found[:_MOST]
