@@ -224,7 +224,7 @@ def hot(steps, *, step_ms=40, weight=10):
             waited.append(weight * MS)
         now += step_ms * MS
         edges[1].append(now)
-    return {one["line"]: one for one in hot_lines(looks, waited, edges)}
+    return {one["line"]: one for one in hot_lines(looks, waited, edges)["lines"]}
 
 
 LOADS = (MAIN, ("data.py", 7, "__getitem__"))
@@ -249,7 +249,7 @@ def test_a_line_that_grows_has_more_of_each_third_and_comprehensions_are_their_l
 
 
 def test_no_steps_have_no_lines():
-    assert hot_lines([], [], ([], [])) == []
+    assert hot_lines([], [], ([], [])) == {}
 
 
 @pytest.mark.parametrize(("skipped", "every"), [((), 8), ((3, 4), 8), ((2,), 8)])

@@ -71,3 +71,13 @@ def test_steps_that_grow_are_told_from_a_loop_at_another_pace(is_growing):
         ends.append(ends[-1] + 1000 * (10 + (place if is_growing else 10 * (place >= 40))))
     run.begin([clock.Mark(end, end) for end in ends])
     assert run.grows() is is_growing
+
+
+def test_short_loops_with_an_optimizer_each_are_one_loop_and_what_lies_between_has_its_line(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "clients.py"))
+    assert done.code == 0
+    metadata = trace(tmp_path / "out")
+    assert "profkit_loops" not in metadata
+    line = metadata["profkit_run"]["lines"][0]
+    assert (line["function"], line["every"]) == ("packed", 6)
+    assert line["share"] > 0.4

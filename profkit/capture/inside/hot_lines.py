@@ -22,8 +22,10 @@ _TRAINING: Final = frozenset(("_wrapped_call_impl", "_call_impl", "backward", "s
 _INNER: Final = frozenset(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>"))
 
 
-def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequence[int], Sequence[int]]) -> list[Any]:
-    """Lines with their share of the looked-at time, the largest first; each look stands for the time since the last."""
+def hot_lines(
+    looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequence[int], Sequence[int]]
+) -> dict[str, Any]:
+    """`lines` with their share of the looked-at time, the largest first; a look stands for the time since the last."""
     began, ended = edges
     total, spent = 0, defaultdict(int)  # type: ignore[var-annotated]
     steps: dict[Any, set[int]] = defaultdict(set)
@@ -44,7 +46,7 @@ def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequ
         steps[key].add(bisect_right(began, look.at_ns) - 1)
         paths.setdefault(key, path)
     found = sorted((key for key in spent if spent[key] >= _LEAST * total), key=lambda key: -spent[key])
-    return [
+    lines = [
         {
             **shown(paths[key], spent[key] / total),
             "n_looks": n_looks[key],
@@ -54,6 +56,7 @@ def hot_lines(looks: Sequence[Look], waited_ns: Sequence[int], edges: tuple[Sequ
         }
         for key in found[:_MOST]
     ]
+    return {"lines": lines} if lines else {}
 
 
 def _outside(own: Any) -> Any:

@@ -125,7 +125,7 @@ class WholeRun:
             is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
             return {
                 **told_of(spent, edges, list(self._looks)),
-                "lines": [] if is_ahead else hot_lines(list(self._looks), list(self._waited), edges),
+                **({} if is_ahead else hot_lines(list(self._looks), list(self._waited), edges)),
                 **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
                 **self._grown.told(list(self._memory)),
             }
