@@ -38,7 +38,7 @@ _DOES: Final = {RECOPIES.id: "copies all that it has kept so far", SLOWS.id: "ta
 _FIXES: Final = {
     RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
     SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
-    " a set or a dictionary, not in a list; if it is a hook, remove those that were registered before",
+    " a set or a dictionary, not in a list",
 }
 _FROM_START: Final = 0.05
 """Of the first third: a line that begins in mid-run (a late phase of the training) does not grow with each step. Chosen."""
@@ -175,7 +175,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
     grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
     return (
         kind.found(
-            title=f"{_named(line)} {_DOES[kind.id]}: {grows}",
+            title=f"{_named(line)} {_does(kind, run)}: {grows}",
             confidence=_SURE if slower.n_looks >= _MANY_LOOKS else _LESS_SURE,
             recoverable_ns=round(slower.beyond_ns / slower.n * (scope.step_ns or slower.pace_ns) / slower.pace_ns),
             fraction=share,
@@ -202,10 +202,25 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_FIXES[kind.id],
+            fix=_fix_of(kind, run),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
+    )
+
+
+def _does(kind: FindingKind, run: WholeRun) -> str:
+    first, last = run.hooks
+    piled = f", while hooks of the model pile up ({first} at first, {last} in the end)"
+    return _DOES[kind.id] + (piled if kind is SLOWS and last > first else "")
+
+
+def _fix_of(kind: FindingKind, run: WholeRun) -> str:
+    is_of_hooks = kind is SLOWS and run.hooks[1] > run.hooks[0]
+    return (
+        "remove each hook when it is done (handle.remove()): it runs in each step from then on"
+        if is_of_hooks
+        else _FIXES[kind.id]
     )
 
 
@@ -226,7 +241,7 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
     step_ns = result.scope.step_ns or result.run.first_ns
     return (
         kind.found(
-            title=f"{_named(line)} {_DOES[kind.id]}: {format_fraction(first)} of the first third of the run,"
+            title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(first)} of the first third of the run,"
             f" {format_fraction(third)} of the last",
             confidence=_SURE if line.n_looks >= _MANY_LOOKS else _LESS_SURE,
             recoverable_ns=round(step_ns * line.beyond / (1 - line.beyond)),
@@ -240,7 +255,7 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_FIXES[kind.id],
+            fix=_fix_of(kind, result.run),
             next_tools=(py_spy_main(result.scope.command),),
             one_stretch=line.beyond,
         ),

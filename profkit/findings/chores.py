@@ -51,7 +51,7 @@ CHORES: Final = tuple(
             "draw every few hundred steps, or after the run from numbers that were kept",
         ),
         (
-            r"\bsklearn\b|_score\(|\bconfusion_matrix\(|\bclassification_report\(|\broc_auc|\bmetrics?\.\w+\(",
+            r"\bsklearn\b|\b\w*(?:f1|accuracy|precision|recall|auc)_score\(|\bconfusion_matrix\(|\bclassification_report\(|\broc_auc|\bmetrics?\.\w+\(",
             "computes metrics",
             "compute metrics every few hundred steps or on the validation set alone, with torch on whole batches",
         ),
@@ -63,11 +63,11 @@ CHORES: Final = tuple(
         ),
         (
             r"\b(?:np|numpy)\.(?:histogram|percentile|quantile|median|linalg|corrcoef|cov|fft|unique|sort|argsort)",
-            "computes statistics with NumPy",
+            "computes numbers with NumPy",
             "compute them every few hundred steps, or with torch on the tensors as they are",
         ),
         (
-            r"\b(?:pd|pandas)\.|\.(?:iloc|loc|iterrows|itertuples|groupby|to_csv|read_csv)\b",
+            r"\b(?:pd|pandas)\.|\.i?loc\[|\.(?:iterrows|itertuples|groupby|to_csv)\(",
             "works on a pandas table",
             "turn the table into tensors once before the loop, and index these",
         ),
@@ -83,7 +83,7 @@ CHORES: Final = tuple(
         ),
         (r"\b(?:time\.)?sleep\(", "sleeps", "leave the pause out; wait for what it is meant for (an event, a queue)"),
         (
-            r"\.acquire\(|\bwith\s+[\w.]*lock\b|\.join\(\s*\)|\.result\(|\.wait\(|\bqueue\.\w+\(|\.get\(\s*(?:timeout|block|\))",
+            r"\.acquire\(|\bwith\s+[\w.]*lock\b|\.join\(\s*\)|\.result\(|\b(?:event|cond)\w*\.wait\(",
             "waits for another thread or process",
             "hold the lock only for what it protects, and hand work over by a queue that is filled ahead of the step",
         ),
@@ -98,13 +98,13 @@ CHORES: Final = tuple(
             "run it beside the training, and read what it says every few hundred steps",
         ),
         (
-            r"\btokeni[sz]e|\b(?:tok|tokenizer)\w*[.(]|\bencode_batch\(",
+            r"\btokeni[sz]er\w*[.(]|\btokeni[sz]e\(|\bencode_batch\(",
             "tokenises text",
             "tokenise once before the training and store the numbers; or in the workers of a DataLoader (num_workers)",
         ),
         (
-            r"\btorch\.(?:(?:as_)?tensor|(?:Float|Long)?Tensor|from_numpy)\(|\b(?:np|numpy)\.(?:array|asarray|stack)\(",
-            "builds tensors from Python lists",
+            r"\btorch\.(?:(?:as_)?tensor|(?:Float|Long)?Tensor)\(|\b(?:np|numpy)\.array\(",
+            "builds tensors from Python objects",
             "make one tensor of the whole data set before the loop and index it; or build batches in the workers of a DataLoader",
         ),
         (
@@ -113,19 +113,19 @@ CHORES: Final = tuple(
             "keep them tensors, and read numbers every few hundred steps",
         ),
         (
-            r"\bnamed_(?:parameters|modules|buffers)\(|\.parameters\(\)|\.state_dict\(",
+            r"\bnamed_(?:parameters|modules|buffers)\(|\.state_dict\(",
             "walks through the parameters",
             "make the list once before the loop; use torch._foreach_norm and its like, which take all tensors in one call",
         ),
         (
-            r"\bre\.\w+\(|\.(?:split|replace|strip|format|lower)\(|\bsorted\(|\brandom\.(?:sample|shuffle|choices?)\(",
+            r"\bre\.\w+\(|\bsorted\(|\brandom\.(?:sample|shuffle|choices?)\(",
             "does work on Python objects",
             "prepare it once before the loop, or in the workers of a DataLoader",
         ),
     )
 )
 """The first that fits counts: the surer and dearer ones stand first."""
-_MODEL_CALLS: Final = later(r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(")
+_MODEL_CALLS: Final = later(r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad|\boptim\.")
 """What trains, in a line that may do something else as well."""
 _OTHERWISE: Final = "find out what it computes for; do it every few hundred steps, once before the loop, or beside the training (a thread, workers of a DataLoader)"
 

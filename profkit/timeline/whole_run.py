@@ -167,6 +167,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     rare: Rare | None = None
     memory: Memory | None = None
     slower: Slower | None = None
+    hooks: tuple[int, int] = (0, 0)
+    """Hooks of the model at first and in the end, where they pile up."""
     lines: tuple[Hot, ...] = ()
     """Of a run on a CPU, what does not train and what may: the longest first."""
 

@@ -28,13 +28,13 @@ SAVE = {
         ("json.dump({k: v.tolist() for k, v in state.items()}, f)", "writes or reads JSON text"),
         ("best = copy.deepcopy(model)", "copies whole objects"),
         ("f.flush(); os.fsync(f.fileno())", "writes a log or a file"),
-        ("q = np.percentile(g, [1, 25, 50])", "computes statistics with NumPy"),
+        ("q = np.percentile(g, [1, 25, 50])", "computes numbers with NumPy"),
         ("digest = hashlib.sha256(data).hexdigest()", "hashes or compresses bytes"),
         ("gc.collect()", "looks after memory"),
         ("with self.lock:", "waits for another thread or process"),
         ("time.sleep(0.01)", "sleeps"),
         ("fig.savefig(path)", "draws pictures"),
-        ("x = torch.tensor([rows[i] for i in ids])", "builds tensors from Python lists"),
+        ("x = torch.tensor([rows[i] for i in ids])", "builds tensors from Python objects"),
         ("ids = tokenizer(text)['input_ids']", "tokenises text"),
         ("subprocess.run(['nvidia-smi'])", "runs another program"),
         ("requests.post(url, json=row)", "talks to a server or a data base"),
@@ -42,6 +42,12 @@ SAVE = {
         ("loss.backward()", ""),
         ("h = self.conv(x) + x", ""),
         ("x = x[i]", ""),
+        ("nn.utils.clip_grad_norm_(net.parameters(), 0.5)", ""),
+        ("q, k, v = self.qkv(x).split(c, dim=2)", ""),
+        ("x = torch.from_numpy(images[i]).float().div_(127.5)", ""),
+        ("z = dist.loc + self.tok_emb(x)", ""),
+        ("work.wait()", ""),
+        ("score = attention_score(q, k)", ""),
     ],
 )
 def test_what_a_line_does_is_told_by_what_it_calls(text, does):
@@ -121,6 +127,13 @@ def test_a_line_that_takes_more_of_each_third_of_the_run_grows(line, kind):
         assert kind == verdict.findings[0].id
         assert 0.15 < found[kind].fraction < line["share"] + 0.01
         assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(found[kind].fraction, rel=0.02)
+
+
+@pytest.mark.parametrize("hooks", [[0, 0], [9, 54]])
+def test_hooks_that_pile_up_are_said_where_a_line_takes_longer_with_each_step(hooks):
+    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [HOOK], "hooks": hooks}))
+    assert ("hooks of the model pile up (9 at first, 54 in the end)" in verdict.headline) is any(hooks)
+    assert ("handle.remove()" in found["host.slows"].fix) is any(hooks)
 
 
 class Drawn:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ _MEMORY_EVERY_NS: Final = 50_000_000
 _MOST_STEPS: Final = 200_000
 _MOST_LOOKS: Final = 200_000
 _MOST_FRAMES: Final = 60
+_MOST_MODELS: Final = 8
 _PAGES: Final = "/proc/self/statm"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -67,6 +69,8 @@ class WholeRun:
         self._is_package: dict[str, bool] = {}
         self._memory: list[tuple[int, int]] = []
         self._grown = Grown()
+        self._models: Any = weakref.WeakSet()
+        self._hooks: list[int] = []  # of the models, after 1, 2, 4, 8... steps
         self._thread = 0
         self._every_s = _LEAST_EVERY_S
         self._goes = threading.Event()
@@ -94,9 +98,17 @@ class WholeRun:
             return
         self._is_plain.append(is_plain)
         self._events.append((began, None))
+        if not len(self._began) & (len(self._began) - 1):
+            self._hooks.append(sum(_n_hooks(module) for model in self._models for module in model.modules()))
         if is_plain != self._goes.is_set():
             self._turn(is_on=is_plain)
         self._began.append(time.perf_counter_ns())
+
+    def saw(self, model: Any) -> None:
+        """The loop calls this module."""
+        if len(self._models) < _MOST_MODELS and self._began:
+            with suppress(Exception):
+                self._models.add(model)
 
     def grows(self) -> bool:
         """Whether the steps so far take longer and longer."""
@@ -128,6 +140,7 @@ class WholeRun:
                 **({} if is_ahead else hot_lines(list(self._looks), list(self._waited), edges)),
                 **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
                 **self._grown.told(list(self._memory)),
+                **_piled(self._hooks),
             }
         return {}
 
@@ -217,6 +230,18 @@ _WAYS: Final = {
     "save": "save",
 }
 """Functions of torch that tell what a line outside or inside of them does: what a loader does, a save."""
+
+
+def _n_hooks(module: Any) -> int:
+    return sum(len(getattr(module, name, ())) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
+
+
+def _piled(counts: Sequence[int]) -> dict[str, Any]:
+    """`hooks`, at first and in the end, where they become more each time that the steps have doubled; {} else."""
+    known = [one for one in counts if one]
+    rises = [second > first for first, second in zip(known, known[1:])]  # noqa: B905, RUF007 - Python 3.9
+    is_piling = len(rises) > 1 and rises[-1] and rises[-2]
+    return {"hooks": [known[0], known[-1]]} if is_piling else {}
 
 
 def _held_bytes() -> int:
