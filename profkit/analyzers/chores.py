@@ -41,6 +41,8 @@ class Chores(msgspec.Struct, frozen=True, kw_only=True):
     run: WholeRun | None
     between: tuple[PlaceShare, ...]
     between_ns: int
+    whole: tuple[PlaceShare, ...]
+    """With the operators at these lines: what a chore calls of them goes with it."""
     training: frozenset[tuple[str, str]]
     """Files and functions that also hold the model, the backward pass or the optimizer."""
     cored: float
@@ -57,6 +59,7 @@ def measure(facts: Facts) -> Chores | Skipped:
             how_to_get="profkit run -- python train.py, on a CPU",
         )
     between: tuple[PlaceShare, ...] = ()
+    whole = between
     total, training = 0, frozenset[tuple[str, str]]()
     if code is not None:
         threads = sorted(training_threads(facts.trace))
@@ -64,12 +67,15 @@ def measure(facts: Facts) -> Chores | Skipped:
         main = sorted(threads, key=lambda thread: -int(counts[thread]))[:1]
         gaps = (cpu.operators | cpu.data | cpu.comm | cpu.compute).gaps(*facts.trace.window_ns)
         between, total = shares(code, Rows.of_host(code, main, gaps), _MOST_LINES), gaps.total_ns
+        unfed = (cpu.data | cpu.comm).gaps(*facts.trace.window_ns)
+        whole = shares(code, Rows.of_host(code, main, unfed), _MOST_LINES)
         training = _training(code)
     return Chores(
         scope=scope_of(facts),
         run=run,
         between=between,
         between_ns=total,
+        whole=whole,
         training=training,
         cored=cored_share(facts.trace),
     )
@@ -155,17 +161,15 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
 def _between(result: Chores) -> PlaceShare | None:
     """The line, or the function, that has most of the time between operators and no part in training."""
     scope = result.scope
-    known = [one for one in result.between if _is_aside(result, one)]
-    if not known:
-        return None
+    aside = [one for one in result.between if _is_aside(result, one)]
+    chores = [one for one in result.whole if _is_aside(result, one) and chore_of(one.place.text) is not None]
+    found = [one for one in chores if scope.fraction(one.ns) >= LINE.limit("known")]
     by_function: dict[tuple[str, str], list[PlaceShare]] = {}
-    for one in known:
+    for one in aside:
         by_function.setdefault((one.place.file, one.place.function), []).append(one)
-    found = max((_of_function(result, key, lines) for key, lines in by_function.items()), key=lambda one: one.ns)
-    share = scope.fraction(found.ns)
-    is_known = chore_of(found.place.text) is not None and share >= LINE.limit("known")
-    is_most = found.ns >= LINE.limit("between") * result.between_ns and share >= LINE.limit("window")
-    return found if is_known or is_most else None
+    least_ns = max(LINE.limit("between") * result.between_ns, LINE.limit("window") * scope.window_ns)
+    functions = (_of_function(result, key, lines) for key, lines in by_function.items())
+    return max([*found, *(one for one in functions if one.ns >= least_ns)], key=lambda one: one.ns, default=None)
 
 
 def _is_aside(result: Chores, one: PlaceShare) -> bool:
@@ -199,7 +203,7 @@ def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
             evidence=(
                 Evidence(
                     statement=f"{format_ns(scope.per_step(found.ns))} {scope.each} ({format_fraction(fraction)} of the window)"
-                    f" are there, {format_fraction(found.ns / result.between_ns)} of all time between operators",
+                    f" are there" + ("" if chore is not None else ", in which no operator runs"),
                     metric="chores.between_ns",
                     value=float(found.ns),
                     unit="ns",

@@ -162,7 +162,7 @@ CHORE: Final = FindingKind(
     measured="Beside the recorded steps a thread looks at the line that runs, up to 50 times a second, after 500 looks up to 20. Each look stands for the time since the one before: a line that keeps Python's lock puts looks off. Only on a CPU: beside a GPU, a line may cost nothing. What loaders do is not counted, nor what a line calls that trains.",
     thresholds={
         "run": Threshold(0.05, "fires at {} of the run", "chosen: the severity medium"),
-        "looks": Threshold(20, "and {} looks or more at it", "chosen: a share of two thirds holds within a third", ""),
+        "looks": Threshold(10, "and {} looks or more at it", "as rare steps have it", ""),
     },
     lookalikes=_LOOKALIKES,
     proof=_PROOF,
@@ -175,11 +175,11 @@ LINE: Final = FindingKind(
     bottleneck=Bottleneck.OVERHEAD,
     supersedes=(*_BEHIND, Supersedes("host.stall", Way.SAID_ONCE, 0.8)),
     meaning="Of the time in which no operator runs, much lies at one line, or in one function, of the script's own that is no part of the model, the backward pass or the optimizer.",
-    measured="The time of the training thread between operators, by the lines that Python stacks name. On a CPU only.",
+    measured="The time of the training thread between operators, by the lines that Python stacks name; where the text of a line says what it does beside training, with the operators that it calls. On a CPU only.",
     thresholds={
         "known": Threshold(0.05, "fires at {} of the window where its text says what it does", "chosen: medium"),
         "window": Threshold(0.12, "else at {} of the window", "chosen: no line of our healthy programs has as much"),
-        "between": Threshold(0.4, "and {} of the time between operators", "chosen: it is the one to look at"),
+        "between": Threshold(0.3, "and {} of the time between operators", "chosen: it is the one to look at"),
     },
     lookalikes=_LOOKALIKES,
     proof=_PROOF,

@@ -142,7 +142,7 @@ class Drawn:
     def __init__(self, text: str, *, python_ms: int, other_ms: int = 0) -> None:
         rows = [span("train.py(1): <module>", 0, 700 * MS, cat="python_function")]
         rows.append(span("torch/profiler/p.py(1): start", 1, 2, cat="python_function"))
-        now = 10
+        now, called = 10, []
         for number in range(12):
             work, own = now + 20 * MS, now + (20 + python_ms) * MS
             end = own + other_ms * MS
@@ -151,8 +151,17 @@ class Drawn:
                 length = 20 * MS // 8
                 rows.append(operator("aten::mm", now + part * length, now + (part + 1) * length - 1000))
             rows.append(span("train.py(30): keep", work + 10, own - 10, cat="python_function"))
+            if text:
+                rows.append(span("copy.py(118): deepcopy", work + 20, own - 20, cat="python_function"))
+                called.append(work + 20)
             now = end
-        self.trace = trace_of(rows, profkit_lines={"train.py:31": text})
+        told = {"unix_ns": called, "line": [31] * len(called)}
+        self.trace = trace_of(
+            rows,
+            profkit_call_lines=told,
+            profkit_source_lines={"train.py:31": text},
+            profkit_user_files=["train.py"],
+        )
 
 
 def test_a_function_with_most_of_the_time_between_operators_is_named():
@@ -166,3 +175,10 @@ def test_a_function_with_most_of_the_time_between_operators_is_named():
 def test_a_function_with_little_or_not_most_of_it_is_no_finding(python_ms, other_ms):
     _, found, _ = told(Drawn("", python_ms=python_ms, other_ms=other_ms).trace)
     assert "host.line" not in found
+
+
+def test_a_known_chore_has_the_operators_that_it_calls_and_needs_less_of_the_window():
+    trace = Drawn("best = copy.deepcopy(model)", python_ms=3).trace
+    _, found, _ = told(trace)
+    assert found["host.line"].title == "train.py:31 in keep(): best = copy.deepcopy(model) copies whole objects"
+    assert found["host.line"].fraction == pytest.approx(3 / 23, abs=0.01)
