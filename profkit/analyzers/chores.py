@@ -183,7 +183,7 @@ def _is_aside(result: Chores, one: PlaceShare) -> bool:
 def _of_function(result: Chores, key: tuple[str, str], lines: list[PlaceShare]) -> PlaceShare:
     """The line of a function with most of its time, or all of it where no line has most and nothing trains in it."""
     most, total = max(lines, key=lambda one: one.ns), sum(one.ns for one in lines)
-    if key in result.training or most.ns >= _ONE_LINE * total:
+    if key in result.training or (most.place.line and most.ns >= _ONE_LINE * total):
         return most
     place = replace(most.place, line=0, text="", call="")
     return replace(most, place=place, ns=total, share=min(total / result.between_ns, 1.0))
