@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from profkit.cli import group
 from profkit.errors import ProfkitError
+from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.render.schema import schema
+from profkit.render.words.places import place_words
 from profkit.testing import Row, kernel, span, to_json
 from tests.analyzers.test_input import SEEN
 from tests.analyzers.test_places_of_findings import Job, backward, slow
@@ -191,3 +193,10 @@ def test_lines_of_loader_workers_need_no_stacks_of_the_training_process(tmp_path
     (subject,) = json.loads(where(path, "-f", "json").output)["subjects"]
     assert subject["places"][0]["where"] == "app/data.py:17 in __getitem__(): image = decode(path)"
     assert {place["share_of"] for place in subject["places"]} == {"workers"}
+
+
+def test_a_callback_that_the_optimizer_calls_is_not_called_the_optimizer():
+    place = CodePlace(file="train.py", function="on_after_backward", line=79, text="q = np.percentile(g, 50)")
+    share = PlaceShare(place=place, phase=Phase.OPTIMIZER, ns=1, share=1.0, count=1)
+    assert place_words(share).endswith("(the optimizer)")
+    assert place_words(replace(share, place=replace(place, beside="on_after_backward()"))).endswith("50)")

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from profkit.analyzers import (
     allocations,
+    chores,
     code,
     input,  # noqa: A004 - the question's own name
     kernels,
@@ -51,6 +52,7 @@ ANALYZERS: Final[dict[str, Analyzer[Any]]] = {
         operators.ANALYZER,
         streams.ANALYZER,
         code.ANALYZER,
+        chores.ANALYZER,
         whole_run.ANALYZER,
     )
 }

@@ -9,6 +9,7 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
+from profkit.findings.chores import fix_of
 from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, SLOWS
 from profkit.model.code import ACTING, Phase, PlaceShare
@@ -16,7 +17,7 @@ from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.whole_run import Line, Memory, Rare, Slower, WholeRun, whole_run
+from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, WholeRun, whole_run
 from profkit.units import format_bytes, format_fraction, format_ns
 
 _INPUT: Final = ("load", "wait", "start")
@@ -33,6 +34,14 @@ _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstac
 """Functions of libraries that make one new array, tensor or table of several. Those of lists are C code, no frame."""
 _SLOWER_CAP: Final = 0.7
 """Medium: the recorded steps are right about themselves, and no example of those that come."""
+_DOES: Final = {RECOPIES.id: "copies all that it has kept so far", SLOWS.id: "takes longer with each step"}
+_FIXES: Final = {
+    RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
+    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
+    " a set or a dictionary, not in a list",
+}
+_FROM_START: Final = 0.05
+"""Of the first third: a line that begins in mid-run (a late phase of the training) does not grow with each step. Chosen."""
 _STARTS: Final = "the loader starts its workers"
 
 
@@ -63,7 +72,7 @@ def judge(result: Seen) -> tuple[Finding, ...]:
         *(
             _slows(result, run.slower, run.slower.line)
             if run.slower is not None and run.slower.line is not None
-            else ()
+            else _grown(result)
         ),
         *(_rare(result, run.rare) if run.rare is not None else ()),
         *(_grows(result, run.memory) if run.memory is not None else ()),
@@ -137,7 +146,7 @@ def _fix(rare: Rare) -> str:
         return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
     if rare.way == "save":
         return "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
-    return "do it less often, or beside the training (a thread, another process)"
+    return fix_of(rare.lines[0].text, "do it less often, or beside the training (a thread, another process)")
 
 
 def _named(line: Line) -> str:
@@ -164,10 +173,9 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
     if share < kind.limit("run"):
         return ()
     grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
-    does = "copies all that it has kept so far" if kind is RECOPIES else "takes longer with each step"
     return (
         kind.found(
-            title=f"{_named(line)} {does}: {grows}",
+            title=f"{_named(line)} {_does(kind, run)}: {grows}",
             confidence=_SURE if slower.n_looks >= _MANY_LOOKS else _LESS_SURE,
             recoverable_ns=round(slower.beyond_ns / slower.n * (scope.step_ns or slower.pace_ns) / slower.pace_ns),
             fraction=share,
@@ -194,12 +202,62 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix="append to a Python list and join once after the loop; or keep running sums, where only these are read"
-            if kind is RECOPIES
-            else "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
-            " a set or a dictionary, not in a list",
+            fix=_fix_of(kind, run),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
+        ),
+    )
+
+
+def _does(kind: FindingKind, run: WholeRun) -> str:
+    first, last = run.hooks
+    piled = f", while hooks of the model pile up ({first} at first, {last} in the end)"
+    return _DOES[kind.id] + (piled if kind is SLOWS and last > first else "")
+
+
+def _fix_of(kind: FindingKind, run: WholeRun) -> str:
+    is_of_hooks = kind is SLOWS and run.hooks[1] > run.hooks[0]
+    return (
+        "remove each hook when it is done (handle.remove()): it runs in each step from then on"
+        if is_of_hooks
+        else _FIXES[kind.id]
+    )
+
+
+def _growing(run: WholeRun) -> Hot | None:
+    """The line that takes more and more of the run: where the machine hides that its steps grow."""
+    if run.slower is not None and run.slower.line is not None:
+        return None
+    growing = [one for one in run.lines if one.grows and (_JOINS.search(one.text) or one.in_thirds[0] >= _FROM_START)]
+    return max(growing, key=lambda one: one.beyond, default=None)
+
+
+def _grown(result: Seen) -> tuple[Finding, ...]:
+    line = _growing(result.run)
+    kind = RECOPIES if line is not None and _JOINS.search(line.text) else SLOWS
+    if line is None or line.beyond < kind.limit("run"):
+        return ()
+    first, _, third = line.in_thirds
+    step_ns = result.scope.step_ns or result.run.first_ns
+    return (
+        kind.found(
+            title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(first)} of the first third of the run,"
+            f" {format_fraction(third)} of the last",
+            confidence=_SURE if line.n_looks >= _MANY_LOOKS else _LESS_SURE,
+            recoverable_ns=round(step_ns * line.beyond / (1 - line.beyond)),
+            fraction=line.beyond,
+            evidence=(
+                Evidence(
+                    statement=f"{line.n_looks} looks at the run find {format_fraction(line.share)} of its time at that line,"
+                    f" more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first",
+                    metric="whole_run.growing_share",
+                    value=line.share,
+                    unit="fraction",
+                ),
+            ),
+            fix=_fix_of(kind, result.run),
+            next_tools=(py_spy_main(result.scope.command),),
+            one_stretch=line.beyond,
         ),
     )
 
@@ -270,6 +328,11 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
     slower = result.run.slower
     if slower is not None and slower.line is not None:
         found[_kind_of_growth(slower).id] = (_share(slower.line, slower.at_place, slower.beyond_ns, slower.n),)
+    growing = _growing(result.run)
+    if growing is not None:
+        kind = RECOPIES if _JOINS.search(growing.text) else SLOWS
+        spent_ns = round(growing.beyond * result.run.mean_ns * result.run.n)
+        found[kind.id] = (_share(growing, 1.0, spent_ns, growing.n_looks),)
     held = memory.held if memory is not None else None
     if held is not None and held.line:
         found[GROWS.id] = (_share(Line(held.file, held.line, held.function, held.text), 1.0, 0, 1),)

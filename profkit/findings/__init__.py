@@ -11,6 +11,7 @@ from typing import Final
 from profkit.findings import (
     capture,
     changes,
+    chores,
     communication,
     comparison,
     copies,
@@ -34,6 +35,7 @@ _FAMILIES: Final = (
     capture,
     input,
     host,
+    chores,
     whole_run,
     communication,
     copies,

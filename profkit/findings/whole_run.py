@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.findings.kind import FindingKind, Threshold
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 _WORTH: Final = Threshold(
@@ -23,6 +23,7 @@ RARE: Final = FindingKind(
     title="some steps also do something else",
     bottleneck=Bottleneck.OVERHEAD,
     is_of_run=True,
+    supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6), Supersedes("host.stall", Way.SAID_ONCE, 0.5)),
     meaning="Every so many steps the loop does something beside training: it saves, evaluates, logs, collects experience. The recorded steps hold none of it, or more than the run does; its share is that of the run.",
     measured=_MEASURED,
     thresholds={"run": _WORTH},
@@ -76,7 +77,7 @@ _SLOWER: Final = (
     " its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should (0.2 where it grows by a quarter or more), and the last quarter 5 % longer than the first. What they cost is what all steps"
     " take beyond the pace that the run has where it begins. The line is named where two thirds of the growth are at it"
     " by the looks at the first and the last third of the steps, and where the rest of the step grows at a third of its"
-    " rate or less. On a GPU the time of the host says little of that: there nothing is named."
+    " rate or less. Other programs on the machine may hide that steps grow: on a CPU a line is named as well that takes twice as much, beside all else, in the last third of the run as in the first, more in each, by 3 deviations of the looks at it. On a GPU the time of the host says little of that: there nothing is named."
 )
 
 RECOPIES: Final = FindingKind(
@@ -84,6 +85,7 @@ RECOPIES: Final = FindingKind(
     title="what the run has kept is copied anew in each step",
     bottleneck=Bottleneck.MEMORY,
     is_of_run=True,
+    supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6),),
     meaning="A line joins what it has kept so far and what is new into one array, tensor or table. That copies all that was kept before, in each step: twice as many steps take four times the copies. The recorded steps, early in the run, show little of it.",
     measured=_SLOWER
     + " It is a copy where the line's text or what it calls joins arrays: cat, concatenate, append of NumPy, concat.",
@@ -102,6 +104,7 @@ SLOWS: Final = FindingKind(
     title="each step takes longer than the one before",
     bottleneck=Bottleneck.OVERHEAD,
     is_of_run=True,
+    supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6),),
     meaning="A line goes through something that grows with each step: a history, a log, a list of all that was seen. Twice as many steps take four times as long there. The recorded steps, early in the run, show little of it.",
     measured=_SLOWER,
     thresholds={"run": _WORTH},

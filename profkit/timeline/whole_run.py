@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.model.arrays import median
-from profkit.model.code import CodePlace
+from profkit.model.code import ACTING, CodePlace
 from profkit.model.trace import Trace
 from profkit.plain import clean
 from profkit.timeline.pace import Paced
@@ -33,6 +33,12 @@ _LONGEST: Final = 400
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 _Some = Annotated[int, msgspec.Meta(gt=0, lt=10**18)]
+_RARE_LINE: Final = 0.05
+"""Of the looked-at time, from which what only some steps do sets these apart. Chosen: the severity medium."""
+_SIGMAS: Final = 3.0
+_GROWN: Final = 2.0
+"""A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
+its looks. Chosen: by chance one of ten lines does so in one of 70 runs, and has to take twice as much as well."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -49,6 +55,46 @@ class Line(msgspec.Struct, frozen=True):
         """The line as a place."""
         file, function, text = (clean(value[:_LONGEST]) for value in (self.file, self.function, self.text))
         return CodePlace(file=file, function=function, line=self.line, text=text)
+
+
+class Hot(Line, frozen=True):
+    """A line that the run is often at beside the recorded steps; `share` is that of the time looked at."""
+
+    n_looks: _Amount = 0
+    every: _Amount = 0
+    """How many steps apart it comes, 0 where that is not regular or not known."""
+    around: tuple[str, ...] = ()
+    """The functions whose calls lead to it, the outermost first."""
+    in_thirds: tuple[_Share, _Share, _Share] = (0.0, 0.0, 0.0)
+    """Its share (0-1) of each third of that time."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether it makes the data or the targets that are trained on, by the words of the line and of its callers."""
+        place = self.place
+        return any(
+            replace(place, function=name[:_LONGEST]).single_words & ACTING for name in (place.function, *self.around)
+        )
+
+    @property
+    def grows(self) -> bool:
+        """Whether it takes more and more beside all else, from third to third and clearly beyond chance."""
+        first, second, third = self.in_thirds
+        n_each = self.n_looks / self.share / 3 if self.share else 0.0
+        is_sure = (third - first) ** 2 * n_each >= _SIGMAS**2 * (third + first)
+        return is_sure and first <= second <= third < 1 and _beside(third) >= _GROWN * _beside(first)
+
+    @property
+    def beyond(self) -> float:
+        """What it takes (0-1 of the time) beyond the pace that it has where the run begins."""
+        first, _, third = map(_beside, self.in_thirds)
+        pace = max(first - (third - first) / 4, 0.0)  # the middle of the first third is a quarter as far from its begin
+        return max(self.share - pace * (1 - self.share), 0.0)
+
+
+def _beside(share: float) -> float:
+    """A share of a time as that of the rest of it."""
+    return share / (1 - share) if share < 1 else float("inf")
 
 
 class Rare(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +170,15 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     rare: Rare | None = None
     memory: Memory | None = None
     slower: Slower | None = None
+    hooks: tuple[int, int] = (0, 0)
+    """Hooks of the model at first and in the end, where they pile up."""
+    lines: tuple[Hot, ...] = ()
+    """Of a run on a CPU, what does not train and what may: the longest first."""
+
+    @property
+    def has_rare(self) -> bool:
+        """Whether only some steps do something that takes long, by their times or by the looks at them."""
+        return self.rare is not None or any(one.every > 1 and one.share >= _RARE_LINE for one in self.lines)
 
     @property
     def is_slower(self) -> bool:
@@ -167,7 +222,7 @@ def without_rare(trace: Trace) -> Paced:
     """The trace with the longest stretch of steps that hold nothing rare, where the run shows that it is rare."""
     run = whole_run(trace)
     steps = steps_in_window(trace)
-    if run is None or run.rare is None or len(steps) <= _LEAST or not trace.is_marked:
+    if run is None or not run.has_rare or len(steps) <= _LEAST or not trace.is_marked:
         return Paced(trace)
     lengths = step_lengths_ns(trace)
     is_long = lengths > _LONG * median(lengths)

@@ -8,6 +8,7 @@ import msgspec
 
 from profkit.analyzers.base import Scope
 from profkit.findings import kind_of
+from profkit.findings.chores import EVERY_METRIC
 from profkit.findings.whole_run import RARE, RARE_INPUT, RECOPIES, SLOWS
 from profkit.model.budget import Budget
 from profkit.model.code import PlaceShare
@@ -93,7 +94,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def rare_ns(self) -> int:
         """What rare steps, and steps that grow, add to the mean step, in the time of recorded ones."""
         added = (RARE.id, RARE_INPUT.id, RECOPIES.id, SLOWS.id)
-        return sum(one.recoverable_ns for one in self.findings if one.id in added)
+        return sum(
+            one.recoverable_ns
+            for one in self.findings
+            if one.id in added or any(item.metric == EVERY_METRIC for item in one.evidence)
+        )
 
     @property
     def compute(self) -> float:

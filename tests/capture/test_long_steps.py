@@ -8,7 +8,8 @@ pytest.importorskip("torch")
 
 from profkit.capture.inside.added.keys import usual_mean
 from profkit.capture.inside.grown import Grown, _lengths
-from profkit.capture.inside.long_steps import Look, told_of, usual_of
+from profkit.capture.inside.hot_lines import hot_lines
+from profkit.capture.inside.long_steps import Look, period_of, told_of, usual_of
 from profkit.capture.inside.slower import slower_of
 
 pytestmark = pytest.mark.torch
@@ -211,3 +212,47 @@ def test_growth_is_told_where_another_program_takes_the_cores_for_a_while():
     slower = slower_run(durations, recording(lambda place: place // 10))
     assert slower["line"]["line"] == 59
     assert slower["beyond_ns"] == pytest.approx(sum(place // 10 for place in range(200)) * MS, rel=0.2)
+
+
+def hot(steps, *, step_ms=40, weight=10):
+    """Lines of a run: for each step the calls at each 10 ms, as paths; a look stands for `weight` ms."""
+    edges, looks, waited, now = ([], []), [], [], 0
+    for calls in steps:
+        edges[0].append(now)
+        for at, path in enumerate(calls):
+            looks.append(Look(now + at * 10 * MS, path, "", "load" if path == LOADS else ""))
+            waited.append(weight * MS)
+        now += step_ms * MS
+        edges[1].append(now)
+    return {one["line"]: one for one in hot_lines(looks, waited, edges)["lines"]}
+
+
+LOADS = (MAIN, ("data.py", 7, "__getitem__"))
+
+
+def test_lines_have_their_share_of_the_run_and_their_rate():
+    usual_step, saving = (FORWARD, FORWARD, BACKWARD, LOADS), (FORWARD, SAVE, SAVE, SAVE)
+    lines = hot([saving if place % 4 == 3 else usual_step for place in range(40)])
+    assert lines[5]["share"] == pytest.approx(30 / 160)
+    assert (lines[5]["n_looks"], lines[5]["every"]) == (30, 4)
+    assert lines[5]["in_thirds"] == pytest.approx([0.1875] * 3, abs=0.04)
+    assert lines[20]["every"] == 0, "in each step"
+    assert 7 not in lines, "a loader's line is told by the loader's own findings"
+
+
+def test_a_line_that_grows_has_more_of_each_third_and_comprehensions_are_their_line():
+    inner = (*SAVE, ("save.py", 5, "<dictcomp>"))
+    lines = hot([(FORWARD,) * (8 - place // 8) + (inner,) * (place // 8) for place in range(40)])
+    first, second, third = lines[5]["in_thirds"]
+    assert first < second < third
+    assert lines[5]["function"] == "keep"
+
+
+def test_no_steps_have_no_lines():
+    assert hot_lines([], [], ([], [])) == {}
+
+
+@pytest.mark.parametrize(("skipped", "every"), [((), 8), ((3, 4), 8), ((2,), 8)])
+def test_the_period_is_the_distance_that_comes_most_often(skipped, every):
+    places = [8 * turn + (turn in (2, 5)) for turn in range(1, 14) if turn not in skipped]
+    assert period_of(places) == every

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 
 from profkit.capture.inside.loops import Keys, Loops
@@ -129,6 +130,26 @@ def test_an_address_that_comes_again_is_another_optimizer():
     del first
     gc.collect()
     assert keys.of(Optimizer()) == 2
+
+
+class Adam:
+    """As one of torch's: over tensors, of which shapes are read."""
+
+    def __init__(self, *shapes: tuple[int, ...]) -> None:
+        self.param_groups = [{"params": [np.empty(shape) for shape in shapes]}]
+
+
+def test_an_optimizer_that_is_made_anew_for_each_client_goes_on_with_its_number():
+    keys = Keys()
+    server, client = Adam((8, 8)), Adam((4, 4), (4,))
+    assert (keys.of(server), keys.of(client)) == (1, 2)
+    for _ in range(3):
+        client = Adam((4, 4), (4,))
+        assert keys.of(client) == 2
+    twin = Adam((4, 4), (4,))  # beside one that lives
+    assert (keys.of(twin), keys.of(client), keys.of(server)) == (3, 2, 1)
+    del twin
+    assert keys.of(Adam((4, 4), (8,))) == 4  # over other tensors
 
 
 def _loops(*, mine_ms: float, other_ms: float, n_calls: int = 100) -> list[dict[str, object]]:

@@ -11,6 +11,8 @@ from tests.capture.running import SCRIPTS, capture, trace
 
 pytest.importorskip("torch")
 
+from torch import nn
+
 from profkit.capture.inside import clock
 from profkit.capture.inside.whole_run import WholeRun
 
@@ -71,3 +73,29 @@ def test_steps_that_grow_are_told_from_a_loop_at_another_pace(is_growing):
         ends.append(ends[-1] + 1000 * (10 + (place if is_growing else 10 * (place >= 40))))
     run.begin([clock.Mark(end, end) for end in ends])
     assert run.grows() is is_growing
+
+
+def test_short_loops_with_an_optimizer_each_are_one_loop_and_what_lies_between_has_its_line(tmp_path):
+    done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "clients.py"))
+    assert done.code == 0
+    metadata = trace(tmp_path / "out")
+    assert "profkit_loops" not in metadata
+    line = metadata["profkit_run"]["lines"][0]
+    assert (line["function"], line["every"]) == ("packed", 6)
+    assert line["share"] > 0.4
+
+
+@pytest.mark.parametrize("is_piling", [True, False])
+def test_hooks_that_pile_up_are_counted(is_piling):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    run = WholeRun()
+    run.begin([clock.Mark(0, 1), clock.Mark(5, 6)])
+    run.saw(model)
+    for step in range(70):
+        if step == 0 or (is_piling and step % 10 == 0):
+            model[0].register_forward_hook(lambda *_: None)
+        run.boundary(10 + step, None, is_plain=False)
+    told = run.told()
+    assert ("hooks" in told) is is_piling
+    if is_piling:
+        assert told["hooks"] == [1, 7]

@@ -167,6 +167,7 @@ class Controller(Listener):
         self._look()
         self._has_gradients = self._has_gradients or torch.is_grad_enabled()
         self._second.saw(module)
+        self._run.saw(module)
         self._finder.forward_began(id(module), name_of(module))
         self._follow()
 

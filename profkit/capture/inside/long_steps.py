@@ -28,6 +28,8 @@ _BEYOND_USUAL: Final = 0.3
 hiccups, or batches differ, the longer steps are at the same lines as the others."""
 _MOST_REGULAR: Final = 0.35
 """Of the steps, up to which every n-th may be a long one. Chosen: every third."""
+_ALIKE: Final = 0.75
+"""Of the distances between long steps, from which they come every so many steps. Chosen."""
 _BESIDE: Final = re.compile(
     r"on_(?:(?:sub)?step|train|validation|epoch|save|log|eval)\w*$|_?(?:save|log|evaluate)(?:_\w+)?$"
 )
@@ -83,11 +85,12 @@ def told_of(
         rare = _rare(beyond, is_in_packages=True)
     if rare:
         beyond_ns = sum(long.values()) - usual_ns * len(long)
+        period = period_of(sorted(long))
         found["rare"] = {
             **rare,
             "n": len(long),
-            "every": round(len(spent) / len(long), 1),
-            "is_regular": _is_regular(sorted(long)),
+            "every": float(period) if period else round(len(spent) / len(long), 1),
+            "is_regular": period > 0,
             "long_ns": round(sum(long.values()) / len(long)),
             "beyond_ns": round(beyond_ns),
             "share": round(beyond_ns / sum(ordered), 5),
@@ -110,7 +113,7 @@ def _of_regular(spent: Mapping[int, int], quartiles: tuple[int, int, int]) -> fl
     most = max(LONG * median, min(high, 2 * median - low) + _BEYOND_QUARTILES * 2 * (median - low))
     long = [place for place, ns in sorted(spent.items()) if ns > most]
     is_of_some = _LEAST_LONG <= len(long) <= _MOST_REGULAR * len(spent)
-    return most if is_of_some and _is_regular(long) else float("inf")
+    return most if is_of_some and period_of(long) > 0 else float("inf")
 
 
 def middle(values: Sequence[int]) -> int:
@@ -118,11 +121,14 @@ def middle(values: Sequence[int]) -> int:
     return sorted(values)[len(values) // 2]
 
 
-def _is_regular(places: Sequence[int]) -> bool:
-    """Whether nearly all of them are as many steps apart."""
+def period_of(places: Sequence[int]) -> int:
+    """How many steps apart nearly all of them are: most often so many; 0 where they are not, or follow each other."""
     apart = [second - first for first, second in zip(places, places[1:])]  # noqa: B905, RUF007 - Python 3.9
     usual = middle(apart) if apart else 0
-    return usual > 1 and sum(abs(one - usual) <= 1 for one in apart) >= 0.75 * len(apart)
+    near = [one for one in apart if abs(one - usual) <= 1]
+    if usual <= 1 or len(near) < _ALIKE * len(apart):
+        return 0
+    return Counter(near).most_common(1)[0][0]
 
 
 class _Beyond:

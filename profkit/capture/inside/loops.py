@@ -72,10 +72,15 @@ class Loop:
 
 
 class Keys:
-    """Numbers for optimizers, from 1 on in the order of their first steps: an address comes again when one is gone."""
+    """Numbers for optimizers, from 1 on in the order of their first steps: an address comes again when one is gone.
+
+    One that is made anew where one like it is gone, over as many tensors of the same shapes, goes on with its number:
+    a loop that makes a fresh one for each client, fold or restart is one loop.
+    """
 
     def __init__(self) -> None:
         self._known: Any = weakref.WeakKeyDictionary()
+        self._alike: dict[Any, list[Any]] = {}
         self._n = 0
 
     def of(self, optimizer: Any) -> int:
@@ -83,11 +88,23 @@ class Keys:
         try:
             number: int = self._known.get(optimizer, 0)
             if not number:
-                self._n += 1
-                number = self._known[optimizer] = self._n
+                number = self._known[optimizer] = self._inherited(optimizer)
         except Exception:  # noqa: BLE001 - the script's own class may be of any kind
             return id(optimizer)
         return number
+
+    def _inherited(self, optimizer: Any) -> int:
+        """The number of the first like it that is gone, else the next number."""
+        groups = getattr(optimizer, "param_groups", None) or []
+        shapes = tuple(tuple(one.shape) for group in groups for one in group["params"])
+        alike = self._alike.setdefault((type(optimizer), shapes), []) if shapes else []
+        for slot in alike:
+            if slot[0]() is None:
+                slot[0] = weakref.ref(optimizer)
+                return int(slot[1])
+        self._n += 1
+        alike.append([weakref.ref(optimizer), self._n])
+        return self._n
 
 
 class Loops:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from typing import Any, Final, Optional, TypeVar
 
 from ..beside import files
 from .grown import Grown
+from .hot_lines import hot_lines
 from .long_steps import Look, told_of, usual_of
 from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
@@ -33,6 +35,7 @@ _MEMORY_EVERY_NS: Final = 50_000_000
 _MOST_STEPS: Final = 200_000
 _MOST_LOOKS: Final = 200_000
 _MOST_FRAMES: Final = 60
+_MOST_MODELS: Final = 8
 _PAGES: Final = "/proc/self/statm"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -61,10 +64,13 @@ class WholeRun:
         self._is_plain = bytearray()
         self._events: list[tuple[Any, Any]] = []  # of the device, at the begin and the end of each step
         self._looks: list[Look] = []
+        self._waited = array("q")  # ns for which each look stands
         self._is_own: dict[str, bool] = {}
         self._is_package: dict[str, bool] = {}
         self._memory: list[tuple[int, int]] = []
         self._grown = Grown()
+        self._models: Any = weakref.WeakSet()
+        self._hooks: list[int] = []  # of the models, after 1, 2, 4, 8... steps
         self._thread = 0
         self._every_s = _LEAST_EVERY_S
         self._goes = threading.Event()
@@ -92,9 +98,17 @@ class WholeRun:
             return
         self._is_plain.append(is_plain)
         self._events.append((began, None))
+        if not len(self._began) & (len(self._began) - 1):
+            self._hooks.append(sum(_n_hooks(module) for model in self._models for module in model.modules()))
         if is_plain != self._goes.is_set():
             self._turn(is_on=is_plain)
         self._began.append(time.perf_counter_ns())
+
+    def saw(self, model: Any) -> None:
+        """The loop calls this module."""
+        if len(self._models) < _MOST_MODELS and self._began:
+            with suppress(Exception):
+                self._models.add(model)
 
     def grows(self) -> bool:
         """Whether the steps so far take longer and longer."""
@@ -123,8 +137,10 @@ class WholeRun:
             is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
             return {
                 **told_of(spent, edges, list(self._looks)),
+                **({} if is_ahead else hot_lines(list(self._looks), list(self._waited), edges)),
                 **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
                 **self._grown.told(list(self._memory)),
+                **_piled(self._hooks),
             }
         return {}
 
@@ -152,6 +168,7 @@ class WholeRun:
         read_ns, pid = 0, os.getpid()
         while self._goes.wait() and not self.is_over and os.getpid() == pid:
             is_eager = len(self._looks) < _EAGER_LOOKS
+            slept_ns = time.perf_counter_ns()
             time.sleep(self._every_s if is_eager else max(self._every_s, _LATER_EVERY_S))
             if not self._goes.is_set() or self.is_over:
                 continue
@@ -160,6 +177,7 @@ class WholeRun:
                 if frame is None:
                     return
                 self._looks.append(self._stack(at_ns, frame))
+                self._waited.append(at_ns - slept_ns)
                 if at_ns - read_ns >= _MEMORY_EVERY_NS:
                     read_ns = at_ns
                     self._memory.append((len(self._ended), _held_bytes()))
@@ -212,6 +230,18 @@ _WAYS: Final = {
     "save": "save",
 }
 """Functions of torch that tell what a line outside or inside of them does: what a loader does, a save."""
+
+
+def _n_hooks(module: Any) -> int:
+    return sum(len(getattr(module, name, ())) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
+
+
+def _piled(counts: Sequence[int]) -> dict[str, Any]:
+    """`hooks`, at first and in the end, where they become more each time that the steps have doubled; {} else."""
+    known = [one for one in counts if one]
+    rises = [second > first for first, second in zip(known, known[1:])]  # noqa: B905, RUF007 - Python 3.9
+    is_piling = len(rises) > 1 and rises[-1] and rises[-2]
+    return {"hooks": [known[0], known[-1]]} if is_piling else {}
 
 
 def _held_bytes() -> int:

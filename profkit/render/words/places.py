@@ -34,8 +34,9 @@ def share_of(share: PlaceShare) -> str:
 
 
 def place_words(share: PlaceShare) -> str:
-    """A place with its module and, where that is not the one its line runs in, its phase."""
-    return clean(share.words + _PHASES.get(share.phase, ""))
+    """A place with its module and, where that is not the one its line runs in, its phase; no phase of a callback's."""
+    is_closure = share.phase is Phase.OPTIMIZER and share.place.beside  # the optimizer's step calls a whole step
+    return clean(share.words + ("" if is_closure else _PHASES.get(share.phase, "")))
 
 
 def shown_places(finding: Finding, *, is_full: bool = False) -> tuple[PlaceShare, ...]:

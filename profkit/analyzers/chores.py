@@ -1,0 +1,270 @@
+"""Which line of the user's own code takes the time in which nothing trains? By looks at the run, else between operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.tools import py_spy_main
+from profkit.findings.chores import CHORE, EVERY_METRIC, LINE, Chore, chore_of, fix_of
+from profkit.model.arrays import distinct_codes
+from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
+from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.timeline import Facts
+from profkit.timeline.code import Rows, shares
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.scheduled import cored_share
+from profkit.timeline.whole_run import Hot, WholeRun, whole_run
+from profkit.units import format_fraction, format_ns
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
+
+_SURE: Final = 0.85
+_MANY_LOOKS: Final = 60
+_LESS_SURE: Final = 0.7
+_MOST_LINES: Final = 40
+_ONE_LINE: Final = 0.6
+"""Of a function's time, from which its line is named, not the function. Chosen."""
+
+
+class Chores(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines by the looks at the run, and by the time between recorded operators, ns."""
+
+    scope: Scope
+    run: WholeRun | None
+    between: tuple[PlaceShare, ...]
+    between_ns: int
+    whole: tuple[PlaceShare, ...]
+    """With the operators at these lines: what a chore calls of them goes with it."""
+    training: frozenset[tuple[str, str]]
+    """Files and functions that also hold the model, the backward pass or the optimizer."""
+    cored: float
+    """As of `Launches`: what is a wait for a core, no fix of a line saves."""
+
+
+def measure(facts: Facts) -> Chores | Skipped:
+    """Sum up, on a CPU."""
+    run, code, cpu = whole_run(facts.trace), facts.code, facts.cpu
+    if cpu is None or (code is None and (run is None or not run.lines)):
+        return Skipped(
+            analyzer="chores",
+            reason="no lines of the time between operators are known, or a GPU works beside them",
+            how_to_get="profkit run -- python train.py, on a CPU",
+        )
+    between: tuple[PlaceShare, ...] = ()
+    whole = between
+    total, training = 0, frozenset[tuple[str, str]]()
+    if code is not None:
+        threads = sorted(training_threads(facts.trace))
+        counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
+        main = sorted(threads, key=lambda thread: -int(counts[thread]))[:1]
+        gaps = (cpu.operators | cpu.data | cpu.comm | cpu.compute).gaps(*facts.trace.window_ns)
+        between, total = shares(code, Rows.of_host(code, main, gaps), _MOST_LINES), gaps.total_ns
+        unfed = (cpu.data | cpu.comm).gaps(*facts.trace.window_ns)
+        whole = shares(code, Rows.of_host(code, main, unfed), _MOST_LINES)
+        training = _training(code)
+    return Chores(
+        scope=scope_of(facts),
+        run=run,
+        between=between,
+        between_ns=total,
+        whole=whole,
+        training=training,
+        cored=cored_share(facts.trace),
+    )
+
+
+def _training(code: Code) -> frozenset[tuple[str, str]]:
+    """The files and functions that hold operators of the model, the backward pass or the optimizer."""
+    trains = (code.phase_of_op != Phase.OTHER) & (code.place_of_op >= 0)
+    found = [code.places[one] for one in distinct_codes(code.place_of_op[trains]).tolist()]
+    return frozenset((one.file, one.function) for one in found)
+
+
+def judge(result: Chores) -> tuple[Finding, ...]:
+    """`host.chore` of the run, and `host.line` of the recorded steps."""
+    hot, named = _of_run(result), _between(result)
+    return (
+        *(_chore(result, *hot) if hot is not None else ()),
+        *(_line(result, named) if named is not None else ()),
+    )
+
+
+def _of_run(result: Chores) -> tuple[Chore, tuple[Hot, ...]] | None:
+    """The kind of chore with most of the run, and its lines."""
+    by_kind: dict[str, list[Hot]] = {}
+    kinds: dict[str, Chore] = {}
+    for line in result.run.lines if result.run is not None else ():
+        chore = chore_of(line.text)
+        if chore is not None and not line.acts:
+            kinds[chore.does] = chore
+            by_kind.setdefault(chore.does, []).append(line)
+    if not by_kind:
+        return None
+    most = max(by_kind, key=lambda does: sum(line.share for line in by_kind[does]))
+    lines = tuple(by_kind[most])
+    is_seen = sum(line.n_looks for line in lines) >= CHORE.limit("looks")
+    return (kinds[most], lines) if is_seen and sum(line.share for line in lines) >= CHORE.limit("run") else None
+
+
+def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Finding, ...]:
+    run, scope, first = result.run, result.scope, lines[0]
+    assert run is not None  # noqa: S101 - the lines are its own
+    share, n_looks = sum(line.share for line in lines), sum(line.n_looks for line in lines)
+    often = f"every {first.every} steps, " if first.every > 1 else ""
+    # without what only some steps do the step is as recorded, and that comes on top
+    step_ns = (
+        round((scope.step_ns or run.usual_ns) / max(1 - share, 0.02))
+        if first.every > 1
+        else scope.step_ns or run.mean_ns
+    )
+    evidence = [
+        Evidence(
+            statement=f"{n_looks} looks at the run beside the recorded steps find {format_fraction(share)} of its time at "
+            + "; ".join(f"{line.place.words} ({format_fraction(line.share)})" for line in lines[:3]),
+            metric="chores.share",
+            value=share,
+            unit="fraction",
+        )
+    ]
+    if first.every > 1:
+        spent = format_ns(round(first.share * run.mean_ns * first.every))
+        evidence.append(
+            Evidence(
+                statement=f"it comes every {first.every} steps, and takes about {spent} each time",
+                metric=EVERY_METRIC,
+                value=float(first.every),
+                unit="count",
+            )
+        )
+    return (
+        CHORE.found(
+            title=f"{often}{first.place.words} {chore.does}",
+            fraction=share,
+            confidence=_SURE if n_looks >= _MANY_LOOKS else _LESS_SURE,
+            recoverable_ns=round(share * step_ns),
+            evidence=tuple(evidence),
+            fix=chore.fix,
+            next_tools=(py_spy_main(scope.command),),
+            one_stretch=share,
+        ),
+    )
+
+
+def _between(result: Chores) -> PlaceShare | None:
+    """The line, or the function, that has most of the time between operators and no part in training."""
+    scope = result.scope
+    aside = [one for one in result.between if _is_aside(result, one)]
+    chores = [one for one in result.whole if _is_aside(result, one) and chore_of(one.place.text) is not None]
+    found = [one for one in chores if scope.fraction(one.ns) >= LINE.limit("known")]
+    by_function: dict[tuple[str, str], list[PlaceShare]] = {}
+    for one in aside:
+        by_function.setdefault((one.place.file, one.place.function), []).append(one)
+    least_ns = max(LINE.limit("between") * result.between_ns, LINE.limit("window") * scope.window_ns)
+    functions = (_of_function(result, key, lines) for key, lines in by_function.items())
+    return max([*found, *(one for one in functions if one.ns >= least_ns)], key=lambda one: one.ns, default=None)
+
+
+def _is_aside(result: Chores, one: PlaceShare) -> bool:
+    """Whether a place is no part of training, nor the loop as a whole, nor what a package's loop calls."""
+    place = one.place
+    is_loop = not place.line and (place.function == "<module>" or (place.file, place.function) in result.training)
+    is_other = place.inside or place.beside or is_loop or place.single_words & ACTING
+    return one.phase is Phase.OTHER and not is_other
+
+
+def _of_function(result: Chores, key: tuple[str, str], lines: list[PlaceShare]) -> PlaceShare:
+    """The line of a function with most of its time, or all of it where no line has most and nothing trains in it."""
+    most, total = max(lines, key=lambda one: one.ns), sum(one.ns for one in lines)
+    if key in result.training or (most.place.line and most.ns >= _ONE_LINE * total):
+        return most
+    place = replace(most.place, line=0, text="", call="")
+    return replace(most, place=place, ns=total, share=min(total / result.between_ns, 1.0))
+
+
+def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
+    scope, place = result.scope, found.place
+    chore = chore_of(place.text)
+    fraction = scope.fraction(found.ns)
+    does = f" {chore.does}" if chore is not None else " runs Python while no operator runs"
+    return (
+        LINE.found(
+            title=f"{_words(place)}{does}",
+            fraction=fraction,
+            confidence=_SURE if chore is not None else _LESS_SURE,
+            recoverable_ns=scope.per_step(round(found.ns * result.cored)),
+            evidence=(
+                Evidence(
+                    statement=f"{format_ns(scope.per_step(found.ns))} {scope.each} ({format_fraction(fraction)} of the window)"
+                    f" are there" + ("" if chore is not None else ", in which no operator runs"),
+                    metric="chores.between_ns",
+                    value=float(found.ns),
+                    unit="ns",
+                ),
+            ),
+            fix=fix_of(place.text),
+            next_tools=(py_spy_main(scope.command),),
+            one_stretch=fraction,
+        ),
+    )
+
+
+def _words(place: CodePlace) -> str:
+    return place.words if place.line else place.name
+
+
+def places(_: Facts, result: Chores) -> Mapping[str, tuple[PlaceShare, ...]]:
+    """The lines of each."""
+    hot, named = _of_run(result), _between(result)
+    found: dict[str, tuple[PlaceShare, ...]] = {}
+    if hot is not None and result.run is not None:
+        total, run = sum(line.share for line in hot[1]) or 1.0, result.run
+        found[CHORE.id] = tuple(
+            PlaceShare(
+                place=line.place,
+                phase=Phase.OTHER,
+                ns=round(line.share * run.mean_ns * run.n),
+                share=line.share / total,
+                count=line.n_looks,
+                n_modules=0,
+            )
+            for line in hot[1]
+        )
+    if named is not None:
+        found[LINE.id] = (replace(named, share=1.0),)
+    return found
+
+
+def present(result: Chores) -> Section:
+    """The lines of the run."""
+    lines = result.run.lines if result.run is not None else ()
+    table = TableView(
+        title="lines of the run beside the recorded steps",
+        headers=("line", "looks", "share"),
+        units=("text", "count", "fraction"),
+        rows=tuple((line.place.words, line.n_looks, line.share) for line in lines),
+    )
+    return Section(
+        analyzer="chores",
+        title="what lines do beside training",
+        values={"between_ns": result.between_ns},
+        tables=(table,) if lines else (),
+    )
+
+
+ANALYZER = Analyzer(
+    name="chores",
+    question="which line takes time in which nothing trains?",
+    needs="a capture by profkit on a CPU",
+    measure=measure,
+    judge=judge,
+    present=present,
+    places=places,
+)

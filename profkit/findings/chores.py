@@ -1,0 +1,187 @@
+"""What a line of the user's code does beside training, told by what it calls, and what to do about each."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.model.documents.report import Bottleneck
+from profkit.redact.later import later
+
+
+class Chore(msgspec.Struct, frozen=True):
+    """One kind of work beside training."""
+
+    calls: re.Pattern[str]
+    """What stands in a line that does it."""
+    does: str
+    """What the line does, after its name."""
+    fix: str
+
+
+CHORES: Final = tuple(
+    Chore(later(calls), does, fix)
+    for calls, does, fix in (
+        (
+            r"\btorch\.save\(|\bsave_(?:pretrained|checkpoint|file|state|model)\(",
+            "saves a checkpoint",
+            "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread), and only what has changed",
+        ),
+        (
+            r"\bjson\.(?:dumps?|loads?)\(|\byaml\.|\btoml",
+            "writes or reads JSON text",
+            "leave tensors as they are: pass them in memory, or torch.save and safetensors for files; JSON is for a few numbers",
+        ),
+        (
+            r"\b(?:pickle|dill|joblib|marshal)\.|\btorch\.load\(",
+            "packs or unpacks objects",
+            "pass objects in memory, or do this once before the loop",
+        ),
+        (
+            r"\bdeepcopy\(|\bcopy\.copy\(|\.state_dict\(\)\.items\(\)|\.clone\(\) for ",
+            "copies whole objects",
+            "copy into tensors that were made once (torch._foreach_copy_), and only when it is needed: every few hundred steps, or where a result has improved",
+        ),
+        (
+            r"\.savefig\(|\bplt\.|\.imshow\(|\.add_(?:figure|image)|\bImage\.|\bImageDraw\b|\bPIL\.",
+            "draws pictures",
+            "draw every few hundred steps, or after the run from numbers that were kept",
+        ),
+        (
+            r"\bsklearn\b|\b\w*(?:f1|accuracy|precision|recall|auc)_score\(|\bconfusion_matrix\(|\bclassification_report\(|\broc_auc|\bmetrics?\.\w+\(",
+            "computes metrics",
+            "compute metrics every few hundred steps or on the validation set alone, with torch on whole batches",
+        ),
+        (
+            r"\badd_(?:histogram|scalars?)\(|\b(?:wandb|mlflow|neptune)\.|\bwriter\.\w+\(|\blogg(?:er|ing)\.\w+\(|\bprint\("
+            r"|\.(?:write|writelines|writerow|flush)\(|\bos\.fsync\(|\bopen\(",
+            "writes a log or a file",
+            "collect rows in a list and write them every few hundred steps, without flush() or fsync() for each",
+        ),
+        (
+            r"\b(?:np|numpy)\.(?:histogram|percentile|quantile|median|linalg|corrcoef|cov|fft|unique|sort|argsort)",
+            "computes numbers with NumPy",
+            "compute them every few hundred steps, or with torch on the tensors as they are",
+        ),
+        (
+            r"\b(?:pd|pandas)\.|\.i?loc\[|\.(?:iterrows|itertuples|groupby|to_csv)\(",
+            "works on a pandas table",
+            "turn the table into tensors once before the loop, and index these",
+        ),
+        (
+            r"\b(?:hashlib|zlib|gzip|lzma|bz2|base64)\b|\bhexdigest\(|\bsha\d+\(|\bmd5\(|\bcrc32\(",
+            "hashes or compresses bytes",
+            "do it every few hundred steps, or once at the end",
+        ),
+        (
+            r"\bgc\.collect\(|\bempty_cache\(|\btracemalloc\b|\bsys\.getsizeof\(|\bpsutil\b|\.memory_info\(",
+            "looks after memory",
+            "leave it out: Python and torch give memory back by themselves; or do it once for each epoch",
+        ),
+        (r"\b(?:time\.)?sleep\(", "sleeps", "leave the pause out; wait for what it is meant for (an event, a queue)"),
+        (
+            r"\.acquire\(|\bwith\s+[\w.]*lock\b|\.join\(\s*\)|\.result\(|\b(?:event|cond)\w*\.wait\(",
+            "waits for another thread or process",
+            "hold the lock only for what it protects, and hand work over by a queue that is filled ahead of the step",
+        ),
+        (
+            r"\b(?:requests|urllib|httpx|aiohttp|socket|boto3|redis|sqlite3)\b|\burlopen\(|\.(?:execute|commit|recv|sendall)\(",
+            "talks to a server or a data base",
+            "do it in a thread beside the training, many steps in one message",
+        ),
+        (
+            r"\bsubprocess\.|\bos\.(?:system|popen)\(|\bPopen\(",
+            "runs another program",
+            "run it beside the training, and read what it says every few hundred steps",
+        ),
+        (
+            r"\btokeni[sz]er\w*[.(]|\btokeni[sz]e\(|\bencode_batch\(",
+            "tokenises text",
+            "tokenise once before the training and store the numbers; or in the workers of a DataLoader (num_workers)",
+        ),
+        (
+            r"\btorch\.(?:(?:as_)?tensor|(?:Float|Long)?Tensor)\(|\b(?:np|numpy)\.array\(",
+            "builds tensors from Python objects",
+            "make one tensor of the whole data set before the loop and index it; or build batches in the workers of a DataLoader",
+        ),
+        (
+            r"\.tolist\(\)",
+            "turns tensors into Python lists",
+            "keep them tensors, and read numbers every few hundred steps",
+        ),
+        (
+            r"\bnamed_(?:parameters|modules|buffers)\(|\.state_dict\(",
+            "walks through the parameters",
+            "make the list once before the loop; use torch._foreach_norm and its like, which take all tensors in one call",
+        ),
+        (
+            r"\bre\.\w+\(|\bsorted\(|\brandom\.(?:sample|shuffle|choices?)\(",
+            "does work on Python objects",
+            "prepare it once before the loop, or in the workers of a DataLoader",
+        ),
+    )
+)
+"""The first that fits counts: the surer and dearer ones stand first."""
+_MODEL_CALLS: Final = later(r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad|\boptim\.")
+"""What trains, in a line that may do something else as well."""
+_OTHERWISE: Final = "find out what it computes for; do it every few hundred steps, once before the loop, or beside the training (a thread, workers of a DataLoader)"
+
+
+def chore_of(text: str) -> Chore | None:
+    """What a line with that text does beside training; None where the text does not tell, or where it trains as well."""
+    if not text or _MODEL_CALLS.search(text):
+        return None
+    return next((one for one in CHORES if one.calls.search(text)), None)
+
+
+def fix_of(text: str, otherwise: str = _OTHERWISE) -> str:
+    """What to do about a line."""
+    chore = chore_of(text)
+    return chore.fix if chore is not None else otherwise
+
+
+EVERY_METRIC: Final = "chores.every"
+"""Of the evidence that a chore is not in each step: the recorded steps have none of it, or more than the run."""
+_BEHIND: Final = (Supersedes("host.launch_bound", Way.BEHIND, 0.2),)
+_LOOKALIKES: Final = (
+    "what the job needs as often as this: its share is its price",
+    "a machine whose disk or cores others use: the line waits for these",
+)
+_PROOF: Final = "Leave the line out for a while: the step becomes shorter by about the share shown."
+
+CHORE: Final = FindingKind(
+    id="host.chore",
+    title="a line does something beside training",
+    bottleneck=Bottleneck.OVERHEAD,
+    is_of_run=True,
+    supersedes=(*_BEHIND, Supersedes("host.line", Way.SAID_ONCE, 0.5), Supersedes("host.stall", Way.SAID_ONCE, 0.5)),
+    meaning="A line of the script's own saves, writes, copies, converts or waits, while nothing trains. It is told by what stands in it. Its share is that of the run beside the recorded steps, whatever lies between two loops with it.",
+    measured="Beside the recorded steps a thread looks at the line that runs, up to 50 times a second, after 500 looks up to 20. Each look stands for the time since the one before: a line that keeps Python's lock puts looks off. Of pure Python that lasts less than 5 ms they see little: Python hands its lock over no sooner. Only on a CPU: beside a GPU, a line may cost nothing. What loaders do is not counted, nor what a line calls that trains.",
+    thresholds={
+        "run": Threshold(0.05, "fires at {} of the run", "chosen: the severity medium"),
+        "looks": Threshold(10, "and {} looks or more at it", "as rare steps have it", ""),
+    },
+    lookalikes=_LOOKALIKES,
+    proof=_PROOF,
+    fixes=("do it every few hundred steps", "do it beside the training: in a thread, or another process"),
+)
+
+LINE: Final = FindingKind(
+    id="host.line",
+    title="one line takes much of the time between operators",
+    bottleneck=Bottleneck.OVERHEAD,
+    supersedes=(*_BEHIND, Supersedes("host.stall", Way.SAID_ONCE, 0.8)),
+    meaning="Of the time in which no operator runs, much lies at one line, or in one function, of the script's own that is no part of the model, the backward pass or the optimizer.",
+    measured="The time of the training thread between operators, by the lines that Python stacks name; where the text of a line says what it does beside training, with the operators that it calls. On a CPU only.",
+    thresholds={
+        "known": Threshold(0.05, "fires at {} of the window where its text says what it does", "chosen: medium"),
+        "window": Threshold(0.12, "else at {} of the window", "chosen: no line of our healthy programs has as much"),
+        "between": Threshold(0.3, "and {} of the time between operators", "chosen: it is the one to look at"),
+    },
+    lookalikes=_LOOKALIKES,
+    proof=_PROOF,
+    fixes=(_OTHERWISE,),
+)

@@ -1,0 +1,184 @@
+"""A line that does something beside training: told by its text, by looks at the run, else between operators."""
+
+from __future__ import annotations
+
+import pytest
+
+from profkit.findings.chores import CHORES, chore_of
+from profkit.model.documents.report import Bottleneck
+from profkit.testing import operator, span, trace_of
+from tests.analyzers.test_whole_run import MS, RUN, computing, told
+
+SAVE = {
+    "file": "train.py",
+    "line": 31,
+    "function": "keep",
+    "text": "torch.save(state, path)",
+    "share": 0.2,
+    "n_looks": 80,
+    "every": 0,
+    "in_thirds": [0.2, 0.2, 0.2],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [
+        ("torch.save(state, path)", "saves a checkpoint"),
+        ("json.dump({k: v.tolist() for k, v in state.items()}, f)", "writes or reads JSON text"),
+        ("best = copy.deepcopy(model)", "copies whole objects"),
+        ("f.flush(); os.fsync(f.fileno())", "writes a log or a file"),
+        ("q = np.percentile(g, [1, 25, 50])", "computes numbers with NumPy"),
+        ("digest = hashlib.sha256(data).hexdigest()", "hashes or compresses bytes"),
+        ("gc.collect()", "looks after memory"),
+        ("with self.lock:", "waits for another thread or process"),
+        ("time.sleep(0.01)", "sleeps"),
+        ("fig.savefig(path)", "draws pictures"),
+        ("x = torch.tensor([rows[i] for i in ids])", "builds tensors from Python objects"),
+        ("ids = tokenizer(text)['input_ids']", "tokenises text"),
+        ("subprocess.run(['nvidia-smi'])", "runs another program"),
+        ("requests.post(url, json=row)", "talks to a server or a data base"),
+        ("loss = model(torch.tensor(batch))", ""),
+        ("loss.backward()", ""),
+        ("h = self.conv(x) + x", ""),
+        ("x = x[i]", ""),
+        ("nn.utils.clip_grad_norm_(net.parameters(), 0.5)", ""),
+        ("q, k, v = self.qkv(x).split(c, dim=2)", ""),
+        ("x = torch.from_numpy(images[i]).float().div_(127.5)", ""),
+        ("z = dist.loc + self.tok_emb(x)", ""),
+        ("work.wait()", ""),
+        ("score = attention_score(q, k)", ""),
+    ],
+)
+def test_what_a_line_does_is_told_by_what_it_calls(text, does):
+    found = chore_of(text)
+    assert (found.does if found else "") == does
+
+
+def test_each_chore_has_words_and_a_fix():
+    assert len({one.does for one in CHORES}) == len(CHORES)
+    assert all(one.fix and not one.fix.endswith(".") for one in CHORES)
+
+
+@pytest.mark.parametrize("every", [0, 4])
+def test_a_line_that_has_a_fifth_of_the_run_is_the_verdict_with_its_rate(every):
+    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [{**SAVE, "every": every}]}))
+    rate = "every 4 steps, " if every else ""
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert (
+        verdict.headline
+        == f"{rate}train.py:31 in keep(): torch.save(state, path) saves a checkpoint: 20.0 % of the run"
+    )
+    assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(0.2, rel=0.01)
+    assert "async_save" in found["host.chore"].fix
+    assert found["host.chore"].places[0].place.line == 31
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {**SAVE, "share": 0.03},
+        {**SAVE, "n_looks": 8},
+        {**SAVE, "text": "h = F.relu(self.conv(x))"},
+        {**SAVE, "text": "loss = model(torch.tensor(batch))"},
+        {**SAVE, "share": 7.0},
+        {**SAVE, "text": "obs = np.array(rows)", "around": ["<module>", "main", "collect_rollout"]},
+    ],
+)
+def test_a_line_with_little_or_few_looks_or_that_trains_is_no_finding(line):
+    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [line]}))
+    assert "host.chore" not in found
+
+
+def test_what_single_stalls_are_is_said_where_the_run_shows_it():
+    line = {**SAVE, "share": 0.6, "every": 4, "text": "json.dump(rows, f)"}
+    trace = computing(long=(3, 9), profkit_run={**RUN, "n_long": 0, "lines": [line]})
+    verdict, found, _ = told(trace)
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert "host.stall" not in found
+
+
+CAT = {**SAVE, "text": "self.err = torch.cat([self.err, err])", "in_thirds": [0.08, 0.2, 0.32]}
+HOOK = {
+    **CAT,
+    "text": "self.stats.append(o.std().item())",
+    "share": 0.44,
+    "n_looks": 227,
+    "in_thirds": [0.3, 0.45, 0.58],
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (CAT, "memory.recopies"),
+        (HOOK, "host.slows"),
+        ({**CAT, "in_thirds": [0.18, 0.2, 0.22]}, ""),
+        ({**CAT, "in_thirds": [0.08, 0.32, 0.2]}, ""),
+        ({**HOOK, "in_thirds": [0.0, 0.45, 0.88]}, ""),
+        ({**HOOK, "in_thirds": [0.4, 0.44, 0.48]}, ""),
+        ({**CAT, "n_looks": 6}, ""),
+    ],
+)
+def test_a_line_that_takes_more_of_each_third_of_the_run_grows(line, kind):
+    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [line]}))
+    assert {"memory.recopies", "host.slows"} & set(found) == ({kind} if kind else set())
+    if kind:
+        assert kind == verdict.findings[0].id
+        assert 0.15 < found[kind].fraction < line["share"] + 0.01
+        assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(found[kind].fraction, rel=0.02)
+
+
+@pytest.mark.parametrize("hooks", [[0, 0], [9, 54]])
+def test_hooks_that_pile_up_are_said_where_a_line_takes_longer_with_each_step(hooks):
+    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [HOOK], "hooks": hooks}))
+    assert ("hooks of the model pile up (9 at first, 54 in the end)" in verdict.headline) is any(hooks)
+    assert ("handle.remove()" in found["host.slows"].fix) is any(hooks)
+
+
+class Drawn:
+    """Steps of which Python stacks are known: a product, then a line of Python of the script's own."""
+
+    def __init__(self, text: str, *, python_ms: int, other_ms: int = 0) -> None:
+        rows = [span("train.py(1): <module>", 0, 700 * MS, cat="python_function")]
+        rows.append(span("torch/profiler/p.py(1): start", 1, 2, cat="python_function"))
+        now, called = 10, []
+        for number in range(12):
+            work, own = now + 20 * MS, now + (20 + python_ms) * MS
+            end = own + other_ms * MS
+            rows.append(span(f"ProfilerStep#{number}", now, end))
+            for part in range(8):
+                length = 20 * MS // 8
+                rows.append(operator("aten::mm", now + part * length, now + (part + 1) * length - 1000))
+            rows.append(span("train.py(30): keep", work + 10, own - 10, cat="python_function"))
+            if text:
+                rows.append(span("copy.py(118): deepcopy", work + 20, own - 20, cat="python_function"))
+                called.append(work + 20)
+            now = end
+        told = {"unix_ns": called, "line": [31] * len(called)}
+        self.trace = trace_of(
+            rows,
+            profkit_call_lines=told,
+            profkit_source_lines={"train.py:31": text},
+            profkit_user_files=["train.py"],
+        )
+
+
+def test_a_function_with_most_of_the_time_between_operators_is_named():
+    verdict, found, _ = told(Drawn("", python_ms=10).trace)
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert verdict.headline.startswith("keep() (train.py:30) runs Python while no operator runs: 33.")
+    assert found["host.line"].recoverable_ns == pytest.approx(10 * MS, rel=0.02)
+
+
+@pytest.mark.parametrize(("python_ms", "other_ms"), [(2, 0), (3, 6)])
+def test_a_function_with_little_or_not_most_of_it_is_no_finding(python_ms, other_ms):
+    _, found, _ = told(Drawn("", python_ms=python_ms, other_ms=other_ms).trace)
+    assert "host.line" not in found
+
+
+def test_a_known_chore_has_the_operators_that_it_calls_and_needs_less_of_the_window():
+    trace = Drawn("best = copy.deepcopy(model)", python_ms=3).trace
+    _, found, _ = told(trace)
+    assert found["host.line"].title == "train.py:31 in keep(): best = copy.deepcopy(model) copies whole objects"
+    assert found["host.line"].fraction == pytest.approx(3 / 23, abs=0.01)
