@@ -392,6 +392,29 @@ RECOMPUTATION: Final = FindingKind(
     ),
 )
 
+DENSE_TABLE: Final = FindingKind(
+    id="work.dense_table",
+    title="the optimizer updates all rows of embedding tables",
+    is_about_work=True,
+    supersedes=(
+        Supersedes("host.optimizer_loop", Way.BEHIND, _MOSTLY),
+        Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),
+        Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
+    ),
+    meaning="nn.Embedding gives a gradient of the whole table by default: zeros, but for the rows that the step looked up. Adam and its like then read and write each row, its gradient and both of its moments in each step.",
+    measured="On a CPU: ranges Optimizer.step, and where aten::embedding_dense_backward sets a gradient to zero. Of their time, the part that recorded shapes give to tables of which a step looks up a quarter at most, less that of the rows which it looks up.",
+    thresholds={"window": _WORTH_WORK},
+    notes=(
+        "SparseAdam leaves the moments of rows alone that a step does not look up: results differ from Adam's a little",
+    ),
+    lookalikes=("weight decay, or a norm of all gradients: they need every row",),
+    proof="Build the tables with sparse=True and give them to SparseAdam or SGD: the optimizer's time no longer grows with their rows.",
+    fixes=(
+        "nn.Embedding(..., sparse=True) with SparseAdam or SGD for these tables, the other parameters in an optimizer of their own",
+        "fused=True, which makes each pass over them cheaper",
+    ),
+)
+
 MATH_ATTENTION: Final = FindingKind(
     id="kernel.math_attention",
     title="attention runs without a fused kernel",
