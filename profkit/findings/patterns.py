@@ -415,6 +415,22 @@ DENSE_TABLE: Final = FindingKind(
     ),
 )
 
+THROWN_AWAY: Final = FindingKind(
+    id="work.thrown_away",
+    title="a layer computes many rows of which few are used",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),),
+    meaning="A layer computes an output for each position (token, time step, pixel), and the line behind it keeps a slice or an index of them. The rest is computed, and its gradient, all zeros, goes back through the layer.",
+    measured="Backward nodes of select, slice and index, with nothing but views and what works on each row alone between them and a product. Recorded shapes say how many of its rows are used. Their times are those of the product, forward and backward, less the share that is used.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "kept": Threshold(0.5, "where at most {} of the rows are used", "chosen: half of the time at least is spared"),
+    },
+    lookalikes=("a convolution whose border is cut off: what is left needs a part of it",),
+    proof="Take the slice or the index before the layer: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=("take the slice or the index of the layer's input, before the layer computes it",),
+)
+
 MATH_ATTENTION: Final = FindingKind(
     id="kernel.math_attention",
     title="attention runs without a fused kernel",
