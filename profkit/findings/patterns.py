@@ -392,6 +392,45 @@ RECOMPUTATION: Final = FindingKind(
     ),
 )
 
+DENSE_TABLE: Final = FindingKind(
+    id="work.dense_table",
+    title="the optimizer updates all rows of embedding tables",
+    is_about_work=True,
+    supersedes=(
+        Supersedes("host.optimizer_loop", Way.BEHIND, _MOSTLY),
+        Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),
+        Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
+    ),
+    meaning="nn.Embedding gives a gradient of the whole table by default: zeros, but for the rows that the step looked up. Adam and its like then read and write each row, its gradient and both of its moments in each step.",
+    measured="On a CPU: ranges Optimizer.step, and where aten::embedding_dense_backward sets a gradient to zero. Of their time, the part that recorded shapes give to tables of which a step looks up a quarter at most, less that of the rows which it looks up.",
+    thresholds={"window": _WORTH_WORK},
+    notes=(
+        "SparseAdam leaves the moments of rows alone that a step does not look up: results differ from Adam's a little",
+    ),
+    lookalikes=("weight decay, or a norm of all gradients: they need every row",),
+    proof="Build the tables with sparse=True and give them to SparseAdam or SGD: the optimizer's time no longer grows with their rows.",
+    fixes=(
+        "nn.Embedding(..., sparse=True) with SparseAdam or SGD for these tables, the other parameters in an optimizer of their own",
+        "fused=True, which makes each pass over them cheaper",
+    ),
+)
+
+THROWN_AWAY: Final = FindingKind(
+    id="work.thrown_away",
+    title="a layer computes many rows of which few are used",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),),
+    meaning="A layer computes an output for each position (token, time step, pixel), and the line behind it keeps a slice or an index of them. The rest is computed, and its gradient, all zeros, goes back through the layer.",
+    measured="Backward nodes of select, slice and index, with nothing but views and what works on each row alone between them and a product. Recorded shapes say how many of its rows are used. Their times are those of the product, forward and backward, less the share that is used.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "kept": Threshold(0.5, "where at most {} of the rows are used", "chosen: half of the time at least is spared"),
+    },
+    lookalikes=("a convolution whose border is cut off: what is left needs a part of it",),
+    proof="Take the slice or the index before the layer: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=("take the slice or the index of the layer's input, before the layer computes it",),
+)
+
 MATH_ATTENTION: Final = FindingKind(
     id="kernel.math_attention",
     title="attention runs without a fused kernel",

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import anomaly, attention, forward, piled, ranges
+from profkit.analyzers.patterns import anomaly, attention, forward, piled, ranges, tables, thrown
 from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
@@ -18,6 +18,7 @@ from profkit.findings.patterns import (
     ANOMALY,
     CONVERSIONS,
     CPU_OPERATORS,
+    DENSE_TABLE,
     FROZEN,
     GC,
     GRAPH_BREAKS,
@@ -30,6 +31,7 @@ from profkit.findings.patterns import (
     RECOMPILE,
     RECOMPUTATION,
     SLOW_PATH,
+    THROWN_AWAY,
     TRAINING_MODE,
     UNREAD,
     UNUSED_PARAMETERS,
@@ -87,8 +89,23 @@ PATTERNS: Final = (
         ("optimizer step", "optimizer steps"),
         ranges.fix_of_loops,
         kept=ranges.kept_of_loops,
-        title=ranges.title_of_loops,
         proof=ranges.proof_of_loops,
+    ),
+    Pattern(
+        DENSE_TABLE,
+        tables.updates,
+        False,
+        ("update or zeroing of a table", "updates and zeroings of tables"),
+        kept=tables.kept_of_updates,
+        title=tables.title_of_updates,
+    ),
+    Pattern(
+        THROWN_AWAY,
+        thrown.products,
+        False,
+        ("such product", "such products, forward and backward"),
+        kept=thrown.kept_of_products,
+        title=thrown.title_of_products,
     ),
     Pattern(
         PARAMETER_LOOP,

@@ -15,7 +15,7 @@ from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
-from profkit.model.trace import EMBEDDED, CallKind, CpuOps, SpanKind, Spans, Trace
+from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
@@ -47,8 +47,6 @@ FOREACH_OPTIMIZERS: Final = frozenset({"ASGD", "Adadelta", "Adafactor", "Adamax"
 _OWN_LOOP: Final = (
     "group parameters of one shape, write the update with torch._foreach functions, or torch.compile the step"
 )
-_FEW_ROWS: Final = 0.25
-"""Of a table that a step looks up, below which an update of the rest is what costs. Chosen."""
 _WITHOUT_FORM: Final = {
     "SparseAdam": "put tables of one width into one (with offsets), or use dense gradients (sparse=False) and"
     " Adam(fused=True) where tables are small",
@@ -446,54 +444,9 @@ def _classes(facts: Facts, loops: Ranges) -> set[str]:
     return {match[1] for name in names if (match := _CLASS.match(name))}
 
 
-def dense_table(facts: Facts) -> tuple[int, int] | None:
-    """Rows of the embedding tables that the optimizer's time goes into, and the most rows that a step looks up of them.
-
-    None where a step may look up many of them, where other parameters take half of the optimizer's time, or without
-    shapes.
-    """
-    typed = facts.trace if len(facts.trace.work) else facts.trace.again
-    if typed is None or not typed.steps:
-        return None
-    looked_up: dict[tuple[int, ...], float] = {}
-    for code, value in zip(typed.work.name.tolist(), typed.work.value.tolist(), strict=True):
-        name = typed.name(code)
-        if name.startswith(EMBEDDED):
-            dims = tuple(int(one) for one in name.removeprefix(EMBEDDED).split(",") if one.strip().isdigit())
-            looked_up[dims] = looked_up.get(dims, 0.0) + value / len(typed.steps)
-    sparse = {dims: n for dims, n in looked_up.items() if len(dims) == 2 and n <= _FEW_ROWS * dims[0]}
-    spans, ops = typed.spans, typed.ops
-    steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
-    if not sparse or not len(steps):
-        return None
-    of_table = [
-        code
-        for code, one in enumerate(typed.signatures)
-        if one is not None and tuple(one.dims[:1]) and tuple(one.dims[0]) in sparse
-    ]
-    inside = (enclosing_op(steps, ops.thread, ops.start_ns) >= 0) & (
-        enclosing_op(ops, ops.thread, ops.start_ns - 1) < 0
-    )
-    lasts = ops.end_ns - ops.start_ns
-    mine = inside & is_one_of(ops.signature, of_table)
-    if 2 * int(lasts[mine].sum()) < int(lasts[inside].sum()):
-        return None
-    return sum(dims[0] for dims in sparse), round(sum(sparse.values()))
-
-
-def title_of_loops(facts: Facts, _: Ranges) -> str:
-    """What the optimizer's time goes into, where that is known to be more than its loop."""
-    found = dense_table(facts)
-    if found is None:
-        return ""
-    return f"the optimizer updates all {found[0]:,} rows of embedding tables, of which a step looks up {found[1]:,} at most"
-
-
 def fix_of_loops(facts: Facts, loops: Ranges) -> str:
     """What there is against these loops: not every optimizer has a fused or a foreach form."""
     classes = _classes(facts, loops)
-    if dense_table(facts) is not None:
-        return "nn.Embedding(..., sparse=True) with SparseAdam or SGD for these tables; or fused=True, which makes each pass cheaper"
     fixes = (
         (FUSED_OPTIMIZERS.keys(), OPTIMIZER_LOOP.fixes[0]),
         (FUSED_OPTIMIZERS.keys() | FOREACH_OPTIMIZERS, "foreach=True"),

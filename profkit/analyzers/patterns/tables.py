@@ -1,0 +1,108 @@
+"""Embedding tables whose gradient is dense: the optimizer works on all rows, though a step looks up few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.model.arrays import I64, is_one_of
+from profkit.model.trace import EMBEDDED, SpanKind, Trace
+from profkit.redact.later import later
+from profkit.timeline import Facts
+from profkit.timeline.host import enclosing_op
+
+_FEW_ROWS: Final = 0.25
+"""Of a table that a step looks up, below which an update of the rest is what costs. Chosen."""
+_MOSTLY: Final = 0.5
+"""Of the optimizer's time that goes into such tables, from which they are what costs. Chosen."""
+_FILL: Final = later(r"^aten::(?:fill_|zero_)$")
+_DENSE_BACKWARD: Final = later(r"^aten::embedding_dense_backward$")
+
+
+class _Tables(msgspec.Struct, frozen=True, kw_only=True):
+    rows: int
+    """Of all such tables together."""
+    looked_up: int
+    """Of them in a step, at most: an index may come twice."""
+    share: float
+    """Of the optimizer's time (0-1) that is spent on them."""
+
+    @property
+    def spared(self) -> float:
+        """The share (0-1) of the time on these tables that rows take which no step looks up."""
+        return 1 - self.looked_up / self.rows
+
+
+def _tables(facts: Facts) -> _Tables | None:
+    """None where a step may look up many of their rows, where other parameters take half of the time, without shapes."""
+    typed = facts.trace if len(facts.trace.work) else facts.trace.again
+    if typed is None or not typed.steps:
+        return None
+    looked_up: dict[tuple[int, ...], float] = {}
+    for code, value in zip(typed.work.name.tolist(), typed.work.value.tolist(), strict=True):
+        name = typed.name(code)
+        if name.startswith(EMBEDDED):
+            dims = tuple(int(one) for one in name.removeprefix(EMBEDDED).split(",") if one.strip().isdigit())
+            looked_up[dims] = looked_up.get(dims, 0.0) + value / len(typed.steps)
+    sparse = {dims: n for dims, n in looked_up.items() if len(dims) == 2 and n <= _FEW_ROWS * dims[0]}
+    share = _share_of_optimizer(typed, sparse.keys()) if sparse else 0.0
+    if share < _MOSTLY:
+        return None
+    return _Tables(rows=sum(dims[0] for dims in sparse), looked_up=round(sum(sparse.values())), share=share)
+
+
+def _share_of_optimizer(typed: Trace, shapes: Collection[tuple[int, ...]]) -> float:
+    spans, ops = typed.spans, typed.ops
+    steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
+    of_table = [
+        code
+        for code, one in enumerate(typed.signatures)
+        if one is not None and tuple(one.dims[:1]) and tuple(one.dims[0]) in shapes
+    ]
+    is_outer = enclosing_op(ops, ops.thread, ops.start_ns - 1) < 0
+    inside = (enclosing_op(steps, ops.thread, ops.start_ns) >= 0) & is_outer
+    lasts = ops.end_ns - ops.start_ns
+    return int(lasts[inside & is_one_of(ops.signature, of_table)].sum()) / max(int(lasts[inside].sum()), 1)
+
+
+def updates(facts: Facts) -> Ranges | None:
+    """The optimizer's steps, and where a dense gradient is set to zero before rows are added to it."""
+    if facts.cpu is None or _tables(facts) is None:
+        return None
+    trace = facts.trace
+    of_steps = Ranges.of(trace.spans, trace.spans.kind == SpanKind.OPTIMIZER, trace.window_ns)
+    return _joined(of_steps, Ranges.of(trace.ops, _fills(trace), trace.window_ns))
+
+
+def _fills(trace: Trace) -> I64:
+    ops = trace.ops
+    rows = np.flatnonzero(named(trace, ops, _FILL))
+    dense = ops.take(np.flatnonzero(named(trace, ops, _DENSE_BACKWARD)))
+    return rows[enclosing_op(dense, ops.thread[rows], ops.start_ns[rows]) >= 0]
+
+
+def _joined(one: Ranges, other: Ranges) -> Ranges:
+    return Ranges(
+        start_ns=np.concatenate((one.start_ns, other.start_ns)),
+        end_ns=np.concatenate((one.end_ns, other.end_ns)),
+        thread=np.concatenate((one.thread, other.thread)),
+        name=np.concatenate((one.name, other.name)),
+    )
+
+
+def kept_of_updates(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of these ranges' time that goes into other parameters, and into rows that a step looks up."""
+    found = _tables(facts)
+    return 0.0 if found is None else 1 - found.share * found.spared
+
+
+def title_of_updates(facts: Facts, _: Ranges) -> str:
+    """How many rows, and how many of them a step needs."""
+    found = _tables(facts)
+    if found is None:
+        return ""
+    return f"the optimizer updates all {found.rows:,} rows of embedding tables, of which a step looks up {found.looked_up:,} at most"

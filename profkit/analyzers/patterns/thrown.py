@@ -1,0 +1,217 @@
+"""Products of which most is thrown away: all rows of a layer are computed, and a slice or an index keeps few of them.
+
+The backward pass shows it. The node of the slice sets a gradient of the full size to zero and writes the few rows into
+it; the next node with a product made the full size. Names and order are in each trace, sizes where shapes are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from profkit.analyzers.patterns.ranges import Ranges
+from profkit.findings.patterns import THROWN_AWAY
+from profkit.model.signature import Signature
+from profkit.model.trace import Trace
+from profkit.redact.later import later
+from profkit.timeline import Facts
+from profkit.timeline.code.phases import backward_of
+from profkit.timeline.host import enclosing_op, outermost
+from profkit.timeline.steps import steps_in_window
+
+_NODE: Final = later(r"^autograd::engine::evaluate_function: (\w+?)Backward\d*$")
+_DROPS: Final = frozenset({"Select", "Slice", "Index", "IndexSelect"})
+_BY_ROWS: Final = frozenset(
+    {"Alias", "Clone", "Gelu", "LeakyRelu", "LogSoftmax", "NativeDropout", "Permute", "Relu", "ReshapeAlias", "Sigmoid"}
+    | {"Silu", "Softmax", "Squeeze", "ToCopy", "Transpose", "UnsafeView", "Unsqueeze", "View", "T", "Tanh"}
+)
+"""Nodes of what works on each row alone: of a row that is thrown away they need not be computed either."""
+_PRODUCTS: Final = frozenset({"Addmm", "Baddbmm", "Bmm", "Convolution", "Mm", "MkldnnLinear"})
+_BIAS: Final = "Add"
+"""A bias, where the node that stores a gradient comes right behind it; else it may be a residual, which other rows need."""
+_STORED: Final = ""
+_GIVES: Final = later(r"^aten::(?:select_backward|slice_backward|_index_put_impl_|index_add_)$")
+_SIZE_AND_DIM: Final = (1, 2)
+_VALUES: Final = {"aten::_index_put_impl_": 2, "aten::index_add_": 3}
+
+
+class _Chain(msgspec.Struct, frozen=True):
+    """Rows of `Trace.ops`: nodes that drop rows, in the order of the backward pass, and the node of the product."""
+
+    drops: tuple[int, ...]
+    product: int
+
+
+def _chains(trace: Trace) -> list[_Chain]:
+    """All of them in order of time."""
+    ops, backward = trace.ops, backward_of(trace)
+    what = {
+        code: match[1] if (match := _NODE.match(trace.name(code))) else _STORED
+        for code in np.unique(ops.name[backward.rows]).tolist()
+    }
+    if not _DROPS & set(what.values()):
+        return []
+    out = []
+    for start, place in backward.by_thread.values():
+        rows = backward.rows[place[np.argsort(start, kind="stable")]].tolist()
+        names = [what[code] for code in ops.name[rows].tolist()]
+        out += [_Chain(tuple(rows[at] for at in drops), rows[to]) for drops, to in _runs(names)]
+    return sorted(out, key=lambda one: int(ops.start_ns[one.product]))
+
+
+def _runs(names: list[str]) -> Iterator[tuple[list[int], int]]:
+    """The places of drops that stand together, with that of the product they lead to."""
+    at = 0
+    while at < len(names):
+        drops: list[int] = []
+        while at < len(names) and (names[at] in _DROPS or (drops and names[at] in _BY_ROWS)):
+            if names[at] in _DROPS:
+                drops.append(at)
+            at += 1
+        if drops and names[at : at + 2] == [_BIAS, _STORED]:
+            at += 2
+            while at < len(names) and names[at] in _BY_ROWS:
+                at += 1
+        if drops and at < len(names) and names[at] in _PRODUCTS:
+            yield drops, at
+        at += 1
+
+
+def _kept(trace: Trace, chain: _Chain, inside: dict[int, list[int]]) -> float | None:
+    """The share (0-1) of a product's rows that a chain keeps; None where its sizes are not known, do not fit, or columns are dropped, not rows."""
+    is_convolution = "Convolution" in trace.name(int(trace.ops.name[chain.product]))
+    branches: list[list[tuple[int, ...]]] = []  # each from what is used to the full size
+    for row in chain.drops:
+        sizes = next((found for op in inside.get(row, []) if (found := _sizes(trace, op, is_convolution))), None)
+        if sizes is None:
+            return None
+        used, full = sizes
+        if branches and branches[-1][-1] == used:
+            branches[-1].append(full)
+        else:
+            branches.append([used, full])
+    full = branches[0][-1]
+    if any(one[-1] != full for one in branches) or not _has_size(trace, inside.get(chain.product, []), full):
+        return None
+    return sum(math.prod(one[0]) for one in branches) / max(math.prod(full), 1)
+
+
+def _sizes(trace: Trace, row: int, is_convolution: bool) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Of an operator that gives the gradient its full size: the size used, and the full one."""
+    name, one = trace.name(int(trace.ops.name[row])), _signature(trace, row)
+    if one is None or not _GIVES.match(name):
+        return None
+    if name in _VALUES:
+        place = _VALUES[name]
+        full, used = _shape(one, 0), _shape(one, place)
+        is_by_rows = bool(full and used) and full[-1] == used[-1] and not is_convolution
+    else:
+        size, dim = ((one.concrete[at] if len(one.concrete) > at else "") for at in _SIZE_AND_DIM)
+        used, full = _shape(one, 0), tuple(int(each) for each in re.findall(r"\d+", size))
+        number = int(dim) % len(full) if full and re.fullmatch(r"-?\d+", dim) else -1
+        is_by_rows = number >= 2 if is_convolution else 0 <= number < len(full) - 1
+    return (used, full) if is_by_rows and used else None
+
+
+def _shape(one: Signature, place: int) -> tuple[int, ...]:
+    shape: tuple[Any, ...] = one.dims[place] if len(one.dims) > place else ()
+    return shape if all(isinstance(size, int) for size in shape) else ()
+
+
+def _signature(trace: Trace, row: int) -> Signature | None:
+    code = int(trace.ops.signature[row])
+    return trace.signatures[code] if code >= 0 else None
+
+
+def _has_size(trace: Trace, rows: list[int], full: tuple[int, ...]) -> bool:
+    """Whether one of these operators takes a tensor of so many elements: the gradient that the drops made."""
+    known = [one for row in rows if (one := _signature(trace, row)) is not None]
+    return any(math.prod(_shape(one, at)) == math.prod(full) for one in known for at in range(len(one.dims)))
+
+
+def _inside(trace: Trace, chains: list[_Chain]) -> dict[int, list[int]]:
+    """The operators within each of the chains' nodes."""
+    ops = trace.ops
+    nodes = np.array(sorted({row for one in chains for row in (*one.drops, one.product)}), np.int64)
+    out: dict[int, list[int]] = {}
+    for row in nodes.tolist():
+        low, high = np.searchsorted(ops.start_ns, (ops.start_ns[row], ops.end_ns[row]))
+        mine = np.flatnonzero(ops.thread[low:high] == ops.thread[row]) + low
+        out[row] = mine.tolist()
+    return out
+
+
+class _Found(msgspec.Struct, frozen=True):
+    chains: list[_Chain]
+    """Of the timed trace."""
+    kept: float
+    """Of their rows, 0-1."""
+
+
+def _found(facts: Facts) -> _Found | None:
+    """The products of which at most `kept` is used, by the order of chains in each step."""
+    typed = facts.trace if any(one is not None for one in facts.trace.signatures) else facts.trace.again
+    timed = _chains(facts.trace)
+    if typed is None or not timed:
+        return None
+    chains = timed if typed is facts.trace else _chains(typed)
+    inside = _inside(typed, chains)
+    kept = [_kept(typed, one, inside) for one in chains]
+    n_timed, n_typed = (_a_step(one, of) for one, of in ((facts.trace, timed), (typed, chains)))
+    most = THROWN_AWAY.limit("kept")
+    is_few = [one is not None and one <= most for one in kept]
+    if not n_typed or n_timed != n_typed:
+        return None
+    few = {at % n_typed for at, yes in enumerate(is_few) if yes} - {
+        at % n_typed for at, yes in enumerate(is_few) if not yes
+    }
+    if not few:
+        return None
+    shares = [one for at, one in enumerate(kept) if at % n_typed in few and one is not None]
+    return _Found([one for at, one in enumerate(timed) if at % n_timed in few], max(shares))
+
+
+def _a_step(trace: Trace, chains: list[_Chain]) -> int:
+    """How many each step has; 0 where steps differ."""
+    steps = steps_in_window(trace)
+    at = np.array([int(trace.ops.start_ns[one.product]) for one in chains], np.int64)
+    counts = {int(((at >= step.start_ns) & (at < step.end_ns)).sum()) for step in steps}
+    n = counts.pop() if len(counts) == 1 else 0
+    return n if n * len(steps) == len(chains) else 0
+
+
+def products(facts: Facts) -> Ranges | None:
+    """Forward operators of such products, and their backward from the first drop on; None without nodes or shapes."""
+    found = _found(facts)
+    if found is None:
+        return None
+    trace, backward = facts.trace, backward_of(facts.trace)
+    ops = trace.ops
+    last = np.array([one.product for one in found.chains], np.int64)
+    first = np.array([one.drops[0] for one in found.chains], np.int64)
+    forward = backward.forward[np.isin(backward.rows, last)]
+    forward = forward[forward >= 0]
+    tops = outermost(ops)
+    around = enclosing_op(ops.take(tops), ops.thread[forward], ops.start_ns[forward])
+    tops = tops[around[around >= 0]].astype(np.int64)
+    every = ops.take(np.concatenate((tops, last)))
+    every = replace(every, start_ns=np.concatenate((ops.start_ns[tops], ops.start_ns[first])))
+    return Ranges.of(every, np.ones(len(every), np.bool_), trace.window_ns)
+
+
+def kept_of_products(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of the products that is used."""
+    found = _found(facts)
+    return 0.0 if found is None else found.kept
+
+
+def title_of_products(facts: Facts, _: Ranges) -> str:
+    """How much of it is used."""
+    found = _found(facts)
+    return "" if found is None else f"a layer computes all rows, and {100 * found.kept:.3g} % of them are used"

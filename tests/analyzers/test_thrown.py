@@ -1,0 +1,87 @@
+"""Products of which most is thrown away, and those beside them that are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, operator, span, trace_of
+
+BASE, US = 10**9, 1000
+STEP = 1000 * US
+N_STEPS = 6
+NODE = "autograd::engine::evaluate_function: "
+VIEWS = ("UnsafeViewBackward0",)
+
+
+def step_of(
+    number: int,
+    *,
+    drop: str = "Select",
+    giving: tuple[str, list[Any], list[str]] = ("aten::select_backward", [[8, 500]], ["", "[8, 20, 500]", "1", "-1"]),
+    between: tuple[str, ...] = VIEWS,
+    product: str = "Mm",
+    gradient: tuple[int, ...] = (160, 500),
+) -> list[Row]:
+    """A layer of 200 us whose output a slice follows, and its backward: 20 us of zeros, views, 300 us of products."""
+    at, sequence = BASE + number * STEP, 100 * number
+    name, dims, concrete = giving
+    rows = [
+        span(f"ProfilerStep#{number}", at, at + STEP),
+        operator("aten::linear", at + 10 * US, at + 210 * US),
+        operator("aten::mm", at + 20 * US, at + 200 * US, Sequence_number=sequence, Fwd_thread_id=0),
+    ]
+    begin = at + 400 * US
+    nodes = [f"{drop}Backward0", *between, f"{product}Backward0"]
+    lasts = [20, *[1] * len(between), 300]
+    for back, (node, us) in enumerate(zip(nodes, lasts, strict=True)):
+        number_of = sequence + len(nodes) - 1 - back
+        end = begin + us * US
+        rows.append(operator(NODE + node, begin, end, Sequence_number=number_of, Fwd_thread_id=1))
+        if back == 0:
+            rows.append(operator(name, begin + US, end - US, Input_Dims=dims, Concrete_Inputs=concrete))
+        if back == len(nodes) - 1:
+            inner = {"Input_Dims": [[500, gradient[0]], list(gradient)], "Concrete_Inputs": ["", ""]}
+            rows.append(operator("aten::mm", begin + US, end - US, **inner))
+        begin = end
+    return rows
+
+
+def found(**kwargs: Any) -> Any:
+    rank, _ = triage_trace(trace_of([row for number in range(N_STEPS) for row in step_of(number, **kwargs)]))
+    return next((one for one in rank.findings if one.id == "work.thrown_away"), None)
+
+
+def test_a_layer_for_all_positions_of_which_one_is_used() -> None:
+    one = found()
+    assert one.title == "a layer computes all rows, and 5 % of them are used"
+    assert one.recoverable_ns == pytest.approx((200 + 321) * US * 0.95, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"giving": ("aten::select_backward", [[8, 20]], ["", "[8, 20, 500]", "2", "3"])},
+        {"giving": ("aten::slice_backward", [[8, 12, 500]], ["", "[8, 20, 500]", "1", "0", "12", "1"])},
+        {"between": ("AddBackward0", "UnsafeViewBackward0")},
+        {"gradient": (90, 500)},
+        {"product": "Embedding"},
+        {"giving": ("aten::select_backward", [[8, 500]], ["", "", "1", "-1"])},
+    ],
+    ids=["columns", "most rows", "a residual", "another layer", "no product", "no size"],
+)
+def test_what_is_used_or_not_known_is_no_finding(kwargs: dict[str, Any]) -> None:
+    assert found(**kwargs) is None
+
+
+@pytest.mark.parametrize(
+    ("drop", "giving"),
+    [
+        ("Index", ("aten::_index_put_impl_", [[8, 20, 500], [], [30, 500]], ["", "", "", "True", "True"])),
+        ("IndexSelect", ("aten::index_add_", [[8, 20, 500], [], [1], [8, 1, 500]], ["", "1", "", "", "1"])),
+    ],
+)
+def test_an_index_drops_rows_as_well(drop: str, giving: tuple[str, list[Any], list[str]]) -> None:
+    assert found(drop=drop, giving=giving).title.startswith("a layer computes all rows")
