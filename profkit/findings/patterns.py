@@ -199,6 +199,75 @@ NO_GRADIENT: Final = FindingKind(
     ),
 )
 
+_SPARED: Final = (
+    Supersedes("work.unread_forward", Way.SAID_ONCE, 0.5),
+    Supersedes("work.frozen_forward", Way.SAID_ONCE, 0.5),
+    Supersedes("work.no_gradient", Way.SAID_ONCE, 0.5),
+    Supersedes("host.launch_bound", Way.BEHIND, 1.0),
+)
+
+DENSE_EXPERTS: Final = FindingKind(
+    id="work.dense_experts",
+    title="each expert computes all tokens, of which the router picks few",
+    is_about_work=True,
+    meaning="A mixture of experts chooses few experts for each token. Here all experts compute all tokens, and what was not chosen is multiplied by zero.",
+    measured="A choice (aten::topk, argmax or max over the last axis) of few of N columns, and before the next choice N products of the same shapes that each take all of its rows, with N products by one number for each row; or one batched product of N times all rows. By recorded shapes: from the first product to the last operator, and the backward nodes of what lies between, less the share that the choice keeps.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "experts": Threshold(3, "with {} experts or more", "chosen: of two, one is half", ""),
+    },
+    lookalikes=("a choice that is a metric alone, beside an ensemble that is meant to compute all",),
+    proof="Give each expert its tokens alone: the step becomes shorter by about the time shown.",
+    fixes=(
+        "give each expert its own tokens alone: rows = (index == e).any(-1).nonzero(), expert(x[rows]), out.index_add(0, rows, ...); or sort the tokens by expert",
+    ),
+)
+
+NO_CACHE: Final = FindingKind(
+    id="work.no_cache",
+    title="each new token runs the model over the whole sequence again: no key/value cache",
+    is_about_work=True,
+    is_bound=True,
+    supersedes=_SPARED,
+    meaning="Text is generated token by token. Without a cache of keys and values each call runs the model over all tokens so far, of which only the newest is new.",
+    measured="Products with the same weight whose rows grow by the same number from call to call, eight lengths or more, in forward work that no backward pass reads, by recorded shapes. Their stretches, times the share that the tokens before the newest have of each call; the time between operators stays.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("growing inputs that are no prefix of each other: sorted lengths",),
+    proof="Generate with the cache on: the rows of the products stay the same from call to call, and the step becomes shorter.",
+    fixes=(
+        "generate(use_cache=True), config.use_cache=True; in a loop of your own keep past_key_values and give the model the newest token alone",
+    ),
+)
+
+FULL_SORT: Final = FindingKind(
+    id="work.full_sort",
+    title="all values are sorted, and few are kept",
+    is_about_work=True,
+    supersedes=_SPARED[2:],
+    meaning="A sort puts all values into order. Where the first few are kept, topk finds them without the rest.",
+    measured="Operators aten::sort and aten::argsort with a slice of the same shape right behind them that keeps a fourth or less along an axis, by recorded shapes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time; less the part that topk takes.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "kept": Threshold(0.25, "where {} of the values are kept or less", "chosen: topk of more gains little"),
+        "length": Threshold(64, "of {} values or more", "chosen: shorter ones take no time", ""),
+    },
+    lookalikes=("an order of all values that is used elsewhere as well",),
+    proof="Put topk in its place: the step becomes shorter by about the time shown.",
+    fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
+)
+
+ONE_HOT: Final = FindingKind(
+    id="work.one_hot",
+    title="one-hot vectors are multiplied by a matrix, where rows could be looked up",
+    is_about_work=True,
+    meaning="The product of a one-hot vector and a matrix is one row of the matrix. Looking that row up reads it alone.",
+    measured="Operators aten::one_hot and the product behind that takes as many rows and columns, by recorded shapes, with what lies between, and their backward nodes.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("one-hot targets of a loss, which are no input of a product",),
+    proof="Put an embedding in its place: the step becomes shorter by about the time shown.",
+    fixes=("use F.embedding(index, weight), nn.Embedding, or weight[index] in place of the one-hot product",),
+)
+
 ANOMALY: Final = FindingKind(
     id="host.anomaly_mode",
     title="autograd's anomaly mode is on",

@@ -1,0 +1,312 @@
+"""Products and sorts that a cheaper call spares, known by recorded shapes: what is computed is mostly thrown away.
+
+Experts that all see all tokens, a model that reads a growing sequence from its start, a whole sort of which few values
+are kept, a product with one-hot vectors.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.patterns.forward import forward_work
+from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
+from profkit.findings.patterns import DENSE_EXPERTS, FULL_SORT
+from profkit.model.arrays import I64, is_one_of
+from profkit.model.signature import Signature
+from profkit.model.trace import Trace
+from profkit.redact.later import later
+from profkit.timeline import Facts
+from profkit.timeline.code.phases import backward_of
+from profkit.timeline.host import outermost
+
+_PRODUCT: Final = later(r"^aten::(?:linear|addmm|mm|matmul|bmm|baddbmm)$")
+_CHOICE: Final = later(r"^aten::(?:topk|argmax|max)$")
+_GATE: Final = later(r"^aten::mul_?$")
+_SORT: Final = later(r"^aten::(?:arg)?sort$")
+_SLICE: Final = later(r"^aten::slice$")
+_ONE_HOT: Final = later(r"^aten::one_hot$")
+_LINEAR: Final = later(r"^aten::(?:linear|addmm|mm)$")
+_NEAR: Final = 8
+"""Operators between a one-hot tensor and the product that takes it: a conversion, views. Chosen."""
+_LEAST_GROWN: Final = 8
+"""Lengths one above the other, from which a sequence is known to grow by tokens. Chosen: layers grow four times."""
+_TOPK_OF_SORT: Final = (0.05, 0.2, 1.5)
+"""What topk takes of the time of a long sort, of one below `_LONG` values, and beside it for each share that it keeps.
+Measured on a CPU: 0.03 to 0.05 for 20 of 4,096 and 1,000 of 100,000; of 320 values 0.2 for 10 and 0.6 for 80; 0.35 for 10 of
+100."""
+_LONG: Final = 1024
+
+
+class _Forward:
+    """Outermost operators of the step's threads beside the backward pass, in order of time, with their arguments."""
+
+    def __init__(self, facts: Facts, trace: Trace | None = None) -> None:
+        self.trace = trace or facts.trace
+        self.backward = backward_of(self.trace)
+        ops = self.trace.ops
+        rows = outermost(ops)
+        if trace is None:
+            rows = rows[is_one_of(ops.thread[rows], step_threads(facts))]
+        is_back = self.backward.at(ops.thread[rows], ops.start_ns[rows]) >= 0
+        order = np.lexsort((ops.start_ns[rows], ops.thread[rows]))
+        self.rows, self.is_back = rows[order].astype(np.int64), is_back[order]
+
+    def given(self, row: int) -> Signature | None:
+        code = int(self.trace.ops.signature[row])
+        return self.trace.signatures[code] if code >= 0 else None
+
+    def places(self, pattern: Any) -> list[int]:
+        """Places in `rows` of the operators with such a name whose arguments are known."""
+        ops = self.trace.ops
+        mine = named(self.trace, ops, pattern)[self.rows] & (ops.signature[self.rows] >= 0) & ~self.is_back
+        return np.flatnonzero(mine).tolist()
+
+    def with_backward(self, groups: list[I64]) -> Ranges:
+        """From the first to the last operator of each group, and the backward nodes of what lies between."""
+        ops = self.trace.ops
+        low = np.array([ops.start_ns[group[0]] for group in groups], np.int64)
+        high = np.array([ops.end_ns[group[-1]] for group in groups], np.int64)
+        thread = np.array([ops.thread[group[0]] for group in groups], np.int32)
+        names = np.array([ops.name[group[0]] for group in groups], np.int32)
+        made = self.backward.forward
+        at = ops.start_ns[np.maximum(made, 0)]
+        order = np.argsort(low, kind="stable")
+        place = np.searchsorted(low[order], at, "right") - 1
+        mine = order[np.maximum(place, 0)]
+        inside = (made >= 0) & (place >= 0) & (at < high[mine]) & (ops.thread[np.maximum(made, 0)] == thread[mine])
+        nodes = self.backward.rows[inside]
+        begin, end = self.trace.window_ns
+        starts = np.concatenate([low, ops.start_ns[nodes]])
+        ends = np.concatenate([high, ops.end_ns[nodes]])
+        kept = (ends > begin) & (starts < end)
+        return Ranges(
+            start_ns=starts[kept],
+            end_ns=ends[kept],
+            thread=np.concatenate([thread, ops.thread[nodes]])[kept],
+            name=np.concatenate([names, ops.name[nodes]])[kept],
+        )
+
+
+def _lead(dims: tuple[Any, ...]) -> int:
+    return prod(dims[:-1]) if dims and not isinstance(dims[0], tuple) else 0
+
+
+def _number(told: Signature, place: int) -> int:
+    text = told.concrete[place] if len(told.concrete) > place else ""
+    return int(text) if text.lstrip("-").isdigit() else 0
+
+
+def _chosen(name: str, told: Signature) -> tuple[int, int, int]:
+    """The rows, the columns and how many of these a choice keeps."""
+    dims = told.dims[0] if told.dims else ()
+    if len(dims) < 2 or isinstance(dims[0], tuple):
+        return 0, 0, 0
+    dim = _number(told, 2 if name == "aten::topk" else 1)
+    is_last = bool(told.concrete[1:2] != ("",)) and dim in (-1, len(dims) - 1)
+    return (_lead(dims), dims[-1], _number(told, 1) if name == "aten::topk" else 1) if is_last else (0, 0, 0)
+
+
+def _experts(facts: Facts) -> tuple[list[I64], float, _Forward] | None:
+    """Runs of products that each take all tokens, behind a choice of few of as many columns; the share that is kept."""
+    if not facts.trace.signatures:
+        return None
+    seen = _Forward(facts)
+    trace, ops = seen.trace, seen.trace.ops
+    choices, products, gates = seen.places(_CHOICE), seen.places(_PRODUCT), seen.places(_GATE)
+    at = np.array([*choices, seen.rows.size], np.int64)
+    back = np.flatnonzero(seen.is_back)
+    groups, shares = [], []
+    for place, following in zip(choices, at[1:].tolist(), strict=True):
+        row = int(seen.rows[place])
+        name, told = trace.name(int(ops.name[row])), seen.given(row)
+        n_rows, n_columns, n_kept = _chosen(name, told) if told is not None else (0, 0, 0)
+        if not 0 < n_kept < n_columns or n_columns < DENSE_EXPERTS.limit("experts"):
+            continue
+        after = back[np.searchsorted(back, place) :][:1].tolist()
+        until = min(following, *after) if after else following
+        mine = [one for one in products if place < one < until]
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for one in mine:
+            dims = _dims(seen, one)
+            if len(dims) > 1 and _lead(dims[0]) == n_rows:
+                alike.setdefault((dims[0], dims[1]), []).append(one)
+            elif len(dims) > 1 and len(dims[0]) == 3 and dims[0][:2] == (n_columns, n_rows):
+                groups.append(seen.rows[one : one + 1])
+                shares.append(n_kept / n_columns)
+        each = [found for found in alike.values() if len(found) == n_columns]
+        scaled = [one for one in gates if place < one < until and _is_gate(_dims(seen, one), n_rows)]
+        if each and len(scaled) >= n_columns:
+            first, last = min(one[0] for one in each), max(one[-1] for one in each)
+            groups.append(seen.rows[first : last + 1])
+            shares.append(n_kept / n_columns)
+    return (groups, max(shares), seen) if groups else None
+
+
+def _dims(seen: _Forward, place: int) -> list[tuple[Any, ...]]:
+    """The shapes of the tensors that an operator takes; of addmm those of the product."""
+    row = int(seen.rows[place])
+    told = seen.given(row)
+    dims = [one for one in told.dims if one and not isinstance(one[0], tuple)] if told is not None else []
+    return dims[1:] if seen.trace.name(int(seen.trace.ops.name[row])) in ("aten::addmm", "aten::baddbmm") else dims
+
+
+def _is_gate(dims: list[tuple[Any, ...]], n_rows: int) -> bool:
+    """Whether rows are multiplied by a number each."""
+    return (
+        len(dims) > 1 and {one[-1] == 1 for one in dims[:2]} == {True, False} and all(_lead(d) == n_rows for d in dims)
+    )
+
+
+def dense_experts(facts: Facts) -> Ranges | None:
+    """The experts of all tokens, and their backward pass."""
+    found = _experts(facts)
+    return found[2].with_backward(found[0]) if found is not None else None
+
+
+def kept_of_experts(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of that work which the choice keeps."""
+    found = _experts(facts)
+    return found[1] if found is not None else 1.0
+
+
+def _grown(seen: _Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
+    """Stretches (first and last place) in which products take a sequence that grows from call to call, and no backward
+    pass reads them; rows of products, and the share of each that the tokens before the newest have.
+    """
+    ops = seen.trace.ops
+    of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
+    read = np.sort(ops.start_ns[seen.backward.forward[seen.backward.forward >= 0]])
+    for place in seen.places(_LINEAR):
+        dims, row = _dims(seen, place), seen.rows[place]
+        is_read = np.diff(np.searchsorted(read, (ops.start_ns[row], ops.end_ns[row])))[0]
+        if len(dims) > 1 and len(dims[1]) == 2 and not is_read:
+            of.setdefault((int(ops.thread[row]), dims[1]), []).append((place, _lead(dims[0])))
+    stretches: list[tuple[int, int]] = []
+    lengths: dict[int, float] = {}
+    for calls in of.values():
+        places, sizes = np.array(calls, np.int64).T
+        begins = np.flatnonzero(np.diff(sizes, prepend=-1))
+        length, ends = sizes[begins], np.append(begins[1:], sizes.size) - 1
+        step = np.diff(length)
+        for part in np.split(np.arange(step.size), np.flatnonzero(np.diff(step)) + 1):
+            if part.size + 1 < _LEAST_GROWN:
+                continue
+            first, last, by = int(part[0]), int(part[-1]) + 1, int(step[part[0]])
+            low, high = int(places[begins[first]]), int(places[ends[last]])
+            times = ops.start_ns[seen.rows[[low, high]]]
+            if by <= 0 or (length[first : last + 1] % by).any() or np.diff(np.searchsorted(read, times))[0]:
+                continue
+            stretches.append((low, high))
+            for number in range(first, last + 1):
+                lengths[int(places[begins[number]])] = 1 - by / int(length[number])
+    if not stretches:
+        return None
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(stretches):
+        before = merged.pop() if merged and low <= merged[-1][1] else (low, high)
+        merged.append((before[0], max(high, before[1])))
+    at = np.array(sorted(lengths), np.int64)
+    return np.array(merged, np.int64), seen.rows[at], np.array([lengths[one] for one in at.tolist()])
+
+
+def regrown(facts: Facts) -> Ranges | None:
+    """From the first to the last product over a sequence that grows, in work without gradients."""
+    if facts.trace.signatures:
+        seen = _Forward(facts)
+        found = _grown(seen)
+        if found is None:
+            return None
+        ops = facts.trace.ops
+        low, high = seen.rows[found[0].T]
+        begin, end = facts.trace.window_ns
+        kept = (ops.end_ns[high] > begin) & (ops.start_ns[low] < end)
+        low, high = low[kept], high[kept]
+        return Ranges(start_ns=ops.start_ns[low], end_ns=ops.end_ns[high], thread=ops.thread[low], name=ops.name[low])
+    again = facts.trace.again
+    if again is None or not again.signatures or _grown(_Forward(facts, again)) is None:
+        return None
+    return forward_work(facts)
+
+
+def kept_of_regrown(facts: Facts, found: Ranges) -> float:
+    """The share (0-1) of these stretches that a cache leaves: the newest token's part, and what is no operator."""
+    seen = _Forward(facts) if facts.trace.signatures else _Forward(facts, facts.trace.again)
+    told = _grown(seen)
+    if told is None:
+        return 1.0
+    ops = facts.trace.ops
+    tops = outermost(ops)
+    inside = np.zeros(tops.size, np.bool_)
+    for low, high, thread in zip(found.start_ns, found.end_ns, found.thread, strict=True):
+        inside |= (ops.start_ns[tops] >= low) & (ops.end_ns[tops] <= high) & (ops.thread[tops] == thread)
+    mine = tops[inside]
+    lasts = ops.end_ns[mine] - ops.start_ns[mine]
+    if seen.trace is facts.trace:
+        place = np.maximum(np.searchsorted(ops.start_ns[told[1]], ops.start_ns[mine], "right") - 1, 0)
+        spared = float((lasts * told[2][place]).sum())
+    else:
+        spared = float(lasts.sum() * told[2].mean())
+    whole = int((found.end_ns - found.start_ns).sum())
+    return 1 - min(spared / whole, 1.0) if whole else 1.0
+
+
+def _sorts(facts: Facts) -> tuple[I64, float] | None:
+    """Sorts of which a slice right behind keeps a fourth or less, and what topk takes of their time at most (0-1)."""
+    if not facts.trace.signatures:
+        return None
+    seen = _Forward(facts)
+    rows, most = [], 0.0
+    for place in seen.places(_SORT):
+        row = int(seen.rows[place])
+        told = seen.given(row)
+        dims = told.dims[0] if told is not None and told.dims else ()
+        for number in range(place + 1, min(place + 3, seen.rows.size)):
+            after = int(seen.rows[number])
+            cut = seen.given(after)
+            if cut is None or not _SLICE.search(seen.trace.name(int(seen.trace.ops.name[after]))):
+                continue
+            if len(cut.dims[0]) != len(dims) or cut.dims[0] != dims:
+                continue
+            axis = _number(cut, 1) % len(dims)
+            begin, end = (one + dims[axis] * (one < 0) for one in (_number(cut, 2), min(_number(cut, 3), dims[axis])))
+            kept = (end - begin) / dims[axis] if dims[axis] and end > begin else 1.0
+            if kept <= FULL_SORT.limit("kept") and dims[axis] >= FULL_SORT.limit("length"):
+                rows.append(row)
+                most = max(most, _TOPK_OF_SORT[dims[axis] < _LONG] + _TOPK_OF_SORT[2] * kept)
+                break
+    return (np.array(rows, np.int64), min(most, 1.0)) if rows else None
+
+
+def full_sorts(facts: Facts) -> Ranges | None:
+    """Sorts of which few values are kept."""
+    found = _sorts(facts)
+    return Ranges.of(facts.trace.ops, found[0], facts.trace.window_ns) if found is not None else None
+
+
+def kept_of_sorts(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of their time that topk takes as well."""
+    found = _sorts(facts)
+    return found[1] if found is not None else 1.0
+
+
+def one_hots(facts: Facts) -> Ranges | None:
+    """One-hot tensors and the products that take them, with their backward pass."""
+    if not facts.trace.signatures:
+        return None
+    seen = _Forward(facts)
+    products = set(seen.places(_PRODUCT))
+    groups = []
+    for place in seen.places(_ONE_HOT):
+        told = seen.given(int(seen.rows[place]))
+        n_classes = _number(told, 1) if told is not None else 0
+        dims = told.dims[0] if told is not None and told.dims else ()
+        for number in range(place + 1, min(place + 1 + _NEAR, seen.rows.size)):
+            given = _dims(seen, number)[:1] if number in products else []
+            if given and n_classes > 1 and given[0][-1] == n_classes and _lead(given[0]) == prod(dims):
+                groups.append(seen.rows[np.array([place, number])])
+                break
+    return seen.with_backward(groups) if groups else None
