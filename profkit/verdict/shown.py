@@ -21,6 +21,8 @@ LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a sma
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
 FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
+LINE_SHARE: Final = "code.line_share"
+"""The metric of the evidence that says it."""
 SAID: Final = 0.8
 """Of the step's time at a line, what a finding names there, from which it is not said twice. Chosen: as in findings."""
 
@@ -79,13 +81,13 @@ def line(case: Case) -> str:
 def with_line(finding: Finding, case: Case) -> Finding:
     """A finding on the work with that line as its last evidence, unless its own first place says as much."""
     one = case.busiest
-    if one is None:
+    if one is None or any(item.metric == LINE_SHARE for item in finding.evidence):
         return finding
     said = (each.share * finding.fraction for each in finding.places if each.place.name == one.place.name)
     if sum(said) >= SAID * one.share:
         return finding
     text = f": {one.place.text}" if one.place.text else ""
-    evidence = Evidence(statement=line(case) + text, metric="code.line_share", value=one.share, unit="fraction")
+    evidence = Evidence(statement=line(case) + text, metric=LINE_SHARE, value=one.share, unit="fraction")
     return replace(finding, evidence=(*finding.evidence, evidence))
 
 

@@ -174,8 +174,9 @@ def kept_of_experts(facts: Facts, _: Ranges) -> float:
 
 
 def _grown(seen: _Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
-    """Stretches (first and last place) in which products take a sequence that grows from call to call, and no backward
-    pass reads them; rows of products, and the share of each that the tokens before the newest have.
+    """Stretches in which products take a sequence that grows from call to call, and no backward pass reads them.
+
+    Their first and last places; rows of products, and the share of each that the tokens before the newest have.
     """
     ops = seen.trace.ops
     of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
