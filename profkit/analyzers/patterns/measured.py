@@ -132,6 +132,7 @@ PATTERNS: Final = (
         False,
         ("stretch of such work", "stretches of such work"),
         kept=spared.kept_of_experts,
+        title=spared.title_of_experts,
     ),
     Pattern(
         NO_CACHE,
@@ -140,7 +141,14 @@ PATTERNS: Final = (
         ("generation of a sequence", "generations of sequences"),
         kept=spared.kept_of_regrown,
     ),
-    Pattern(FULL_SORT, spared.full_sorts, False, ("such sort", "such sorts"), kept=spared.kept_of_sorts),
+    Pattern(
+        FULL_SORT,
+        spared.full_sorts,
+        False,
+        ("such sort", "such sorts"),
+        kept=spared.kept_of_sorts,
+        title=spared.title_of_sorts,
+    ),
     Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
     Pattern(
         PILED,

@@ -191,6 +191,7 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
             confidence=_CONFIDENCE,
             recoverable_ns=0 if _is_outside(result) else scope.per_step(lost_ns),  # no change of the job gives it
             evidence=(
+                *(_helped(result) if result.is_asleep else ()),
                 Evidence(
                     statement=f"the training thread was ready and waited for a core for {format_fraction(result.wait_share)} of the"
                     f" recorded time ({format_ns(result.wait_ns)} of {format_ns(result.span_ns)})",
@@ -208,7 +209,8 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
 
 def _around(result: Scheduling) -> tuple[Evidence, ...]:
     """What wanted to run, and what held it."""
-    said = [*_helped(result), *_switched(result), *_wanted(result), *_crowded(result)]
+    said = [] if result.is_asleep else [*_helped(result)]
+    said += [*_switched(result), *_wanted(result), *_crowded(result)]
     if result.throttled_ns:
         said.append(
             Evidence(
@@ -283,8 +285,14 @@ def _crowded(result: Scheduling) -> Iterator[Evidence]:
 def _helped(result: Scheduling) -> Iterator[Evidence]:
     """What operators wait for their own threads: the training thread then sleeps, and is not ready."""
     if result.helpers_share >= CONTENTION.limit("window"):
+        share = format_fraction(result.helpers_share)
+        slept = (
+            f"the training thread slept for {share} of the time"
+            if result.is_asleep
+            else f"for another {share} it slept"
+        )
         yield Evidence(
-            statement=f"for another {format_fraction(result.helpers_share)} it slept, beside waits for data and ranks: operators"
+            statement=f"{slept}, beside waits for data and ranks: operators"
             " sleep so until their other threads are done",
             metric="scheduling.helpers_share",
             value=result.helpers_share,
@@ -299,13 +307,15 @@ def _is_crowded(result: Scheduling) -> bool:
 def _is_outside(result: Scheduling) -> bool:
     """Whether it waits for what other programs run: this job does not fill the cores, and no quota stops it.
 
-    With more threads for operators than cores its own wait for each other at half of that.
+    With more threads for operators than cores its own wait for each other at half of that; and while the training
+    thread waits all cores are taken, by the job where it ran for as long on all of them.
     """
     if result.throttled_ns or result.is_asleep:
         return False
     own = result.own_share
     if own is not None:
-        return own < CONTENTION.limit("own") * (_CROWDED if _is_crowded(result) else 1.0)
+        most = CONTENTION.limit("own")
+        return own < (min(most * _CROWDED, result.wait_share) if _is_crowded(result) else most)
     wanted, cores = result.wanted_cores, result.usable_cores
     if wanted is None or cores is None or result.crowding is None:
         return False

@@ -6,16 +6,18 @@ are kept, a product with one-hot vectors.
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
 from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
 from profkit.findings.patterns import DENSE_EXPERTS, FULL_SORT
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.redact.later import later
@@ -26,10 +28,13 @@ from profkit.timeline.host import outermost
 _PRODUCT: Final = later(r"^aten::(?:linear|addmm|mm|matmul|bmm|baddbmm)$")
 _CHOICE: Final = later(r"^aten::(?:topk|argmax|max)$")
 _GATE: Final = later(r"^aten::mul_?$")
+_MARK: Final = later(r"^aten::(?:mul_?|index|index_put_|where|masked_fill_?|stack|cat)$")
 _SORT: Final = later(r"^aten::(?:arg)?sort$")
 _SLICE: Final = later(r"^aten::slice$")
 _ONE_HOT: Final = later(r"^aten::one_hot$")
 _LINEAR: Final = later(r"^aten::(?:linear|addmm|mm)$")
+_BEHIND: Final = 4
+"""Operators behind a sort among which its slices are looked for: sort gives two tensors. Chosen."""
 _NEAR: Final = 8
 """Operators between a one-hot tensor and the product that takes it: a conversion, views. Chosen."""
 _LEAST_GROWN: Final = 8
@@ -100,50 +105,63 @@ def _number(told: Signature, place: int) -> int:
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
-def _chosen(name: str, told: Signature) -> tuple[int, int, int]:
-    """The rows, the columns and how many of these a choice keeps."""
-    dims = told.dims[0] if told.dims else ()
-    if len(dims) < 2 or isinstance(dims[0], tuple):
+def _chosen(seen: _Forward, place: int) -> tuple[int, int, int]:
+    """The rows, the columns and how many of these a choice along the last axis keeps; zeros of others."""
+    row = int(seen.rows[place])
+    told, is_top = seen.given(row), seen.trace.name(int(seen.trace.ops.name[row])) == "aten::topk"
+    dims = told.dims[0] if told is not None and told.dims else ()
+    if told is None or len(dims) < 2 or isinstance(dims[0], tuple):
         return 0, 0, 0
-    dim = _number(told, 2 if name == "aten::topk" else 1)
-    is_last = bool(told.concrete[1:2] != ("",)) and dim in (-1, len(dims) - 1)
-    return (_lead(dims), dims[-1], _number(told, 1) if name == "aten::topk" else 1) if is_last else (0, 0, 0)
+    is_last = told.concrete[1:2] != ("",) and _number(told, 2 if is_top else 1) in (-1, len(dims) - 1)
+    return (_lead(dims), dims[-1], _number(told, 1) if is_top else 1) if is_last else (0, 0, 0)
 
 
-def _experts(facts: Facts) -> tuple[list[I64], float, _Forward] | None:
-    """Runs of products that each take all tokens, behind a choice of few of as many columns; the share that is kept."""
-    if not facts.trace.signatures:
+class _Experts(msgspec.Struct, frozen=True):
+    """Runs of products that each take all tokens, behind a choice of `n_kept` of `n_columns`."""
+
+    groups: list[I64]
+    n_kept: int
+    n_columns: int
+    seen: _Forward
+
+
+def _experts(facts: Facts) -> _Experts | None:
+    """The runs behind all choices, and the choice that keeps the largest share."""
+    if not _has(facts, _CHOICE):
         return None
     seen = _Forward(facts)
-    trace, ops = seen.trace, seen.trace.ops
-    choices, products, gates = seen.places(_CHOICE), seen.places(_PRODUCT), seen.places(_GATE)
-    at = np.array([*choices, seen.rows.size], np.int64)
+    choices, products, marks = seen.places(_CHOICE), seen.places(_PRODUCT), seen.places(_MARK)
     back = np.flatnonzero(seen.is_back)
-    groups, shares = [], []
-    for place, following in zip(choices, at[1:].tolist(), strict=True):
-        row = int(seen.rows[place])
-        name, told = trace.name(int(ops.name[row])), seen.given(row)
-        n_rows, n_columns, n_kept = _chosen(name, told) if told is not None else (0, 0, 0)
+    groups: list[I64] = []
+    kept = []
+    for place, following in zip(choices, [*choices[1:], seen.rows.size], strict=True):
+        n_rows, n_columns, n_kept = _chosen(seen, place)
         if not 0 < n_kept < n_columns or n_columns < DENSE_EXPERTS.limit("experts"):
             continue
-        after = back[np.searchsorted(back, place) :][:1].tolist()
-        until = min(following, *after) if after else following
-        mine = [one for one in products if place < one < until]
+        until = min(following, *back[np.searchsorted(back, place) :][:1].tolist(), following)
         alike: dict[tuple[Any, ...], list[int]] = {}
-        for one in mine:
+        batched = []
+        for one in (one for one in products if place < one < until):
             dims = _dims(seen, one)
             if len(dims) > 1 and _lead(dims[0]) == n_rows:
                 alike.setdefault((dims[0], dims[1]), []).append(one)
             elif len(dims) > 1 and len(dims[0]) == 3 and dims[0][:2] == (n_columns, n_rows):
-                groups.append(seen.rows[one : one + 1])
-                shares.append(n_kept / n_columns)
+                batched.append(one)
         each = [found for found in alike.values() if len(found) == n_columns]
-        scaled = [one for one in gates if place < one < until and _is_gate(_dims(seen, one), n_rows)]
-        if each and len(scaled) >= n_columns:
-            first, last = min(one[0] for one in each), max(one[-1] for one in each)
+        marked = sum(_marks(seen, one, n_rows, n_columns) for one in marks if place < one < until)
+        spans = [(min(one[0] for one in each), max(one[-1] for one in each))] if each and marked >= n_columns else []
+        for first, last in (*spans, *((one, one) for one in batched)):
             groups.append(seen.rows[first : last + 1])
-            shares.append(n_kept / n_columns)
-    return (groups, max(shares), seen) if groups else None
+            kept.append((n_kept, n_columns))
+    if not groups:
+        return None
+    most = max(kept, key=lambda one: one[0] / one[1])
+    return _Experts(groups, *most, seen)
+
+
+def _has(facts: Facts, pattern: re.Pattern[str]) -> bool:
+    """Whether such an operator is in the trace at all, and shapes are."""
+    return bool(facts.trace.signatures) and any(map(pattern.search, facts.trace.strings))
 
 
 def _dims(seen: _Forward, place: int) -> list[tuple[Any, ...]]:
@@ -154,23 +172,42 @@ def _dims(seen: _Forward, place: int) -> list[tuple[Any, ...]]:
     return dims[1:] if seen.trace.name(int(seen.trace.ops.name[row])) in ("aten::addmm", "aten::baddbmm") else dims
 
 
-def _is_gate(dims: list[tuple[Any, ...]], n_rows: int) -> bool:
-    """Whether rows are multiplied by a number each."""
-    return (
-        len(dims) > 1 and {one[-1] == 1 for one in dims[:2]} == {True, False} and all(_lead(d) == n_rows for d in dims)
-    )
+def _marks(seen: _Forward, place: int, n_rows: int, n_columns: int) -> int:
+    """How many experts' outputs an operator weighs, picks rows of, or puts side by side."""
+    row = int(seen.rows[place])
+    told = seen.given(row)
+    if told is None or not told.dims:
+        return 0
+    listed = told.dims[0]
+    if listed[:1] and isinstance(listed[0], tuple):
+        return len(listed) if len(listed) == n_columns and all(_lead(one) == n_rows for one in listed) else 0
+    dims = [one for one in told.dims if one and not isinstance(one[0], tuple)]
+    if _GATE.search(seen.trace.name(int(seen.trace.ops.name[row]))):
+        is_one = [one[-1] == 1 for one in dims[:2]]
+        return int(sorted(is_one) == [False, True] and all(_lead(one) == n_rows for one in dims[:2]))
+    return int(bool(dims) and _lead(dims[0]) == n_rows)
 
 
 def dense_experts(facts: Facts) -> Ranges | None:
     """The experts of all tokens, and their backward pass."""
     found = _experts(facts)
-    return found[2].with_backward(found[0]) if found is not None else None
+    return found.seen.with_backward(found.groups) if found is not None else None
+
+
+def title_of_experts(facts: Facts, _: Ranges) -> str:
+    """The kind's title with the numbers."""
+    found = _experts(facts)
+    return (
+        f"each of {found.n_columns} experts computes all tokens, and {found.n_kept} are picked for a token"
+        if found
+        else ""
+    )
 
 
 def kept_of_experts(facts: Facts, _: Ranges) -> float:
     """The share (0-1) of that work which the choice keeps."""
     found = _experts(facts)
-    return found[1] if found is not None else 1.0
+    return found.n_kept / found.n_columns if found is not None else 1.0
 
 
 def _grown(seen: _Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
@@ -179,6 +216,9 @@ def _grown(seen: _Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     Their first and last places; rows of products, and the share of each that the tokens before the newest have.
     """
     ops = seen.trace.ops
+    codes = ops.signature[named(seen.trace, ops, _LINEAR) & (ops.signature >= 0)]
+    if distinct_codes(codes).size < _LEAST_GROWN:
+        return None
     of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
     read = np.sort(ops.start_ns[seen.backward.forward[seen.backward.forward >= 0]])
     for place in seen.places(_LINEAR):
@@ -255,48 +295,72 @@ def kept_of_regrown(facts: Facts, found: Ranges) -> float:
     return 1 - min(spared / whole, 1.0) if whole else 1.0
 
 
-def _sorts(facts: Facts) -> tuple[I64, float] | None:
-    """Sorts of which a slice right behind keeps a fourth or less, and what topk takes of their time at most (0-1)."""
-    if not facts.trace.signatures:
+class _Sorts(msgspec.Struct, frozen=True):
+    """Sorts of which a slice right behind keeps little: of most values how many, and what topk takes at most (0-1)."""
+
+    rows: I64
+    n_values: int
+    n_kept: int
+    topk: float
+
+
+def _sorts(facts: Facts) -> _Sorts | None:
+    if not _has(facts, _SORT):
         return None
     seen = _Forward(facts)
-    rows, most = [], 0.0
+    found = []
     for place in seen.places(_SORT):
-        row = int(seen.rows[place])
-        told = seen.given(row)
+        told = seen.given(int(seen.rows[place]))
         dims = told.dims[0] if told is not None and told.dims else ()
-        for number in range(place + 1, min(place + 3, seen.rows.size)):
-            after = int(seen.rows[number])
-            cut = seen.given(after)
-            if cut is None or not _SLICE.search(seen.trace.name(int(seen.trace.ops.name[after]))):
-                continue
-            if len(cut.dims[0]) != len(dims) or cut.dims[0] != dims:
-                continue
-            axis = _number(cut, 1) % len(dims)
-            begin, end = (one + dims[axis] * (one < 0) for one in (_number(cut, 2), min(_number(cut, 3), dims[axis])))
-            kept = (end - begin) / dims[axis] if dims[axis] and end > begin else 1.0
-            if kept <= FULL_SORT.limit("kept") and dims[axis] >= FULL_SORT.limit("length"):
-                rows.append(row)
-                most = max(most, _TOPK_OF_SORT[dims[axis] < _LONG] + _TOPK_OF_SORT[2] * kept)
-                break
-    return (np.array(rows, np.int64), min(most, 1.0)) if rows else None
+        if told is None or not dims:
+            continue
+        axis = next((int(text) for text in told.concrete[1:] if text.lstrip("-").isdigit()), -1) % len(dims)
+        kept = [_sliced(seen, one, dims, axis) for one in range(place + 1, min(place + 1 + _BEHIND, seen.rows.size))]
+        most = max((one for one in kept if one is not None), default=dims[axis])
+        if dims[axis] >= FULL_SORT.limit("length") and most <= FULL_SORT.limit("kept") * dims[axis]:
+            found.append((int(seen.rows[place]), dims[axis], most))
+    if not found:
+        return None
+    topk = max(_TOPK_OF_SORT[size < _LONG] + _TOPK_OF_SORT[2] * kept / size for _, size, kept in found)
+    rows = np.array([row for row, _, _ in found], np.int64)
+    _, n_values, n_kept = max(found, key=lambda one: one[1])
+    return _Sorts(rows, n_values, n_kept, min(topk, 1.0))
+
+
+def _sliced(seen: _Forward, place: int, dims: tuple[Any, ...], axis: int) -> int | None:
+    """How many values a slice of such a tensor keeps along the axis; None of other operators, and of whole axes."""
+    row = int(seen.rows[place])
+    told = seen.given(row)
+    if told is None or not _SLICE.search(seen.trace.name(int(seen.trace.ops.name[row]))) or told.dims[0] != dims:
+        return None
+    if _number(told, 1) % len(dims) != axis:
+        return None
+    size = int(dims[axis])
+    begin, end = (one + size * (one < 0) for one in (_number(told, 2), min(_number(told, 3), size)))
+    return end - begin if 0 <= begin < end and end - begin < size else None
 
 
 def full_sorts(facts: Facts) -> Ranges | None:
     """Sorts of which few values are kept."""
     found = _sorts(facts)
-    return Ranges.of(facts.trace.ops, found[0], facts.trace.window_ns) if found is not None else None
+    return Ranges.of(facts.trace.ops, found.rows, facts.trace.window_ns) if found is not None else None
+
+
+def title_of_sorts(facts: Facts, _: Ranges) -> str:
+    """The kind's title with the numbers."""
+    found = _sorts(facts)
+    return f"all of {found.n_values:,} values are sorted, and {found.n_kept:,} are kept" if found is not None else ""
 
 
 def kept_of_sorts(facts: Facts, _: Ranges) -> float:
     """The share (0-1) of their time that topk takes as well."""
     found = _sorts(facts)
-    return found[1] if found is not None else 1.0
+    return found.topk if found is not None else 1.0
 
 
 def one_hots(facts: Facts) -> Ranges | None:
     """One-hot tensors and the products that take them, with their backward pass."""
-    if not facts.trace.signatures:
+    if not _has(facts, _ONE_HOT):
         return None
     seen = _Forward(facts)
     products = set(seen.places(_PRODUCT))
