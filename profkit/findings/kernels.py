@@ -56,6 +56,8 @@ LINE: Final = FindingKind(
     proof="Leave a part of that line's work out for some steps: what the step loses is what it costs.",
     fixes=("is all that this line computes needed",),
 )
+LINE_SHARE: Final = "code.line_share"
+"""The metric of the evidence that says which part of the step a line has."""
 _QUESTIONS: Final = (
     (later(r"\b(?:sort|argsort|msort|unique)"), "where few of sorted values are kept, topk"),
     (later(r"inverse|linalg_inv|pinv"), "in place of an inverse and a product, torch.linalg.solve"),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from profkit.findings import KINDS, kind_of, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
+from profkit.findings.kernels import LINE_SHARE
 from profkit.findings.parts import PARTS, LookedFor
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS, Budget, words
 from profkit.model.documents.report import Bottleneck, speedup
@@ -21,8 +22,6 @@ LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a sma
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
 FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
-LINE_SHARE: Final = "code.line_share"
-"""The metric of the evidence that says it."""
 SAID: Final = 0.8
 """Of the step's time at a line, what a finding names there, from which it is not said twice. Chosen: as in findings."""
 

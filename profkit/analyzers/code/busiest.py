@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.findings.kernels import LINE, questions
+from profkit.findings.kernels import LINE, LINE_SHARE, questions
 from profkit.model.code import Phase, PlaceShare
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.timeline import Facts
@@ -63,13 +64,12 @@ def question(scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...]) 
     if one is None or not found:
         return None
     share = format_fraction(one.share)
-    text = f": {one.place.text}" if one.place.text else ""
     each = "; ".join(
         f"{of.name} {format_fraction(of.share)}, {format_count(of.count / scope.n_steps)} {scope.each}"
         + (f", mostly {of.shapes}" if of.shapes else "")
         for of in found
     )
-    return LINE.found(
+    finding = LINE.found(
         title=f"{share} of the step is at {one.place.name}",
         severity=Severity.INFO,
         fraction=one.share,
@@ -77,20 +77,15 @@ def question(scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...]) 
         recoverable_ns=0,
         evidence=(
             Evidence(
-                statement=f"{share} of the step is at {one.place.name}{text}",
-                metric="code.line_share",
+                statement=f"of the time at that line, by operator: {each}",
+                metric=LINE_SHARE,
                 value=one.share,
-                unit="fraction",
-            ),
-            Evidence(
-                statement=f"of its time, by operator: {each}",
-                metric="code.line_operators",
-                value=found[0].share,
                 unit="fraction",
             ),
         ),
         fix=questions([(of.name, of.count / scope.n_steps) for of in found if of.share >= _NAMES], one.place.text),
     )
+    return replace(finding, places=(replace(one, share=1.0),))
 
 
 def is_asked(one: PlaceShare) -> bool:
