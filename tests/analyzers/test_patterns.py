@@ -758,6 +758,15 @@ def test_a_thread_that_sleeps_for_its_helpers_and_hardly_waits_has_too_many_of_t
     assert scheduled(**{**told, "run_ns": 900}, children=0, threads=4) is None, "it computes, and does not sleep"
 
 
+def test_too_many_threads_are_named_beside_programs_of_others_with_their_own_part_alone() -> None:
+    told = {"span_ns": 1000, "run_ns": 370, "wait_ns": 510, "all_run_ns": 640, "all_wait_ns": 1150, "children": 0}
+    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling={**told, "cores": 2, "threads": 4}))
+    found = {one.id: one for one in rank.findings}
+    assert found["host.cores_taken"].recoverable_ns == 0
+    assert found["host.contention"].recoverable_ns == pytest.approx(0.8 * 0.12 * STEP, abs=1)
+    assert scheduled(**told, cores=2, threads=2).id == "host.cores_taken"
+
+
 def test_many_threads_that_nobody_waits_for_are_fine() -> None:
     assert scheduled(span_ns=1000, run_ns=990, wait_ns=9, cores=2, threads=32, ranks=4) is None
 

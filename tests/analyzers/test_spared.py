@@ -82,6 +82,15 @@ def test_experts_with_their_own_tokens_are_fine(made: Any) -> None:
     assert found("work.dense_experts", made) is None
 
 
+def test_names_of_choices_and_sorts_alone_say_nothing() -> None:
+    unknown = [
+        lambda step, name=name: [at(step, name, 10, 400)] for name in ("aten::topk", "aten::sort", "aten::one_hot")
+    ]
+    rank, _ = triage_trace(trace_of(steps(*unknown)))
+    assert "patterns" not in {one.analyzer for one in rank.skipped}
+    assert not {one.id for one in rank.findings} & {"work.dense_experts", "work.full_sort", "work.one_hot"}
+
+
 def generated(step: int, *, by: int = 4, read: bool = False) -> list[Row]:
     """Twelve calls of a layer on a sequence that grows; with `read`, a backward node for each."""
     out = []

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.patterns.threads import Threads, judge_threads, table, threads_of
@@ -19,8 +20,8 @@ from profkit.units import format_fraction, format_ns
 _OF_HELPERS: Final = 0.8
 """The part of its sleep in operators that fewer threads save: they work for some of it. Measured: 16 threads on two cores
 took 52 ms a step, two take 23; it waited 42 % and slept 34 %. Four took 192 ms, one 67; it waited less than 5 %."""
-_SLEEPS: Final = 0.15
-"""Of the recorded time, from which that sleep alone is a finding. Chosen: the severity high, as some of it is work."""
+_SLEEPS: Final = 0.1
+"""Of the recorded time, from which that sleep alone is a finding. Chosen: twice the severity medium, as some is work."""
 _CROWDED: Final = 2 / 3
 """Chosen: half of the cores' time for a job that has more threads than cores."""
 _CONFIDENCE: Final = 0.8
@@ -164,7 +165,10 @@ def _switches(told: Mapping[str, int], whose: str) -> Switches | None:
 
 def judge(result: Scheduling) -> tuple[Finding, ...]:
     """What holds it up: other threads on its cores, programs of others there, or one with the lock of Python."""
-    return (*_waits(result), *(judge_threads(result.others) if result.others is not None else ()))
+    waits = _waits(result)
+    if waits and waits[0].id == CORES_TAKEN.id:  # while others run, too many threads of its own take time as well
+        waits = (*waits, *_waits(replace(result, wait_ns=0)))
+    return (*waits, *(judge_threads(result.others) if result.others is not None else ()))
 
 
 def _waits(result: Scheduling) -> tuple[Finding, ...]:

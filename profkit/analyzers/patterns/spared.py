@@ -131,10 +131,11 @@ def _experts(facts: Facts) -> _Experts | None:
         return None
     seen = _Forward(facts)
     choices, products, marks = seen.places(_CHOICE), seen.places(_PRODUCT), seen.places(_MARK)
+    ends = [*choices, seen.rows.size][1:]
     back = np.flatnonzero(seen.is_back)
     groups: list[I64] = []
     kept = []
-    for place, following in zip(choices, [*choices[1:], seen.rows.size], strict=True):
+    for place, following in zip(choices, ends, strict=True):
         n_rows, n_columns, n_kept = _chosen(seen, place)
         if not 0 < n_kept < n_columns or n_columns < DENSE_EXPERTS.limit("experts"):
             continue
