@@ -764,6 +764,7 @@ def test_too_many_threads_are_named_beside_programs_of_others_with_their_own_par
     found = {one.id: one for one in rank.findings}
     assert found["host.cores_taken"].recoverable_ns == 0
     assert found["host.contention"].recoverable_ns == pytest.approx(0.8 * 0.12 * STEP, abs=1)
+    assert "waited for a core for 51.0 %" in found["host.contention"].evidence[1].statement
     assert scheduled(**told, cores=2, threads=2).id == "host.cores_taken"
 
 

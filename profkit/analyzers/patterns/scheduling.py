@@ -71,6 +71,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     asleep_share: float = 0.0
     """Share (0-1) of the recorded time in which the training thread wanted no core, but for waits for data and ranks:
     it waits for other threads. Where the CPU is the device."""
+    is_beside: bool = False
+    """Whether its waits for a core are those for programs of others, and count as such."""
 
     @property
     def wait_share(self) -> float:
@@ -104,8 +106,9 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_asleep(self) -> bool:
-        """Whether it hardly waits for a core, and sleeps while its operators' threads share too few of them."""
-        return self.wait_share < CONTENTION.limit("window") and self.helpers_share >= _SLEEPS
+        """Whether it hardly waits for a core, or for others alone, and sleeps while its operators' threads share too few of them."""
+        is_small = self.is_beside or self.wait_share < CONTENTION.limit("window")
+        return is_small and self.helpers_share >= _SLEEPS
 
     @property
     def crowding(self) -> float | None:
@@ -167,13 +170,13 @@ def judge(result: Scheduling) -> tuple[Finding, ...]:
     """What holds it up: other threads on its cores, programs of others there, or one with the lock of Python."""
     waits = _waits(result)
     if waits and waits[0].id == CORES_TAKEN.id:  # while others run, too many threads of its own take time as well
-        waits = (*waits, *_waits(replace(result, wait_ns=0)))
+        waits = (*waits, *_waits(replace(result, is_beside=True)))
     return (*waits, *(judge_threads(result.others) if result.others is not None else ()))
 
 
 def _waits(result: Scheduling) -> tuple[Finding, ...]:
     """`host.contention` where it waited for long enough, `host.cores_taken` where others took its cores."""
-    share = result.wait_share
+    share = 0.0 if result.is_beside else result.wait_share
     if share < CONTENTION.limit("window") and not result.is_asleep:
         return ()
     scope = result.scope
