@@ -48,9 +48,9 @@ LINE: Final = FindingKind(
     measured="Work by line, forward and backward: kernels by their launch, on a CPU operators' own times. It leads where what else was found would save less than a part of it, and where the work is not called healthy.",
     thresholds={
         "explained": Threshold(
-            0.33, "another finding explains it with {} of it", "chosen: what gives less is no reason to look elsewhere"
+            0.15, "another finding explains it with {} of it", "chosen: 10 % of the step for a line that has two thirds"
         ),
-        "generic": Threshold(0.5, "kernel.unfused with {} of it", "chosen: it is true of most programs"),
+        "generic": Threshold(0.35, "kernel.unfused with {} of it", "chosen: it is true of most programs"),
     },
     lookalikes=("a model that needs all that it computes: then leave it",),
     proof="Leave a part of that line's work out for some steps: what the step loses is what it costs.",
