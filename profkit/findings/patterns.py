@@ -256,6 +256,21 @@ FULL_SORT: Final = FindingKind(
     fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
 )
 
+LATE_CHOICE: Final = FindingKind(
+    id="work.late_choice",
+    title="a product computes all rows, of which few are taken right behind it",
+    is_about_work=True,
+    meaning="A layer is applied to all positions, and the next line takes few of them: the last one, those under a mask. The layer works on each row alone, so the same rows can be taken before it.",
+    measured="A product with a weight (aten::linear, addmm, mm), right behind it a choice of rows (aten::index, select, slice, masked_select), and behind that no operator that takes more than half of the rows with as many columns, by recorded shapes: the product and its backward node, less the share that is taken.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "kept": Threshold(0.5, "where {} of the rows are taken or less", "chosen: a shift by one takes nearly all"),
+    },
+    lookalikes=("all rows are read later as well, as a metric does",),
+    proof="Take the rows before the layer: the loss stays the same, and the step becomes shorter by about the time shown.",
+    fixes=("take the rows before the layer: head(hidden[mask]), head(hidden[:, -1]), in place of head(hidden)[mask]",),
+)
+
 ONE_HOT: Final = FindingKind(
     id="work.one_hot",
     title="one-hot vectors are multiplied by a matrix, where rows could be looked up",

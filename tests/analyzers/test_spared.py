@@ -204,3 +204,38 @@ def constant(step: int, dims: tuple[int, ...]) -> list[Row]:
 def test_what_takes_the_batch_is_not_made_once() -> None:
     assert found("work.no_gradient", lambda step: constant(step, (32, 32))) is not None
     assert found("work.no_gradient", lambda step: constant(step, (8, 32, 3))) is None, "rows of the batch"
+
+
+def head(step: int, taken: int, pick: str = "aten::index", between: str = "", *, again: bool = False) -> list[Row]:
+    """A layer of 200 us on 256 positions, and a loss on so many of its rows."""
+    numbered = {"Sequence_number": 100 * step + 1}
+    return [
+        at(step, "aten::linear", 10, 210, [(8, 32, 16), (500, 16)], Fwd_thread_id=0, **numbered),
+        *([at(step, between, 211, 212, [(8, 32, 500)])] if between else []),
+        at(step, pick, 213, 220, [(8, 32, 500)]),
+        at(step, "aten::cross_entropy_loss", 221, 230, [(taken, 500), (taken,)]),
+        *[at(step, "aten::exp", 231 + 2 * one, 232 + 2 * one, [(4, 4)]) for one in range(9) if again],
+        *([at(step, "aten::argmax", 251, 260, [(8, 32, 500), ()], ["", "-1"])] if again else []),
+        at(step, NODE + "AddmmBackward0", 931, 936, Fwd_thread_id=1, **numbered),
+    ]
+
+
+@pytest.mark.parametrize("pick", ["aten::index", "aten::select", "aten::slice"])
+def test_a_layer_on_all_positions_of_which_few_are_taken(pick: str) -> None:
+    one = found("work.late_choice", lambda step: head(step, 32, pick))
+    assert one.recoverable_ns == 205 * US * (1 - 32 / 256)
+    assert "hidden[mask]" in one.fix
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda step: head(step, 248),
+        lambda step: head(step, 32, "aten::index", "aten::add"),
+        lambda step: head(step, 32, again=True),
+        lambda step: head(step, 32, pick="aten::gather"),
+    ],
+    ids=["a shift by one", "more than rows alone", "all are read later", "another operator"],
+)
+def test_rows_that_are_needed_are_fine(made: Any) -> None:
+    assert found("work.late_choice", made) is None

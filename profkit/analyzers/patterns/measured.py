@@ -23,6 +23,7 @@ from profkit.findings.patterns import (
     FULL_SORT,
     GC,
     GRAPH_BREAKS,
+    LATE_CHOICE,
     LAYOUT_COPIES,
     MATH_ATTENTION,
     NO_CACHE,
@@ -149,6 +150,7 @@ PATTERNS: Final = (
         kept=spared.kept_of_sorts,
         title=spared.title_of_sorts,
     ),
+    Pattern(LATE_CHOICE, spared.late_choices, False, ("such product", "such products"), kept=spared.kept_of_late),
     Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
     Pattern(
         PILED,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
 from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
-from profkit.findings.patterns import DENSE_EXPERTS, FULL_SORT
+from profkit.findings.patterns import DENSE_EXPERTS, FULL_SORT, LATE_CHOICE
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
@@ -31,10 +31,13 @@ _GATE: Final = later(r"^aten::mul_?$")
 _MARK: Final = later(r"^aten::(?:mul_?|index|index_put_|where|masked_fill_?|stack|cat)$")
 _SORT: Final = later(r"^aten::(?:arg)?sort$")
 _SLICE: Final = later(r"^aten::slice$")
+_PICK: Final = later(r"^aten::(?:index|index_select|select|slice|masked_select)$")
 _ONE_HOT: Final = later(r"^aten::one_hot$")
 _LINEAR: Final = later(r"^aten::(?:linear|addmm|mm)$")
 _BEHIND: Final = 4
 """Operators behind a sort among which its slices are looked for: sort gives two tensors. Chosen."""
+_AGAIN: Final = 200
+"""Operators of the forward pass among which all rows may be read again. Chosen: more than a layer has."""
 _NEAR: Final = 8
 """Operators between a one-hot tensor and the product that takes it: a conversion, views. Chosen."""
 _LEAST_GROWN: Final = 8
@@ -376,3 +379,63 @@ def one_hots(facts: Facts) -> Ranges | None:
                 groups.append(seen.rows[np.array([place, number])])
                 break
     return seen.with_backward(groups) if groups else None
+
+
+class _Late(msgspec.Struct, frozen=True):
+    """Products of which the next operators take few rows: what is taken, as a share (0-1) of all."""
+
+    groups: list[I64]
+    kept: float
+    seen: _Forward
+
+
+def _late(facts: Facts) -> _Late | None:
+    if not _has(facts, _PICK):
+        return None
+    seen = _Forward(facts)
+    ops, trace = seen.trace.ops, seen.trace
+    is_pick = named(trace, ops, _PICK)[seen.rows]
+    back = np.append(np.flatnonzero(seen.is_back), seen.rows.size)
+    groups, kept = [], []
+    for place in np.flatnonzero(is_pick & ~seen.is_back).tolist():
+        before = next((one for one in range(place - 1, max(place - 1 - _BEHIND, -1), -1) if _is_known(seen, one)), -1)
+        dims = _dims(seen, before) if before >= 0 and _LINEAR.search(_name(seen, before)) else []
+        if len(dims) < 2 or len(dims[1]) != 2 or seen.is_back[before]:
+            continue
+        is_linear = _name(seen, before) == "aten::linear"
+        n_rows, n_columns = _lead(dims[0]), dims[1][0] if is_linear else dims[1][1]
+        until = min(int(back[np.searchsorted(back, place)]), place + 1 + _AGAIN)
+        given = {at: [one for one in _dims(seen, at) if len(one) > 1] for at in range(place + 1, until)}
+        taken = [
+            _lead(one)
+            for at, each in given.items()
+            for one in each
+            if one[-1] == n_columns and (at <= place + _NEAR or _lead(one) == n_rows)
+        ]
+        most = max(taken, default=n_rows)
+        if taken and most <= LATE_CHOICE.limit("kept") * n_rows:
+            groups.append(seen.rows[before : before + 1])
+            kept.append(most / n_rows)
+    return _Late(groups, float(np.mean(kept)), seen) if groups else None
+
+
+def _is_known(seen: _Forward, place: int) -> bool:
+    """Whether what an operator takes is known, and it is no choice of rows itself."""
+    row = int(seen.rows[place])
+    return int(seen.trace.ops.signature[row]) >= 0 and _PICK.search(_name(seen, place)) is None
+
+
+def _name(seen: _Forward, place: int) -> str:
+    return seen.trace.name(int(seen.trace.ops.name[seen.rows[place]]))
+
+
+def late_choices(facts: Facts) -> Ranges | None:
+    """Products of which few rows are taken, with their backward pass."""
+    found = _late(facts)
+    return found.seen.with_backward(found.groups) if found is not None else None
+
+
+def kept_of_late(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of their rows that is taken."""
+    found = _late(facts)
+    return found.kept if found is not None else 1.0
