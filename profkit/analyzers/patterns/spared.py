@@ -1,13 +1,10 @@
-"""Products and sorts that a cheaper call spares, known by recorded shapes: what is computed is mostly thrown away.
+"""Work that is thrown away for most of it, known by shapes: experts of all tokens, a sequence that is computed again.
 
-Experts that all see all tokens, a model that reads a growing sequence from its start, a whole sort of which few values
-are kept, a product with one-hot vectors.
+What is computed of all rows or values where few are taken is in `picked`.
 """
 
 from __future__ import annotations
 
-import re
-from math import prod
 from typing import Any, Final
 
 import msgspec
@@ -15,108 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
-from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
-from profkit.findings.patterns import DENSE_EXPERTS, FULL_SORT, LATE_CHOICE
-from profkit.model.arrays import I64, distinct_codes, is_one_of
-from profkit.model.signature import Signature
-from profkit.model.trace import Trace
+from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, dims_of, has, lead, number_of
+from profkit.findings.patterns import DENSE_EXPERTS
+from profkit.model.arrays import I64, distinct_codes
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code.phases import backward_of
 from profkit.timeline.host import outermost
 
-_PRODUCT: Final = later(r"^aten::(?:linear|addmm|mm|matmul|bmm|baddbmm)$")
 _CHOICE: Final = later(r"^aten::(?:topk|argmax|max)$")
 _GATE: Final = later(r"^aten::mul_?$")
 _MARK: Final = later(r"^aten::(?:mul_?|index|index_put_|where|masked_fill_?|stack|cat)$")
-_SORT: Final = later(r"^aten::(?:arg)?sort$")
-_SLICE: Final = later(r"^aten::slice$")
-_PICK: Final = later(r"^aten::(?:index|index_select|select|slice|masked_select)$")
-_ONE_HOT: Final = later(r"^aten::one_hot$")
-_LINEAR: Final = later(r"^aten::(?:linear|addmm|mm)$")
-_BEHIND: Final = 4
-"""Operators behind a sort among which its slices are looked for: sort gives two tensors. Chosen."""
-_AGAIN: Final = 200
-"""Operators of the forward pass among which all rows may be read again. Chosen: more than a layer has."""
-_NEAR: Final = 8
-"""Operators between a one-hot tensor and the product that takes it: a conversion, views. Chosen."""
 _LEAST_GROWN: Final = 8
 """Lengths one above the other, from which a sequence is known to grow by tokens. Chosen: layers grow four times."""
-_TOPK_OF_SORT: Final = (0.05, 0.2, 1.5)
-"""What topk takes of the time of a long sort, of one below `_LONG` values, and beside it for each share that it keeps.
-Measured on a CPU: 0.03 to 0.05 for 20 of 4,096 and 1,000 of 100,000; of 320 values 0.2 for 10 and 0.6 for 80; 0.35 for 10 of
-100."""
-_LONG: Final = 1024
 
 
-class _Forward:
-    """Outermost operators of the step's threads beside the backward pass, in order of time, with their arguments."""
-
-    def __init__(self, facts: Facts, trace: Trace | None = None) -> None:
-        self.trace = trace or facts.trace
-        self.backward = backward_of(self.trace)
-        ops = self.trace.ops
-        rows = outermost(ops)
-        if trace is None:
-            rows = rows[is_one_of(ops.thread[rows], step_threads(facts))]
-        is_back = self.backward.at(ops.thread[rows], ops.start_ns[rows]) >= 0
-        order = np.lexsort((ops.start_ns[rows], ops.thread[rows]))
-        self.rows, self.is_back = rows[order].astype(np.int64), is_back[order]
-
-    def given(self, row: int) -> Signature | None:
-        code = int(self.trace.ops.signature[row])
-        return self.trace.signatures[code] if code >= 0 else None
-
-    def places(self, pattern: Any) -> list[int]:
-        """Places in `rows` of the operators with such a name whose arguments are known."""
-        ops = self.trace.ops
-        mine = named(self.trace, ops, pattern)[self.rows] & (ops.signature[self.rows] >= 0) & ~self.is_back
-        return np.flatnonzero(mine).tolist()
-
-    def with_backward(self, groups: list[I64]) -> Ranges:
-        """From the first to the last operator of each group, and the backward nodes of what lies between."""
-        ops = self.trace.ops
-        low = np.array([ops.start_ns[group[0]] for group in groups], np.int64)
-        high = np.array([ops.end_ns[group[-1]] for group in groups], np.int64)
-        thread = np.array([ops.thread[group[0]] for group in groups], np.int32)
-        names = np.array([ops.name[group[0]] for group in groups], np.int32)
-        made = self.backward.forward
-        at = ops.start_ns[np.maximum(made, 0)]
-        order = np.argsort(low, kind="stable")
-        place = np.searchsorted(low[order], at, "right") - 1
-        mine = order[np.maximum(place, 0)]
-        inside = (made >= 0) & (place >= 0) & (at < high[mine]) & (ops.thread[np.maximum(made, 0)] == thread[mine])
-        nodes = self.backward.rows[inside]
-        begin, end = self.trace.window_ns
-        starts = np.concatenate([low, ops.start_ns[nodes]])
-        ends = np.concatenate([high, ops.end_ns[nodes]])
-        kept = (ends > begin) & (starts < end)
-        return Ranges(
-            start_ns=starts[kept],
-            end_ns=ends[kept],
-            thread=np.concatenate([thread, ops.thread[nodes]])[kept],
-            name=np.concatenate([names, ops.name[nodes]])[kept],
-        )
-
-
-def _lead(dims: tuple[Any, ...]) -> int:
-    return prod(dims[:-1]) if dims and not isinstance(dims[0], tuple) else 0
-
-
-def _number(told: Signature, place: int) -> int:
-    text = told.concrete[place] if len(told.concrete) > place else ""
-    return int(text) if text.lstrip("-").isdigit() else 0
-
-
-def _chosen(seen: _Forward, place: int) -> tuple[int, int, int]:
+def _chosen(seen: Forward, place: int) -> tuple[int, int, int]:
     """The rows, the columns and how many of these a choice along the last axis keeps; zeros of others."""
     row = int(seen.rows[place])
     told, is_top = seen.given(row), seen.trace.name(int(seen.trace.ops.name[row])) == "aten::topk"
     dims = told.dims[0] if told is not None and told.dims else ()
     if told is None or len(dims) < 2 or isinstance(dims[0], tuple):
         return 0, 0, 0
-    is_last = told.concrete[1:2] != ("",) and _number(told, 2 if is_top else 1) in (-1, len(dims) - 1)
-    return (_lead(dims), dims[-1], _number(told, 1) if is_top else 1) if is_last else (0, 0, 0)
+    is_last = told.concrete[1:2] != ("",) and number_of(told, 2 if is_top else 1) in (-1, len(dims) - 1)
+    return (lead(dims), dims[-1], number_of(told, 1) if is_top else 1) if is_last else (0, 0, 0)
 
 
 class _Experts(msgspec.Struct, frozen=True):
@@ -125,15 +44,15 @@ class _Experts(msgspec.Struct, frozen=True):
     groups: list[I64]
     n_kept: int
     n_columns: int
-    seen: _Forward
+    seen: Forward
 
 
 def _experts(facts: Facts) -> _Experts | None:
     """The runs behind all choices, and the choice that keeps the largest share."""
-    if not _has(facts, _CHOICE):
+    if not has(facts, _CHOICE):
         return None
-    seen = _Forward(facts)
-    choices, products, marks = seen.places(_CHOICE), seen.places(_PRODUCT), seen.places(_MARK)
+    seen = Forward(facts)
+    choices, products, marks = seen.places(_CHOICE), seen.places(PRODUCT), seen.places(_MARK)
     ends = [*choices, seen.rows.size][1:]
     back = np.flatnonzero(seen.is_back)
     groups: list[I64] = []
@@ -146,8 +65,8 @@ def _experts(facts: Facts) -> _Experts | None:
         alike: dict[tuple[Any, ...], list[int]] = {}
         batched = []
         for one in (one for one in products if place < one < until):
-            dims = _dims(seen, one)
-            if len(dims) > 1 and _lead(dims[0]) == n_rows:
+            dims = dims_of(seen, one)
+            if len(dims) > 1 and lead(dims[0]) == n_rows:
                 alike.setdefault((dims[0], dims[1]), []).append(one)
             elif len(dims) > 1 and len(dims[0]) == 3 and dims[0][:2] == (n_columns, n_rows):
                 batched.append(one)
@@ -163,20 +82,7 @@ def _experts(facts: Facts) -> _Experts | None:
     return _Experts(groups, *most, seen)
 
 
-def _has(facts: Facts, pattern: re.Pattern[str]) -> bool:
-    """Whether such an operator is in the trace at all, and shapes are."""
-    return bool(facts.trace.signatures) and any(map(pattern.search, facts.trace.strings))
-
-
-def _dims(seen: _Forward, place: int) -> list[tuple[Any, ...]]:
-    """The shapes of the tensors that an operator takes; of addmm those of the product."""
-    row = int(seen.rows[place])
-    told = seen.given(row)
-    dims = [one for one in told.dims if one and not isinstance(one[0], tuple)] if told is not None else []
-    return dims[1:] if seen.trace.name(int(seen.trace.ops.name[row])) in ("aten::addmm", "aten::baddbmm") else dims
-
-
-def _marks(seen: _Forward, place: int, n_rows: int, n_columns: int) -> int:
+def _marks(seen: Forward, place: int, n_rows: int, n_columns: int) -> int:
     """How many experts' outputs an operator weighs, picks rows of, or puts side by side."""
     row = int(seen.rows[place])
     told = seen.given(row)
@@ -184,12 +90,12 @@ def _marks(seen: _Forward, place: int, n_rows: int, n_columns: int) -> int:
         return 0
     listed = told.dims[0]
     if listed[:1] and isinstance(listed[0], tuple):
-        return len(listed) if len(listed) == n_columns and all(_lead(one) == n_rows for one in listed) else 0
+        return len(listed) if len(listed) == n_columns and all(lead(one) == n_rows for one in listed) else 0
     dims = [one for one in told.dims if one and not isinstance(one[0], tuple)]
     if _GATE.search(seen.trace.name(int(seen.trace.ops.name[row]))):
         is_one = [one[-1] == 1 for one in dims[:2]]
-        return int(sorted(is_one) == [False, True] and all(_lead(one) == n_rows for one in dims[:2]))
-    return int(bool(dims) and _lead(dims[0]) == n_rows)
+        return int(sorted(is_one) == [False, True] and all(lead(one) == n_rows for one in dims[:2]))
+    return int(bool(dims) and lead(dims[0]) == n_rows)
 
 
 def dense_experts(facts: Facts) -> Ranges | None:
@@ -214,22 +120,22 @@ def kept_of_experts(facts: Facts, _: Ranges) -> float:
     return found.n_kept / found.n_columns if found is not None else 1.0
 
 
-def _grown(seen: _Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
+def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     """Stretches in which products take a sequence that grows from call to call, and no backward pass reads them.
 
     Their first and last places; rows of products, and the share of each that the tokens before the newest have.
     """
     ops = seen.trace.ops
-    codes = ops.signature[named(seen.trace, ops, _LINEAR) & (ops.signature >= 0)]
+    codes = ops.signature[named(seen.trace, ops, LINEAR) & (ops.signature >= 0)]
     if distinct_codes(codes).size < _LEAST_GROWN:
         return None
     of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
     read = np.sort(ops.start_ns[seen.backward.forward[seen.backward.forward >= 0]])
-    for place in seen.places(_LINEAR):
-        dims, row = _dims(seen, place), seen.rows[place]
+    for place in seen.places(LINEAR):
+        dims, row = dims_of(seen, place), seen.rows[place]
         is_read = np.diff(np.searchsorted(read, (ops.start_ns[row], ops.end_ns[row])))[0]
         if len(dims) > 1 and len(dims[1]) == 2 and not is_read:
-            of.setdefault((int(ops.thread[row]), dims[1]), []).append((place, _lead(dims[0])))
+            of.setdefault((int(ops.thread[row]), dims[1]), []).append((place, lead(dims[0])))
     stretches: list[tuple[int, int]] = []
     lengths: dict[int, float] = {}
     for calls in of.values():
@@ -261,7 +167,7 @@ def _grown(seen: _Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
 def regrown(facts: Facts) -> Ranges | None:
     """From the first to the last product over a sequence that grows, in work without gradients."""
     if facts.trace.signatures:
-        seen = _Forward(facts)
+        seen = Forward(facts)
         found = _grown(seen)
         if found is None:
             return None
@@ -272,14 +178,14 @@ def regrown(facts: Facts) -> Ranges | None:
         low, high = low[kept], high[kept]
         return Ranges(start_ns=ops.start_ns[low], end_ns=ops.end_ns[high], thread=ops.thread[low], name=ops.name[low])
     again = facts.trace.again
-    if again is None or not again.signatures or _grown(_Forward(facts, again)) is None:
+    if again is None or not again.signatures or _grown(Forward(facts, again)) is None:
         return None
     return forward_work(facts)
 
 
 def kept_of_regrown(facts: Facts, found: Ranges) -> float:
     """The share (0-1) of these stretches that a cache leaves: the newest token's part, and what is no operator."""
-    seen = _Forward(facts) if facts.trace.signatures else _Forward(facts, facts.trace.again)
+    seen = Forward(facts) if facts.trace.signatures else Forward(facts, facts.trace.again)
     told = _grown(seen)
     if told is None:
         return 1.0
@@ -297,145 +203,3 @@ def kept_of_regrown(facts: Facts, found: Ranges) -> float:
         spared = float(lasts.sum() * told[2].mean())
     whole = int((found.end_ns - found.start_ns).sum())
     return 1 - min(spared / whole, 1.0) if whole else 1.0
-
-
-class _Sorts(msgspec.Struct, frozen=True):
-    """Sorts of which a slice right behind keeps little: of most values how many, and what topk takes at most (0-1)."""
-
-    rows: I64
-    n_values: int
-    n_kept: int
-    topk: float
-
-
-def _sorts(facts: Facts) -> _Sorts | None:
-    if not _has(facts, _SORT):
-        return None
-    seen = _Forward(facts)
-    found = []
-    for place in seen.places(_SORT):
-        told = seen.given(int(seen.rows[place]))
-        dims = told.dims[0] if told is not None and told.dims else ()
-        if told is None or not dims:
-            continue
-        axis = next((int(text) for text in told.concrete[1:] if text.lstrip("-").isdigit()), -1) % len(dims)
-        kept = [_sliced(seen, one, dims, axis) for one in range(place + 1, min(place + 1 + _BEHIND, seen.rows.size))]
-        most = max((one for one in kept if one is not None), default=dims[axis])
-        if dims[axis] >= FULL_SORT.limit("length") and most <= FULL_SORT.limit("kept") * dims[axis]:
-            found.append((int(seen.rows[place]), dims[axis], most))
-    if not found:
-        return None
-    topk = max(_TOPK_OF_SORT[size < _LONG] + _TOPK_OF_SORT[2] * kept / size for _, size, kept in found)
-    rows = np.array([row for row, _, _ in found], np.int64)
-    _, n_values, n_kept = max(found, key=lambda one: one[1])
-    return _Sorts(rows, n_values, n_kept, min(topk, 1.0))
-
-
-def _sliced(seen: _Forward, place: int, dims: tuple[Any, ...], axis: int) -> int | None:
-    """How many values a slice of such a tensor keeps along the axis; None of other operators, and of whole axes."""
-    row = int(seen.rows[place])
-    told = seen.given(row)
-    if told is None or not _SLICE.search(seen.trace.name(int(seen.trace.ops.name[row]))) or told.dims[0] != dims:
-        return None
-    if _number(told, 1) % len(dims) != axis:
-        return None
-    size = int(dims[axis])
-    begin, end = (one + size * (one < 0) for one in (_number(told, 2), min(_number(told, 3), size)))
-    return end - begin if 0 <= begin < end and end - begin < size else None
-
-
-def full_sorts(facts: Facts) -> Ranges | None:
-    """Sorts of which few values are kept."""
-    found = _sorts(facts)
-    return Ranges.of(facts.trace.ops, found.rows, facts.trace.window_ns) if found is not None else None
-
-
-def title_of_sorts(facts: Facts, _: Ranges) -> str:
-    """The kind's title with the numbers."""
-    found = _sorts(facts)
-    return f"all of {found.n_values:,} values are sorted, and {found.n_kept:,} are kept" if found is not None else ""
-
-
-def kept_of_sorts(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of their time that topk takes as well."""
-    found = _sorts(facts)
-    return found.topk if found is not None else 1.0
-
-
-def one_hots(facts: Facts) -> Ranges | None:
-    """One-hot tensors and the products that take them, with their backward pass."""
-    if not _has(facts, _ONE_HOT):
-        return None
-    seen = _Forward(facts)
-    products = set(seen.places(_PRODUCT))
-    groups = []
-    for place in seen.places(_ONE_HOT):
-        told = seen.given(int(seen.rows[place]))
-        n_classes = _number(told, 1) if told is not None else 0
-        dims = told.dims[0] if told is not None and told.dims else ()
-        for number in range(place + 1, min(place + 1 + _NEAR, seen.rows.size)):
-            given = _dims(seen, number)[:1] if number in products else []
-            if given and n_classes > 1 and given[0][-1] == n_classes and _lead(given[0]) == prod(dims):
-                groups.append(seen.rows[np.array([place, number])])
-                break
-    return seen.with_backward(groups) if groups else None
-
-
-class _Late(msgspec.Struct, frozen=True):
-    """Products of which the next operators take few rows: what is taken, as a share (0-1) of all."""
-
-    groups: list[I64]
-    kept: float
-    seen: _Forward
-
-
-def _late(facts: Facts) -> _Late | None:
-    if not _has(facts, _PICK):
-        return None
-    seen = _Forward(facts)
-    ops, trace = seen.trace.ops, seen.trace
-    is_pick = named(trace, ops, _PICK)[seen.rows]
-    back = np.append(np.flatnonzero(seen.is_back), seen.rows.size)
-    groups, kept = [], []
-    for place in np.flatnonzero(is_pick & ~seen.is_back).tolist():
-        before = next((one for one in range(place - 1, max(place - 1 - _BEHIND, -1), -1) if _is_known(seen, one)), -1)
-        dims = _dims(seen, before) if before >= 0 and _LINEAR.search(_name(seen, before)) else []
-        if len(dims) < 2 or len(dims[1]) != 2 or seen.is_back[before]:
-            continue
-        is_linear = _name(seen, before) == "aten::linear"
-        n_rows, n_columns = _lead(dims[0]), dims[1][0] if is_linear else dims[1][1]
-        until = min(int(back[np.searchsorted(back, place)]), place + 1 + _AGAIN)
-        given = {at: [one for one in _dims(seen, at) if len(one) > 1] for at in range(place + 1, until)}
-        taken = [
-            _lead(one)
-            for at, each in given.items()
-            for one in each
-            if one[-1] == n_columns and (at <= place + _NEAR or _lead(one) == n_rows)
-        ]
-        most = max(taken, default=n_rows)
-        if taken and most <= LATE_CHOICE.limit("kept") * n_rows:
-            groups.append(seen.rows[before : before + 1])
-            kept.append(most / n_rows)
-    return _Late(groups, float(np.mean(kept)), seen) if groups else None
-
-
-def _is_known(seen: _Forward, place: int) -> bool:
-    """Whether what an operator takes is known, and it is no choice of rows itself."""
-    row = int(seen.rows[place])
-    return int(seen.trace.ops.signature[row]) >= 0 and _PICK.search(_name(seen, place)) is None
-
-
-def _name(seen: _Forward, place: int) -> str:
-    return seen.trace.name(int(seen.trace.ops.name[seen.rows[place]]))
-
-
-def late_choices(facts: Facts) -> Ranges | None:
-    """Products of which few rows are taken, with their backward pass."""
-    found = _late(facts)
-    return found.seen.with_backward(found.groups) if found is not None else None
-
-
-def kept_of_late(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of their rows that is taken."""
-    found = _late(facts)
-    return found.kept if found is not None else 1.0
