@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.code.beside import Hook, hooks_of, judge
-from profkit.analyzers.code.busiest import Operator, is_asked, operators_of, question
 from profkit.findings.trainers import CALLBACK
 from profkit.model.arrays import I64
 from profkit.model.code import ModuleUse, Phase, PlaceShare
@@ -25,6 +24,7 @@ from profkit.timeline.host import self_times_ns
 from profkit.timeline.idle import ending_rows
 
 if TYPE_CHECKING:
+    from profkit.analyzers.code.busiest import Operator
     from profkit.timeline.code.code import Code
     from profkit.timeline.code.modules import Module
 
@@ -69,6 +69,8 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     code = facts.code
     if code is None:
         return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
+    from profkit.analyzers.code.busiest import operators_of  # loaded for traces with stacks
+
     work, idle = work_rows(facts), idle_rows(facts)
     moments, gaps = _at(code, work), _at(code, idle)
     total = int(work.ns.sum())
@@ -97,7 +99,11 @@ def busiest(tree: ModuleTree | None) -> PlaceShare | None:
 def question_of(tree: ModuleTree | None) -> Finding | None:
     """That line as a question; None where there is none, or where it calls a package's model."""
     one = busiest(tree)
-    return question(tree.scope, one, tree.operators) if tree is not None and one is not None and is_asked(one) else None
+    if tree is None or one is None:
+        return None
+    from profkit.analyzers.code.busiest import is_asked, question  # loaded for traces with stacks
+
+    return question(tree.scope, one, tree.operators) if is_asked(one) else None
 
 
 def _busiest(scope: Scope, places: tuple[PlaceShare, ...]) -> PlaceShare | None:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import anomaly, attention, forward, picked, piled, ranges, spared
+from profkit.analyzers.patterns import anomaly, attention, forward, piled, ranges, spared
 from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
@@ -144,14 +144,14 @@ PATTERNS: Final = (
     ),
     Pattern(
         FULL_SORT,
-        picked.full_sorts,
+        spared.full_sorts,
         False,
         ("such sort", "such sorts"),
-        kept=picked.kept_of_sorts,
-        title=picked.title_of_sorts,
+        kept=spared.kept_of_sorts,
+        title=spared.title_of_sorts,
     ),
-    Pattern(LATE_CHOICE, picked.late_choices, False, ("such product", "such products"), kept=picked.kept_of_late),
-    Pattern(ONE_HOT, picked.one_hots, False, ("such product", "such products")),
+    Pattern(LATE_CHOICE, spared.late_choices, False, ("such product", "such products"), kept=spared.kept_of_late),
+    Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
     Pattern(
         PILED,
         piled.piled,
