@@ -37,10 +37,9 @@ _AGAIN: Final = 200
 """Operators of the forward pass among which all rows may be read again. Chosen: more than a layer has."""
 _NEAR: Final = 8
 """Operators between a one-hot tensor and the product that takes it: a conversion, views. Chosen."""
-_TOPK_OF_SORT: Final = (0.05, 0.2, 1.5)
-"""What topk takes of the time of a long sort, of one below `_LONG` values, and beside it for each share that it keeps.
-Measured on a CPU: 0.03 to 0.05 for 20 of 4,096 and 1,000 of 100,000; of 320 values 0.2 for 10 and 0.6 for 80; 0.35 for 10 of
-100."""
+_TOPK_OF_SORT: Final = (0.05, 0.1, 1.5)
+"""What topk takes at least of the time of a long sort, of one below `_LONG` values, and beside it for each share kept.
+Measured on a CPU: 0.03 to 0.05 for 20 of 4,096 and 1,000 of 100,000; of 320 values 0.11 to 0.20 for 10, 0.6 for 80."""
 _LONG: Final = 1024
 
 
@@ -276,7 +275,11 @@ def full_sorts(facts: Facts) -> Ranges | None:
 def title_of_sorts(facts: Facts, _: Ranges) -> str:
     """The kind's title with the numbers."""
     found = _sorts(facts)
-    return f"all of {found.n_values:,} values are sorted, and {found.n_kept:,} are kept" if found is not None else ""
+    return (
+        f"rows of {found.n_values:,} values are sorted whole, and {found.n_kept:,} of each are kept"
+        if found is not None
+        else ""
+    )
 
 
 def kept_of_sorts(facts: Facts, _: Ranges) -> float:
