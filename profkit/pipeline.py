@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers import ANALYZERS, quality, roof, steps, streams, whole_run
 from profkit.analyzers.base import Analyzer, scope_of
-from profkit.analyzers.code import ModuleTree, busiest
+from profkit.analyzers.code import ModuleTree, busiest, question_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.launches.measured import Apart, Launches
 from profkit.analyzers.roof import at_roof, roof_summary
@@ -222,6 +222,8 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     if case.step_ns is not None:
         case = replace(case, step_ns=case.step_ns + case.rare_ns)
     verdict = decide(case)
+    if case.question is not None and any(one.id == case.question.id for one in verdict.findings):
+        rank = replace(rank, findings=(*rank.findings, *capped([case.question], cap)))
     if not facts.is_of_torch:  # what tries a change or a delay does so in PyTorch
         verdict = replace(verdict, measure=None)
     return Analysed(facts=facts, results=found, rank=rank, case=case, verdict=verdict, note=chosen.note)
@@ -287,6 +289,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         hottest_kernel_tool=_hottest_tool(kernels),
         hottest=_hottest(kernels),
         busiest=busiest(_of(found, ModuleTree)),
+        question=question_of(_of(found, ModuleTree)),
         scope=scope,
         is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,

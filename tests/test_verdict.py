@@ -7,10 +7,15 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
+from profkit.analyzers.code.busiest import Operator, question
 from profkit.findings.input import STARVED
+from profkit.findings.kernels import UNFUSED
+from profkit.findings.kind import FindingKind
+from profkit.findings.patterns import CONVERSIONS, DENSE_EXPERTS, MATH_ATTENTION, OPTIMIZER_LOOP
 from profkit.model.budget import NO_TIME, words
-from profkit.model.documents.report import Bottleneck
-from profkit.model.finding import Evidence
+from profkit.model.code import CodePlace, Phase, PlaceShare
+from profkit.model.documents.report import Bottleneck, Verdict
+from profkit.model.finding import Evidence, Finding
 from profkit.pipeline import analyse, triage_trace
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT, decide
@@ -234,3 +239,45 @@ def test_the_larger_saving_comes_first_not_the_larger_part_of_the_bar() -> None:
         pytest.approx(14_000, abs=500),
         pytest.approx(12_000, abs=700),
     )
+
+
+def asked(*findings: Finding, share: float = 0.6, compute: float = 0.95, matrix: float = 0.3) -> Verdict:
+    """The verdict of a case with these findings and a line that has so much of the step."""
+    case = analyse(worked(compute)).case
+    place = CodePlace(file="train.py", function="forward", line=47, text="out = out + gate * expert(x)")
+    line = PlaceShare(place=place, phase=Phase.FORWARD, ns=1, share=share, count=8)
+    one = question(case.scope, line, (Operator("aten::addmm", 0.5, 128, "768x128, 128x256"),))
+    return decide(replace(case, matrix_share=matrix, findings=findings, busiest=line, question=one))
+
+
+def of_step(kind: FindingKind, share: float, *places: PlaceShare) -> Finding:
+    """A finding that saves that part of steps of 10 ms."""
+    seen = Evidence(statement="x", metric="x", value=share, unit="fraction")
+    one = kind.found(fraction=share, confidence=0.8, recoverable_ns=int(share * 10 * MS), evidence=(seen,), fix="x")
+    return replace(one, places=places)
+
+
+@pytest.mark.parametrize("first", [(), (of_step(UNFUSED, 0.12),), (of_step(CONVERSIONS, 0.06),)])
+def test_a_line_with_most_of_the_work_leads_before_what_explains_little_of_it(first: tuple[Finding, ...]) -> None:
+    verdict = asked(*first)
+    assert verdict.headline.endswith("60.0 % of the step is at train.py:47 in forward()")
+    assert [one.id for one in verdict.findings] == ["work.line", *(one.id for one in first)]
+    assert verdict.recoverable_ns == 0, "a question promises nothing"
+    assert "aten::addmm 50.0 %, 16 per step, mostly 768x128, 128x256" in verdict.findings[0].evidence[0].statement
+    assert verdict.findings[0].fix.startswith("is all that this line computes needed")
+
+
+def test_what_explains_the_line_leads_before_it_and_healthy_work_is_left_alone() -> None:
+    there = asked(of_step(UNFUSED, 0.2)).findings[0].places[0]
+    for explains in (of_step(UNFUSED, 0.35), of_step(CONVERSIONS, 0.25), of_step(MATH_ATTENTION, 0.16, there)):
+        assert asked(explains).findings[0].id == explains.id
+    healthy = asked(matrix=0.8)
+    assert healthy.is_healthy
+    assert not healthy.findings
+
+
+def test_a_cause_in_the_work_leads_before_a_small_one_beside_it() -> None:
+    small = of_step(OPTIMIZER_LOOP, 0.16)
+    for share, first in ((0.45, DENSE_EXPERTS.id), (0.2, OPTIMIZER_LOOP.id)):
+        verdict = asked(small, of_step(DENSE_EXPERTS, share), compute=0.74)
+        assert verdict.findings[0].id == first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -39,6 +40,50 @@ UNFUSED: Final = FindingKind(
         "channels_last, fewer .contiguous()",
     ),
 )
+
+LINE: Final = FindingKind(
+    id="work.line",
+    title="one line has most of the work",
+    meaning="A single line of your code has a large part of the step's work, and nothing else that was found explains as much. Whether all of it is needed no trace shows: it is a question, and no saving is promised.",
+    measured="Work by line, forward and backward: kernels by their launch, on a CPU operators' own times. It leads where what else was found would save less than a part of it, and where the work is not called healthy.",
+    thresholds={
+        "explained": Threshold(
+            0.15, "another finding explains it with {} of it", "chosen: 10 % of the step for a line that has two thirds"
+        ),
+        "generic": Threshold(0.35, "kernel.unfused with {} of it", "chosen: it is true of most programs"),
+    },
+    lookalikes=("a model that needs all that it computes: then leave it",),
+    proof="Leave a part of that line's work out for some steps: what the step loses is what it costs.",
+    fixes=("is all that this line computes needed",),
+)
+LINE_SHARE: Final = "code.line_share"
+"""The metric of the evidence that says which part of the step a line has."""
+_QUESTIONS: Final = (
+    (later(r"\b(?:sort|argsort|msort|unique)"), "where few of sorted values are kept, topk"),
+    (later(r"inverse|linalg_inv|pinv"), "in place of an inverse and a product, torch.linalg.solve"),
+    (later(r"one_hot|scatter"), "in place of one-hot vectors and a product, an embedding or an index"),
+    (later(r"svd|eigh?\b|cholesky|_qr\b|lstsq|cdist|fft|conv"), "a smaller input, or once where it does not change"),
+    (
+        later(r"_to_copy|copy_|clone|repeat|contiguous|aten::cat"),
+        "copies: views (expand) in place of repeat() and contiguous(), one number format, lists joined once",
+    ),
+    (later(r"mm\b|bmm|matmul|linear|addmm|conv"), "what a mask or an index throws away later, computed for all"),
+)
+"""What lines with such operators often waste, from reports of strangers' programs."""
+_MOST_QUESTIONS: Final = 2
+_A_LOOP: Final = 64
+"""Calls per step, from which an operator is asked whether it runs in a loop. Chosen: more than layers of small models."""
+
+
+def questions(operators: Sequence[tuple[str, float]], text: str) -> str:
+    """What to ask of a line with these operators, each so often per step, and this text."""
+    every = " ".join((*(name for name, _ in operators), text))
+    asked = [said for pattern, said in _QUESTIONS if pattern.search(every)][:_MOST_QUESTIONS]
+    if any(count >= _A_LOOP for _, count in operators):
+        asked.append("a loop of small calls that one batched call could do")
+    often = f"; often it is: {'; '.join(asked)}" if asked else ""
+    return f"is all that this line computes needed, and once only? The same on the same input is made once{often}"
+
 
 PADDED_BATCHES: Final = FindingKind(
     id="work.padding",

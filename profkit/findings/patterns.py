@@ -189,7 +189,7 @@ NO_GRADIENT: Final = FindingKind(
     title="part of the forward pass needs no gradient: if it is the same in each step, it can be made once",
     is_about_work=True,
     meaning="The forward pass makes a tensor that depends on nothing that trains: a mask, a positional encoding, anchors, a normalised adjacency, a table. What is the same in each step can be made once. What depends on the batch can be made with it, by the workers of a DataLoader, or once for each sample.",
-    measured="Outermost operators between those that a backward node comes back to, or before the first of them inside a module that trains, to which none comes back: runs that stand in every step with the same names and recorded shapes, without random numbers, and have 1 % of the window or more. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Runs that make nodes of a graph depend on what trains, and are left out.",
+    measured="Outermost operators between those that a backward node comes back to, or before the first of them inside a module that trains, to which none comes back: runs that stand in every step with the same names and recorded shapes, without random numbers, and have 1 % of the window or more. Not those whose first tensor has as many rows as what the model works on, or that take one of the shape of its inputs: they are of the batch; without shapes nothing is said. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Runs that make nodes of a graph depend on what trains, and are left out.",
     thresholds={"window": Threshold(0.1, "fires at {} of the window", "chosen: as work.unread_forward")},
     is_bound=True,
     lookalikes=("features, targets, neighbours or routes that are made of the batch: each step has others",),
@@ -197,6 +197,75 @@ NO_GRADIENT: Final = FindingKind(
     fixes=(
         "if it is the same in each step, make it once before the loop (register_buffer, functools.lru_cache, an argument); if it depends on the batch, make it once per batch and hand it to all layers, or in the DataLoader's workers",
     ),
+)
+
+_SPARED: Final = (
+    Supersedes("work.unread_forward", Way.SAID_ONCE, 0.5),
+    Supersedes("work.frozen_forward", Way.SAID_ONCE, 0.5),
+    Supersedes("work.no_gradient", Way.SAID_ONCE, 0.5),
+    Supersedes("host.launch_bound", Way.BEHIND, 1.0),
+)
+
+DENSE_EXPERTS: Final = FindingKind(
+    id="work.dense_experts",
+    title="each expert computes all tokens, of which the router picks few",
+    is_about_work=True,
+    meaning="A mixture of experts chooses few experts for each token. Here all experts compute all tokens, and what was not chosen is multiplied by zero.",
+    measured="A choice (aten::topk, argmax or max over the last axis) of few of N columns, and before the next choice N products of the same shapes that each take all of its rows, with N products by one number for each row; or one batched product of N times all rows. By recorded shapes: from the first product to the last operator, and the backward nodes of what lies between, less the share that the choice keeps.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "experts": Threshold(3, "with {} experts or more", "chosen: of two, one is half", ""),
+    },
+    lookalikes=("a choice that is a metric alone, beside an ensemble that is meant to compute all",),
+    proof="Give each expert its tokens alone: the step becomes shorter by about the time shown.",
+    fixes=(
+        "give each expert its own tokens alone: rows = (index == e).any(-1).nonzero(), expert(x[rows]), out.index_add(0, rows, ...); or sort the tokens by expert",
+    ),
+)
+
+NO_CACHE: Final = FindingKind(
+    id="work.no_cache",
+    title="each new token runs the model over the whole sequence again: no key/value cache",
+    is_about_work=True,
+    is_bound=True,
+    supersedes=_SPARED,
+    meaning="Text is generated token by token. Without a cache of keys and values each call runs the model over all tokens so far, of which only the newest is new.",
+    measured="Products with the same weight whose rows grow by the same number from call to call, eight lengths or more, in forward work that no backward pass reads, by recorded shapes. Their stretches, times the share that the tokens before the newest have of each call; the time between operators stays.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("growing inputs that are no prefix of each other: sorted lengths",),
+    proof="Generate with the cache on: the rows of the products stay the same from call to call, and the step becomes shorter.",
+    fixes=(
+        "generate(use_cache=True), config.use_cache=True; in a loop of your own keep past_key_values and give the model the newest token alone",
+    ),
+)
+
+FULL_SORT: Final = FindingKind(
+    id="work.full_sort",
+    title="all values are sorted, and few are kept",
+    is_about_work=True,
+    supersedes=_SPARED[2:],
+    meaning="A sort puts all values into order. Where the first few are kept, topk finds them without the rest.",
+    measured="Operators aten::sort and aten::argsort with a slice of the same shape right behind them that keeps a fourth or less along an axis, by recorded shapes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time; less the part that topk takes.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "kept": Threshold(0.25, "where {} of the values are kept or less", "chosen: topk of more gains little"),
+        "length": Threshold(64, "of {} values or more", "chosen: shorter ones take no time", ""),
+    },
+    lookalikes=("an order of all values that is used elsewhere as well",),
+    proof="Put topk in its place: the step becomes shorter by about the time shown.",
+    fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
+)
+
+ONE_HOT: Final = FindingKind(
+    id="work.one_hot",
+    title="one-hot vectors are multiplied by a matrix, where rows could be looked up",
+    is_about_work=True,
+    meaning="The product of a one-hot vector and a matrix is one row of the matrix. Looking that row up reads it alone.",
+    measured="Operators aten::one_hot and the product behind that takes as many rows and columns, by recorded shapes, with what lies between, and their backward nodes.",
+    thresholds={"window": _WORTH_WORK},
+    lookalikes=("one-hot targets of a loss, which are no input of a product",),
+    proof="Put an embedding in its place: the step becomes shorter by about the time shown.",
+    fixes=("use F.embedding(index, weight), nn.Embedding, or weight[index] in place of the one-hot product",),
 )
 
 ANOMALY: Final = FindingKind(
@@ -293,7 +362,7 @@ CONTENTION: Final = FindingKind(
     late_word="waits for a core",
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND), Supersedes("host.optimizer_loop", Way.BEHIND)),
     meaning="More threads want to run than there are cores: threads of operators, loader workers, the thread pools of all ranks of the machine. Meanwhile the training thread is ready and does not run: it launches late, and on a CPU its operators take longer.",
-    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. With more threads for operators than cores, a fix also saves what the thread slept in operators. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores. Time that late launches have in common with it is not counted as theirs.",
+    measured="profkit capture reads what the Linux scheduler counts for the training thread: the time that it was ready and waited (schedstat), over the recorded steps, and how often its core was taken from it (context switches). Time that the container's quota takes is part of it. With more threads for operators than cores, a fix also saves what the thread slept in operators; a tenth of such sleep is enough where it hardly waits. Threads for operators (torch.get_num_threads(), which OMP_NUM_THREADS sets) are counted for all ranks of the machine that were started with the same cores. Time that late launches have in common with it is not counted as theirs.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the recorded time", "chosen: the severity medium"),
         "crowding": Threshold(
@@ -426,9 +495,12 @@ THROWN_AWAY: Final = FindingKind(
         "window": _WORTH_WORK,
         "kept": Threshold(0.5, "where at most {} of the rows are used", "chosen: half of the time at least is spared"),
     },
-    lookalikes=("a convolution whose border is cut off: what is left needs a part of it",),
+    lookalikes=(
+        "a convolution whose border is cut off: what is left needs a part of it",
+        "all rows are read without gradients as well, as a metric does: then the backward pass alone is spared",
+    ),
     proof="Take the slice or the index before the layer: the loss stays the same, and the step is shorter by about the time shown.",
-    fixes=("take the slice or the index of the layer's input, before the layer computes it",),
+    fixes=("take the rows before the layer: head(hidden[mask]), head(hidden[:, -1]), in place of head(hidden)[mask]",),
 )
 
 MATH_ATTENTION: Final = FindingKind(

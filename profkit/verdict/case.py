@@ -74,6 +74,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel, or on a CPU the operator, that takes most of their time, with its share."""
     busiest: PlaceShare | None = None
     """The line of the user's with most of the work, with its share of the window; None where no line has much."""
+    question: Finding | None = None
+    """That line as a finding that asks whether its work is needed; it leads where nothing else explains as much."""
     meanwhile: str = ""
     """What the host does where the capture allows no verdict; "" where that is not known."""
     at_roof: str = ""

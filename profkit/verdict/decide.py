@@ -15,7 +15,7 @@ from profkit.findings.communication import LATENCY_METRIC
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import STALL
 from profkit.findings.input import STARVED
-from profkit.findings.kernels import FALLBACK, NO_TF32
+from profkit.findings.kernels import FALLBACK, LINE, NO_TF32, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import CONTENTION, CORES_TAKEN, GIL, UNREAD
@@ -46,6 +46,9 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
+FAR_MORE: Final = 2.0
+"""Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either is a guess to a
+third."""
 _INSIDE_WORK: Final = (CONTENTION.id, GIL.id)
 """What takes its time inside operators: these take longer by it, and what looks like work is none."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
@@ -106,7 +109,8 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
-    if top is not None and _weight(case, top) >= least and (is_late or compute < most):
+    is_small = top is not None and not is_late and compute >= MOSTLY_WORK and _outweighs(case, top)
+    if top is not None and _weight(case, top) >= least and (is_late or compute < most) and not is_small:
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
         if beside is not None:
@@ -249,8 +253,11 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     weighty.sort(key=lambda one: (not kind_of(one.id).leads, compete.order(one, is_cpu=case.is_cpu)))
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
-    first = top or next(iter(work), None)
-    listed = [shown.with_line(one, case) if one is first else one for one in compete.led_by(first, (*work, *causes))]
+    asked = _asked(case, top) if not is_healthy else None
+    top = None if asked is not None else top
+    first = asked or top or next(iter(work), None)
+    others = dict.fromkeys((*filter(None, [asked]), *work, *causes))
+    listed = [shown.with_line(one, case) if one is first else one for one in compete.led_by(first, others)]
     line = f"; {shown.line(case)}" if case.busiest is not None and first is None else ""
     what = "operators" if case.is_cpu else "kernels"
     # in another number format the roof is another
@@ -261,10 +268,11 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         headline = (
             f"healthy: {said} of the window is compute; matrix products are {matrix} of {what[:-1]} time{line}{roof}"
         )
-    elif top is not None:
-        headline = f"{said} of the window is compute; {shown.beside_work(case, top)}{roof}"
-    elif work:
-        headline = f"{said} of the window is compute; {work[0].title}{roof}. Is that intentional?"
+    elif first is not None and (top is not None or first.id == LINE.id):
+        cause = first.title if top is None else shown.beside_work(case, top)
+        headline = f"{said} of the window is compute; {cause}{roof}"
+    elif first is not None:
+        headline = f"{said} of the window is compute; {first.title}{roof}. Is that intentional?"
     else:
         most = f"; {case.hottest}" if case.hottest else ""
         headline = f"the {what} themselves take {said} of the window{most}{line}{roof}"
@@ -297,6 +305,40 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         rank=case.rank,
         source=case.source,
     )
+
+
+def _asked(case: Case, top: Finding | None) -> Finding | None:
+    """What has most of the work, where the first finding would save too little of its time to explain it.
+
+    The line with most of it; else, before what is true of most programs, forward work that no backward pass reads.
+    """
+    if top is not None and kind_of(top.id).leads:
+        return None
+    whole_ns = case.step_ns or case.budget.window_ns
+    is_generic = top is not None and top.id == UNFUSED.id
+    saves = top.recoverable_ns / whole_ns if top is not None and whole_ns else 0.0
+    if top is not None and not is_generic:
+        saves = max(saves, top.fraction)
+    least = LINE.limit("generic" if is_generic else "explained")
+    line, unread = case.question, _finding(case, UNREAD.id)
+    if line is not None and saves < least * line.fraction and not _is_there(top, case):
+        return line
+    is_asked = is_generic and unread is not None and not unread.recoverable_ns
+    return unread if is_asked and unread is not None and saves < least * unread.fraction else None
+
+
+def _is_there(top: Finding | None, case: Case) -> bool:
+    """Whether a finding names a cause at the line with most of the work."""
+    if top is None or top.id == UNFUSED.id or not top.places or case.busiest is None:
+        return False
+    return top.fraction >= SEVERITY_FROM[Severity.HIGH] and top.places[0].place.name == case.busiest.place.name
+
+
+def _outweighs(case: Case, cause: Finding) -> bool:
+    """Whether a finding that names what to change in the work has far more of the step than the largest cause."""
+    sure = (f for f in case.findings if kind_of(f.id).is_about_work and f.id != UNFUSED.id and f.recoverable_ns)
+    most = max((compete.expected_ns(one, is_cpu=case.is_cpu) for one in sure), default=0.0)
+    return most >= FAR_MORE * compete.expected_ns(cause, is_cpu=case.is_cpu)
 
 
 def _is_weighty(case: Case, finding: Finding) -> bool:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from profkit.findings import KINDS, kind_of, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
+from profkit.findings.kernels import LINE_SHARE
 from profkit.findings.parts import PARTS, LookedFor
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS, Budget, words
 from profkit.model.documents.report import Bottleneck, speedup
@@ -84,13 +85,13 @@ def line(case: Case) -> str:
 def with_line(finding: Finding, case: Case) -> Finding:
     """A finding on the work with that line as its last evidence, unless its own first place says as much."""
     one = case.busiest
-    if one is None:
+    if one is None or any(item.metric == LINE_SHARE for item in finding.evidence):
         return finding
     said = (each.share * finding.fraction for each in finding.places if each.place.name == one.place.name)
     if sum(said) >= SAID * one.share:
         return finding
     text = f": {one.place.text}" if one.place.text else ""
-    evidence = Evidence(statement=line(case) + text, metric="code.line_share", value=one.share, unit="fraction")
+    evidence = Evidence(statement=line(case) + text, metric=LINE_SHARE, value=one.share, unit="fraction")
     return replace(finding, evidence=(*finding.evidence, evidence))
 
 

@@ -744,10 +744,32 @@ def test_operators_that_wait_for_their_own_threads_are_worth_that_too() -> None:
     rank, _ = triage_trace(trace_of(on_cpu()))
     compute = rank.devices[0].budget.fraction("compute")
     slept = min(0.4, compute)
-    assert one.recoverable_ns == pytest.approx((0.3 + slept / 2) * STEP, abs=1), "helpers work for some of it"
+    assert one.recoverable_ns == pytest.approx((0.3 + slept) * STEP, abs=1)
     assert one.fraction == pytest.approx(0.3), "what the scheduler counted"
     (said,) = [each for each in one.evidence if each.metric == "scheduling.helpers_share"]
     assert said.value == pytest.approx(slept)
+
+
+def test_a_thread_that_sleeps_for_its_helpers_and_hardly_waits_has_too_many_of_them() -> None:
+    told = {"span_ns": 1000, "run_ns": 300, "wait_ns": 20, "all_run_ns": 700, "all_wait_ns": 900, "cores": 2}
+    crowded = scheduled(**told, children=0, threads=4)
+    assert crowded.id == "host.contention"
+    assert "4 threads for 2 cores" in crowded.title
+    assert "torch.set_num_threads(2)" in crowded.fix
+    assert crowded.fraction == pytest.approx(0.02 + 0.19), "no more than operators compute"
+    assert crowded.evidence[0].statement.startswith("the training thread slept for 19.0 %")
+    assert scheduled(**told, children=0, threads=2) is None, "as many threads as cores"
+    assert scheduled(**{**told, "run_ns": 900}, children=0, threads=4) is None, "it computes, and does not sleep"
+
+
+def test_too_many_threads_are_named_beside_programs_of_others_with_their_own_part_alone() -> None:
+    told = {"span_ns": 1000, "run_ns": 370, "wait_ns": 510, "all_run_ns": 640, "all_wait_ns": 1150, "children": 0}
+    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling={**told, "cores": 2, "threads": 4}))
+    found = {one.id: one for one in rank.findings}
+    assert found["host.cores_taken"].recoverable_ns == 0
+    assert found["host.contention"].recoverable_ns == pytest.approx(0.12 * STEP, abs=1)
+    assert "waited for a core for 51.0 %" in found["host.contention"].evidence[1].statement
+    assert scheduled(**told, cores=2, threads=2).id == "host.cores_taken"
 
 
 def test_many_threads_that_nobody_waits_for_are_fine() -> None:

@@ -4,6 +4,6 @@
 one kernel or module by its name. Begin with `tree.measure`.
 """
 
-from profkit.analyzers.code.tree import ANALYZER, ModuleTree, busiest, measure
+from profkit.analyzers.code.tree import ANALYZER, ModuleTree, busiest, measure, question_of
 
-__all__ = ["ANALYZER", "ModuleTree", "busiest", "measure"]
+__all__ = ["ANALYZER", "ModuleTree", "busiest", "measure", "question_of"]

@@ -16,7 +16,7 @@ from profkit.findings.trainers import CALLBACK
 from profkit.model.arrays import I64
 from profkit.model.code import ModuleUse, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Skipped
+from profkit.model.finding import Finding, Skipped
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows, shares
@@ -24,6 +24,7 @@ from profkit.timeline.host import self_times_ns
 from profkit.timeline.idle import ending_rows
 
 if TYPE_CHECKING:
+    from profkit.analyzers.code.busiest import Operator
     from profkit.timeline.code.code import Code
     from profkit.timeline.code.modules import Module
 
@@ -59,6 +60,8 @@ class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
     """The package that runs the loop, "" where the user's own code does."""
     hooks: tuple[Hook, ...] = ()
     """What that package calls beside training."""
+    operators: tuple[Operator, ...] = ()
+    """What the line with most of the work computes."""
 
 
 def measure(facts: Facts) -> ModuleTree | Skipped:
@@ -66,18 +69,23 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     code = facts.code
     if code is None:
         return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
+    from profkit.analyzers.code.busiest import operators_of  # loaded for traces with stacks
+
     work, idle = work_rows(facts), idle_rows(facts)
     moments, gaps = _at(code, work), _at(code, idle)
     total = int(work.ns.sum())
     by_phase = np.bincount(moments.phase, weights=work.ns, minlength=len(Phase)).astype(np.int64)
     known = (moments.place >= 0) | (moments.module >= 0) | (moments.phase != Phase.OTHER)
+    places, scope = shares(code, work, MAX_LINES), scope_of(facts)
+    first = _busiest(scope, places)
     return ModuleTree(
-        scope=scope_of(facts),
+        scope=scope,
         uses=_uses(code.modules, (moments.module, moments.phase, work.ns), (gaps.module, idle.ns)),
         work_ns=total,
         phase_ns={phase.word: int(by_phase[phase]) for phase in Phase},
         known_share=float(work.ns[known].sum() / total) if total else 0.0,
-        places=shares(code, work, MAX_LINES),
+        places=places,
+        operators=operators_of(facts, code, first, work) if first is not None else (),
         trainer=code.trainer,
         hooks=hooks_of(facts, code),
     )
@@ -85,10 +93,24 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
 
 def busiest(tree: ModuleTree | None) -> PlaceShare | None:
     """The line with most of the work and its share (0-1) of the window, where that is a good part of it."""
-    if tree is None or not tree.places:
+    return _busiest(tree.scope, tree.places) if tree is not None else None
+
+
+def question_of(tree: ModuleTree | None) -> Finding | None:
+    """That line as a question; None where there is none, or where it calls a package's model."""
+    one = busiest(tree)
+    if tree is None or one is None:
         return None
-    first = max(tree.places, key=lambda one: one.ns)
-    share = min(tree.scope.fraction(first.ns), 1.0)
+    from profkit.analyzers.code.busiest import is_asked, question  # loaded for traces with stacks
+
+    return question(tree.scope, one, tree.operators) if is_asked(one) else None
+
+
+def _busiest(scope: Scope, places: tuple[PlaceShare, ...]) -> PlaceShare | None:
+    if not places:
+        return None
+    first = max(places, key=lambda one: one.ns)
+    share = min(scope.fraction(first.ns), 1.0)
     is_known = bool(first.place.line) and not first.place.inside and first.phase is not Phase.OPTIMIZER
     return replace(first, share=share) if is_known and share >= _MUCH and not _calls_backward(first) else None
 

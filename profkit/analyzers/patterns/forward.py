@@ -51,6 +51,7 @@ _LONGEST_GAP_NS: Final = 50_000
 """Chosen: as host.cpu_operators, dispatching an operator takes up to 50 us."""
 _CHANGES: Final = later(r"::(?:rand|normal|uniform|bernoulli|exponential|random_|multinomial|poisson|native_dropout)")
 """What gives other values in each step."""
+_TAKES_ACTIVATIONS: Final = later(r"^aten::(?:linear|addmm|mm|conv\d?d?|_?convolution|layer_norm|gru|lstm)")
 _EVALUATION: Final = frozenset(
     {"acc", "accuracy", "eval", "evaluate", "evaluation", "metric", "metrics", "monitor", "val", "valid", "validate"}
     | {"validation"}
@@ -359,6 +360,62 @@ def _without_gaps(ops: CpuOps, run: I64) -> list[I64]:
 
 
 def _groups(facts: Facts, found: Unread) -> list[I64]:
+    """The runs in forward passes that come in every step alike and take nothing of the batch, as far as shapes tell.
+
+    Where the timed steps have no shapes, those of the second window say what takes the batch there.
+    """
+    runs, trace = _alike(facts, found), facts.trace
+    if not runs or trace.signatures:
+        return [run for run in runs if not _is_of_batch(trace, found.used, run)]
+    again = trace.again
+    code = facts.code.beside.code if facts.code is not None and facts.code.beside is not None else None
+    there = unread(again, training_threads(again)) if again is not None and again.signatures else None
+    if again is None or there is None:
+        return []
+    known = _alike(replace(facts, code=code, trace=again), there)
+    free = {_names(again, run) for run in known if not _is_of_batch(again, there.used, run)}
+    return [run for run in runs if _names(trace, run) in free]
+
+
+def _names(trace: Trace, run: I64) -> tuple[str, ...]:
+    return tuple(map(trace.name, trace.ops.name[run].tolist()))
+
+
+def _shapes(trace: Trace, row: int) -> list[tuple[int, ...]]:
+    """The shapes of the tensors that an operator takes, one by one."""
+    code = int(trace.ops.signature[row])
+    told = trace.signatures[code] if code >= 0 else None
+    each = [
+        part
+        for one in (told.dims if told is not None else ())
+        for part in (one if one[:1] and isinstance(one[0], tuple) else [one])
+    ]
+    return [one for one in each if one]
+
+
+def _is_of_batch(trace: Trace, used: I64, run: I64) -> bool:
+    """Whether what it takes first has as many rows as what the model works on, or any of it the shape of that."""
+    ops = trace.ops
+    is_input = named(trace, ops.take(used), _TAKES_ACTIVATIONS)
+    given = {shapes[0] for row in used[is_input].tolist() if (shapes := _shapes(trace, row)) and len(shapes[0]) > 1}
+    rows = {shapes[0][0] for row in used.tolist() if (shapes := _shapes(trace, row)) and len(shapes[0]) > 1}
+    made = {sizes for row in run.tolist() for sizes in _made(trace, row)}
+    taken = [[one for one in _shapes(trace, row) if one not in made] for row in run.tolist()]
+    first = next(filter(None, taken), [])
+    return any(one[0] in rows for one in first) or any(one in given for each in taken for one in each)
+
+
+def _made(trace: Trace, row: int) -> list[tuple[int, ...]]:
+    """The shape of what an operator makes of nothing, as its first number or list of numbers says."""
+    code, name = int(trace.ops.signature[row]), trace.name(int(trace.ops.name[row]))
+    told = trace.signatures[code] if code >= 0 else None
+    if told is None or not told.concrete or not _FRESH.search(name):
+        return []
+    sizes = re.findall(r"\d+", told.concrete[0])
+    return [tuple(map(int, sizes))] if sizes else []
+
+
+def _alike(facts: Facts, found: Unread) -> list[I64]:
     """The runs in forward passes that come in every step with the same operators and shapes, without random numbers.
 
     Between operators that a backward node comes back to, or before the first of them in a module that trains.

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import anomaly, attention, forward, piled, ranges, tables, thrown
+from profkit.analyzers.patterns import anomaly, attention, forward, piled, ranges, spared, tables, thrown
 from profkit.analyzers.patterns.breaks import graph_breaks
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
@@ -18,13 +18,17 @@ from profkit.findings.patterns import (
     ANOMALY,
     CONVERSIONS,
     CPU_OPERATORS,
+    DENSE_EXPERTS,
     DENSE_TABLE,
     FROZEN,
+    FULL_SORT,
     GC,
     GRAPH_BREAKS,
     LAYOUT_COPIES,
     MATH_ATTENTION,
+    NO_CACHE,
     NO_GRADIENT,
+    ONE_HOT,
     OPTIMIZER_LOOP,
     PARAMETER_LOOP,
     PILED,
@@ -139,6 +143,30 @@ PATTERNS: Final = (
         ("stretch of such operators", "stretches of such operators"),
         title=forward.title_without_gradient,
     ),
+    Pattern(
+        DENSE_EXPERTS,
+        spared.dense_experts,
+        False,
+        ("stretch of such work", "stretches of such work"),
+        kept=spared.kept_of_experts,
+        title=spared.title_of_experts,
+    ),
+    Pattern(
+        NO_CACHE,
+        spared.regrown,
+        False,
+        ("generation of a sequence", "generations of sequences"),
+        kept=spared.kept_of_regrown,
+    ),
+    Pattern(
+        FULL_SORT,
+        spared.full_sorts,
+        False,
+        ("such sort", "such sorts"),
+        kept=spared.kept_of_sorts,
+        title=spared.title_of_sorts,
+    ),
+    Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
     Pattern(
         PILED,
         piled.piled,

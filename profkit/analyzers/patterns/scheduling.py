@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.patterns.threads import Threads, judge_threads, table, threads_of
@@ -16,9 +17,10 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.timeline import Facts
 from profkit.units import format_fraction, format_ns
 
-_OF_HELPERS: Final = 0.5
-"""The part of its sleep in operators that fewer threads save: they work for some of it. Measured: 16 threads on two cores
-took 52 ms a step, two take 23; it waited 42 % and slept 34 %."""
+_SLEEPS: Final = 0.1
+"""Of the recorded time, from which its sleep in operators alone is a finding. Chosen: twice the severity medium, as helpers work for some of it.
+All of it counts, since fewer threads also spare switches: 4 threads on two cores slept 40 %, waited 5 % and took 2.2 times as long as one; 16
+slept 34 %, waited 42 % and took 2.3 times as long as two."""
 _CROWDED: Final = 2 / 3
 """Chosen: half of the cores' time for a job that has more threads than cores."""
 _CONFIDENCE: Final = 0.8
@@ -68,6 +70,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     asleep_share: float = 0.0
     """Share (0-1) of the recorded time in which the training thread wanted no core, but for waits for data and ranks:
     it waits for other threads. Where the CPU is the device."""
+    is_beside: bool = False
+    """Whether its waits for a core are those for programs of others, and count as such."""
 
     @property
     def wait_share(self) -> float:
@@ -98,6 +102,12 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     def helpers_share(self) -> float:
         """Share (0-1) of the recorded time in which operators wait for their own threads, which are more than cores."""
         return self.asleep_share if _is_crowded(self) and (self.threads or 0) > 1 else 0.0
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether it hardly waits for a core, or for others alone, and sleeps while its operators' threads share too few of them."""
+        is_small = self.is_beside or self.wait_share < CONTENTION.limit("window")
+        return is_small and self.helpers_share >= _SLEEPS
 
     @property
     def crowding(self) -> float | None:
@@ -157,16 +167,21 @@ def _switches(told: Mapping[str, int], whose: str) -> Switches | None:
 
 def judge(result: Scheduling) -> tuple[Finding, ...]:
     """What holds it up: other threads on its cores, programs of others there, or one with the lock of Python."""
-    return (*_waits(result), *(judge_threads(result.others) if result.others is not None else ()))
+    waits = _waits(result)
+    if waits and waits[0].id == CORES_TAKEN.id:  # while others run, too many threads of its own take time as well
+        waits = (*waits, *_waits(replace(result, is_beside=True)))
+    return (*waits, *(judge_threads(result.others) if result.others is not None else ()))
 
 
 def _waits(result: Scheduling) -> tuple[Finding, ...]:
     """`host.contention` where it waited for long enough, `host.cores_taken` where others took its cores."""
-    share = result.wait_share
-    if share < CONTENTION.limit("window"):
+    share = 0.0 if result.is_beside else result.wait_share
+    if share < CONTENTION.limit("window") and not result.is_asleep:
         return ()
     scope = result.scope
-    lost_ns = round(min(share + _OF_HELPERS * result.helpers_share, 1.0) * scope.window_ns)
+    lost_ns = round(min(share + result.helpers_share, 1.0) * scope.window_ns)
+    if result.is_asleep:
+        share = scope.fraction(lost_ns)
     if result.most_ns is not None:  # a GPU that is busy meanwhile loses nothing
         lost_ns = min(lost_ns, result.most_ns)
         share = scope.fraction(lost_ns)
@@ -182,6 +197,7 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
             confidence=_CONFIDENCE,
             recoverable_ns=0 if _is_outside(result) else scope.per_step(lost_ns),  # no change of the job gives it
             evidence=(
+                *(_helped(result) if result.is_asleep else ()),
                 Evidence(
                     statement=f"the training thread was ready and waited for a core for {format_fraction(result.wait_share)} of the"
                     f" recorded time ({format_ns(result.wait_ns)} of {format_ns(result.span_ns)})",
@@ -199,7 +215,8 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
 
 def _around(result: Scheduling) -> tuple[Evidence, ...]:
     """What wanted to run, and what held it."""
-    said = [*_helped(result), *_switched(result), *_wanted(result), *_crowded(result)]
+    said = [] if result.is_asleep else [*_helped(result)]
+    said += [*_switched(result), *_wanted(result), *_crowded(result)]
     if result.throttled_ns:
         said.append(
             Evidence(
@@ -274,8 +291,14 @@ def _crowded(result: Scheduling) -> Iterator[Evidence]:
 def _helped(result: Scheduling) -> Iterator[Evidence]:
     """What operators wait for their own threads: the training thread then sleeps, and is not ready."""
     if result.helpers_share >= CONTENTION.limit("window"):
+        share = format_fraction(result.helpers_share)
+        slept = (
+            f"the training thread slept for {share} of the time"
+            if result.is_asleep
+            else f"for another {share} it slept"
+        )
         yield Evidence(
-            statement=f"for another {format_fraction(result.helpers_share)} it slept, beside waits for data and ranks: operators"
+            statement=f"{slept}, beside waits for data and ranks: operators"
             " sleep so until their other threads are done",
             metric="scheduling.helpers_share",
             value=result.helpers_share,
@@ -290,13 +313,15 @@ def _is_crowded(result: Scheduling) -> bool:
 def _is_outside(result: Scheduling) -> bool:
     """Whether it waits for what other programs run: this job does not fill the cores, and no quota stops it.
 
-    With more threads for operators than cores its own wait for each other at half of that.
+    With more threads for operators than cores its own wait for each other at half of that; and while the training
+    thread waits all cores are taken, by the job where it ran for as long on all of them.
     """
-    if result.throttled_ns:
+    if result.throttled_ns or result.is_asleep:
         return False
     own = result.own_share
     if own is not None:
-        return own < CONTENTION.limit("own") * (_CROWDED if _is_crowded(result) else 1.0)
+        most = CONTENTION.limit("own")
+        return own < (min(most * _CROWDED, result.wait_share) if _is_crowded(result) else most)
     wanted, cores = result.wanted_cores, result.usable_cores
     if wanted is None or cores is None or result.crowding is None:
         return False
@@ -342,7 +367,8 @@ def _title(result: Scheduling) -> str:
         return f"the training thread waits for a core: it shares {on} with {_processes(result)} that it started"
     if _is_crowded(result):
         n = (result.threads or 0) * result.ranks
-        return f"the training thread waits for a core: operators run on {n} threads for {on}"
+        waits = "for its operators' threads" if result.is_asleep else "for a core"
+        return f"the training thread waits {waits}: operators run on {n} threads for {on}"
     return CONTENTION.title
 
 
@@ -356,7 +382,8 @@ def _fix(result: Scheduling) -> str:
         return CONTENTION.fixes[0]
     fits = max(int(result.usable_cores) // result.ranks, 1)
     who = f"{result.ranks} ranks share" if result.ranks > 1 else "the process has"
-    return f"set OMP_NUM_THREADS={fits}: {who} {result.usable_cores:g} cores"
+    where = f"torch.set_num_threads({fits}) where the script sets more"
+    return f"set OMP_NUM_THREADS={fits}: {who} {result.usable_cores:g} cores; {where}"
 
 
 def present(result: Scheduling) -> Section:

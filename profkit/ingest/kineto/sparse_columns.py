@@ -42,7 +42,7 @@ WITHOUT_WORK: Final = frozenset(
         *("detach", "detach_"),
         *("aten::alias", "aten::as_strided", "aten::broadcast_to", "aten::chunk", "aten::detach", "aten::detach_"),
         *("aten::expand", "aten::expand_as", "aten::flatten", "aten::narrow", "aten::permute", "aten::reshape"),
-        *("aten::_reshape_alias", "aten::resolve_conj", "aten::resolve_neg", "aten::select", "aten::slice"),
+        *("aten::_reshape_alias", "aten::resolve_conj", "aten::resolve_neg", "aten::select"),
         *("aten::split", "aten::squeeze", "aten::t", "aten::transpose", "aten::unbind", "aten::unflatten"),
         *("aten::_unsafe_view", "aten::unsqueeze", "aten::view", "aten::view_as"),
         *("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::resize_", "aten::set_"),

@@ -1,0 +1,304 @@
+"""Work that is thrown away for most of it, known by recorded shapes.
+
+Experts of all tokens, a sequence that is computed again for each token, a whole sort of which few values are kept, a
+product with one-hot vectors.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.patterns.forward import forward_work
+from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, dims_of, has, lead, number_of
+from profkit.findings.patterns import DENSE_EXPERTS, FULL_SORT
+from profkit.model.arrays import I64, distinct_codes
+from profkit.redact.later import later
+from profkit.timeline import Facts
+from profkit.timeline.host import outermost
+
+_CHOICE: Final = later(r"^aten::(?:topk|argmax|max)$")
+_GATE: Final = later(r"^aten::mul_?$")
+_MARK: Final = later(r"^aten::(?:mul_?|index|index_put_|where|masked_fill_?|stack|cat)$")
+_LEAST_GROWN: Final = 8
+"""Lengths one above the other, from which a sequence is known to grow by tokens. Chosen: layers grow four times."""
+_SORT: Final = later(r"^aten::(?:arg)?sort$")
+_SLICE: Final = later(r"^aten::slice$")
+_ONE_HOT: Final = later(r"^aten::one_hot$")
+_BEHIND: Final = 4
+"""Operators behind a sort among which its slices are looked for: sort gives two tensors. Chosen."""
+_NEAR: Final = 8
+"""Operators between a one-hot tensor and the product that takes it: a conversion, views. Chosen."""
+_TOPK_OF_SORT: Final = (0.05, 0.1, 1.5)
+"""What topk takes at least of the time of a long sort, of one below `_LONG` values, and beside it for each share kept.
+Measured on a CPU: 0.03 to 0.05 for 20 of 4,096 and 1,000 of 100,000; of 320 values 0.11 to 0.20 for 10, 0.6 for 80."""
+_LONG: Final = 1024
+
+
+def _chosen(seen: Forward, place: int) -> tuple[int, int, int]:
+    """The rows, the columns and how many of these a choice along the last axis keeps; zeros of others."""
+    row = int(seen.rows[place])
+    told, is_top = seen.given(row), seen.trace.name(int(seen.trace.ops.name[row])) == "aten::topk"
+    dims = told.dims[0] if told is not None and told.dims else ()
+    if told is None or len(dims) < 2 or isinstance(dims[0], tuple):
+        return 0, 0, 0
+    is_last = told.concrete[1:2] != ("",) and number_of(told, 2 if is_top else 1) in (-1, len(dims) - 1)
+    return (lead(dims), dims[-1], number_of(told, 1) if is_top else 1) if is_last else (0, 0, 0)
+
+
+class _Experts(msgspec.Struct, frozen=True):
+    """Runs of products that each take all tokens, behind a choice of `n_kept` of `n_columns`."""
+
+    groups: list[I64]
+    n_kept: int
+    n_columns: int
+    seen: Forward
+
+
+def _experts(facts: Facts) -> _Experts | None:
+    """The runs behind all choices, and the choice that keeps the largest share."""
+    if not has(facts, _CHOICE):
+        return None
+    seen = Forward(facts)
+    choices, products, marks = seen.places(_CHOICE), seen.places(PRODUCT), seen.places(_MARK)
+    ends = [*choices, seen.rows.size][1:]
+    back = np.flatnonzero(seen.is_back)
+    groups: list[I64] = []
+    kept = []
+    for place, following in zip(choices, ends, strict=True):
+        n_rows, n_columns, n_kept = _chosen(seen, place)
+        if not 0 < n_kept < n_columns or n_columns < DENSE_EXPERTS.limit("experts"):
+            continue
+        until = min(following, *back[np.searchsorted(back, place) :][:1].tolist(), following)
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        batched = []
+        for one in (one for one in products if place < one < until):
+            dims = dims_of(seen, one)
+            if len(dims) > 1 and lead(dims[0]) == n_rows:
+                alike.setdefault((dims[0], dims[1]), []).append(one)
+            elif len(dims) > 1 and len(dims[0]) == 3 and dims[0][:2] == (n_columns, n_rows):
+                batched.append(one)
+        each = [found for found in alike.values() if len(found) == n_columns]
+        marked = sum(_marks(seen, one, n_rows, n_columns) for one in marks if place < one < until)
+        spans = [(min(one[0] for one in each), max(one[-1] for one in each))] if each and marked >= n_columns else []
+        for first, last in (*spans, *((one, one) for one in batched)):
+            groups.append(seen.rows[first : last + 1])
+            kept.append((n_kept, n_columns))
+    if not groups:
+        return None
+    most = max(kept, key=lambda one: one[0] / one[1])
+    return _Experts(groups, *most, seen)
+
+
+def _marks(seen: Forward, place: int, n_rows: int, n_columns: int) -> int:
+    """How many experts' outputs an operator weighs, picks rows of, or puts side by side."""
+    row = int(seen.rows[place])
+    told = seen.given(row)
+    if told is None or not told.dims:
+        return 0
+    listed = told.dims[0]
+    if listed[:1] and isinstance(listed[0], tuple):
+        return len(listed) if len(listed) == n_columns and all(lead(one) == n_rows for one in listed) else 0
+    dims = [one for one in told.dims if one and not isinstance(one[0], tuple)]
+    if _GATE.search(seen.trace.name(int(seen.trace.ops.name[row]))):
+        is_one = [one[-1] == 1 for one in dims[:2]]
+        return int(sorted(is_one) == [False, True] and all(lead(one) == n_rows for one in dims[:2]))
+    return int(bool(dims) and lead(dims[0]) == n_rows)
+
+
+def dense_experts(facts: Facts) -> Ranges | None:
+    """The experts of all tokens, and their backward pass."""
+    found = _experts(facts)
+    return found.seen.with_backward(found.groups) if found is not None else None
+
+
+def title_of_experts(facts: Facts, _: Ranges) -> str:
+    """The kind's title with the numbers."""
+    found = _experts(facts)
+    return (
+        f"each of {found.n_columns} experts computes all tokens, and {found.n_kept} are picked for a token"
+        if found
+        else ""
+    )
+
+
+def kept_of_experts(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of that work which the choice keeps."""
+    found = _experts(facts)
+    return found.n_kept / found.n_columns if found is not None else 1.0
+
+
+def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
+    """Stretches in which products take a sequence that grows from call to call, and no backward pass reads them.
+
+    Their first and last places; rows of products, and the share of each that the tokens before the newest have.
+    """
+    ops = seen.trace.ops
+    codes = ops.signature[named(seen.trace, ops, LINEAR) & (ops.signature >= 0)]
+    if distinct_codes(codes).size < _LEAST_GROWN:
+        return None
+    of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
+    read = np.sort(ops.start_ns[seen.backward.forward[seen.backward.forward >= 0]])
+    for place in seen.places(LINEAR):
+        dims, row = dims_of(seen, place), seen.rows[place]
+        is_read = np.diff(np.searchsorted(read, (ops.start_ns[row], ops.end_ns[row])))[0]
+        if len(dims) > 1 and len(dims[1]) == 2 and not is_read:
+            of.setdefault((int(ops.thread[row]), dims[1]), []).append((place, lead(dims[0])))
+    stretches: list[tuple[int, int]] = []
+    lengths: dict[int, float] = {}
+    for calls in of.values():
+        places, sizes = np.array(calls, np.int64).T
+        begins = np.flatnonzero(np.diff(sizes, prepend=-1))
+        length, ends = sizes[begins], np.append(begins[1:], sizes.size) - 1
+        step = np.diff(length)
+        for part in np.split(np.arange(step.size), np.flatnonzero(np.diff(step)) + 1):
+            if part.size + 1 < _LEAST_GROWN:
+                continue
+            first, last, by = int(part[0]), int(part[-1]) + 1, int(step[part[0]])
+            low, high = int(places[begins[first]]), int(places[ends[last]])
+            times = ops.start_ns[seen.rows[[low, high]]]
+            if by <= 0 or (length[first : last + 1] % by).any() or np.diff(np.searchsorted(read, times))[0]:
+                continue
+            stretches.append((low, high))
+            for number in range(first, last + 1):
+                lengths[int(places[begins[number]])] = 1 - by / int(length[number])
+    if not stretches:
+        return None
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(stretches):
+        before = merged.pop() if merged and low <= merged[-1][1] else (low, high)
+        merged.append((before[0], max(high, before[1])))
+    at = np.array(sorted(lengths), np.int64)
+    return np.array(merged, np.int64), seen.rows[at], np.array([lengths[one] for one in at.tolist()])
+
+
+def regrown(facts: Facts) -> Ranges | None:
+    """From the first to the last product over a sequence that grows, in work without gradients."""
+    if facts.trace.signatures:
+        seen = Forward(facts)
+        found = _grown(seen)
+        if found is None:
+            return None
+        ops = facts.trace.ops
+        low, high = seen.rows[found[0].T]
+        begin, end = facts.trace.window_ns
+        kept = (ops.end_ns[high] > begin) & (ops.start_ns[low] < end)
+        low, high = low[kept], high[kept]
+        return Ranges(start_ns=ops.start_ns[low], end_ns=ops.end_ns[high], thread=ops.thread[low], name=ops.name[low])
+    again = facts.trace.again
+    if again is None or not again.signatures or _grown(Forward(facts, again)) is None:
+        return None
+    return forward_work(facts)
+
+
+def kept_of_regrown(facts: Facts, found: Ranges) -> float:
+    """The share (0-1) of these stretches that a cache leaves: the newest token's part, and what is no operator."""
+    seen = Forward(facts) if facts.trace.signatures else Forward(facts, facts.trace.again)
+    told = _grown(seen)
+    if told is None:
+        return 1.0
+    ops = facts.trace.ops
+    tops = outermost(ops)
+    inside = np.zeros(tops.size, np.bool_)
+    for low, high, thread in zip(found.start_ns, found.end_ns, found.thread, strict=True):
+        inside |= (ops.start_ns[tops] >= low) & (ops.end_ns[tops] <= high) & (ops.thread[tops] == thread)
+    mine = tops[inside]
+    lasts = ops.end_ns[mine] - ops.start_ns[mine]
+    if seen.trace is facts.trace:
+        place = np.maximum(np.searchsorted(ops.start_ns[told[1]], ops.start_ns[mine], "right") - 1, 0)
+        spared = float((lasts * told[2][place]).sum())
+    else:
+        spared = float(lasts.sum() * told[2].mean())
+    whole = int((found.end_ns - found.start_ns).sum())
+    return 1 - min(spared / whole, 1.0) if whole else 1.0
+
+
+class _Sorts(msgspec.Struct, frozen=True):
+    """Sorts of which a slice right behind keeps little: of most values how many, and what topk takes at most (0-1)."""
+
+    rows: I64
+    n_values: int
+    n_kept: int
+    topk: float
+
+
+def _sorts(facts: Facts) -> _Sorts | None:
+    if not has(facts, _SORT):
+        return None
+    seen = Forward(facts)
+    found = []
+    for place in seen.places(_SORT):
+        told = seen.given(int(seen.rows[place]))
+        dims = told.dims[0] if told is not None and told.dims else ()
+        if told is None or not dims:
+            continue
+        axis = next((int(text) for text in told.concrete[1:] if text.lstrip("-").isdigit()), -1) % len(dims)
+        kept = [_sliced(seen, one, dims, axis) for one in range(place + 1, min(place + 1 + _BEHIND, seen.rows.size))]
+        most = max((one for one in kept if one is not None), default=dims[axis])
+        if dims[axis] >= FULL_SORT.limit("length") and most <= FULL_SORT.limit("kept") * dims[axis]:
+            found.append((int(seen.rows[place]), dims[axis], most))
+    if not found:
+        return None
+    topk = max(_TOPK_OF_SORT[size < _LONG] + _TOPK_OF_SORT[2] * kept / size for _, size, kept in found)
+    rows = np.array([row for row, _, _ in found], np.int64)
+    _, n_values, n_kept = max(found, key=lambda one: one[1])
+    return _Sorts(rows, n_values, n_kept, min(topk, 1.0))
+
+
+def _sliced(seen: Forward, place: int, dims: tuple[Any, ...], axis: int) -> int | None:
+    """How many values a slice of such a tensor keeps along the axis; None of other operators, and of whole axes."""
+    row = int(seen.rows[place])
+    told = seen.given(row)
+    if told is None or not _SLICE.search(seen.trace.name(int(seen.trace.ops.name[row]))) or told.dims[0] != dims:
+        return None
+    if number_of(told, 1) % len(dims) != axis:
+        return None
+    size = int(dims[axis])
+    begin, end = (one + size * (one < 0) for one in (number_of(told, 2), min(number_of(told, 3), size)))
+    return end - begin if 0 <= begin < end and end - begin < size else None
+
+
+def full_sorts(facts: Facts) -> Ranges | None:
+    """Sorts of which few values are kept."""
+    found = _sorts(facts)
+    return Ranges.of(facts.trace.ops, found.rows, facts.trace.window_ns) if found is not None else None
+
+
+def title_of_sorts(facts: Facts, _: Ranges) -> str:
+    """The kind's title with the numbers."""
+    found = _sorts(facts)
+    return (
+        f"rows of {found.n_values:,} values are sorted whole, and {found.n_kept:,} of each are kept"
+        if found is not None
+        else ""
+    )
+
+
+def kept_of_sorts(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of their time that topk takes as well."""
+    found = _sorts(facts)
+    return found.topk if found is not None else 1.0
+
+
+def one_hots(facts: Facts) -> Ranges | None:
+    """One-hot tensors and the products that take them, with their backward pass."""
+    if not has(facts, _ONE_HOT):
+        return None
+    seen = Forward(facts)
+    products = set(seen.places(PRODUCT))
+    groups = []
+    for place in seen.places(_ONE_HOT):
+        told = seen.given(int(seen.rows[place]))
+        n_classes = number_of(told, 1) if told is not None else 0
+        dims = told.dims[0] if told is not None and told.dims else ()
+        for number in range(place + 1, min(place + 1 + _NEAR, seen.rows.size)):
+            given = dims_of(seen, number)[:1] if number in products else []
+            if given and n_classes > 1 and given[0][-1] == n_classes and lead(given[0]) == prod(dims):
+                groups.append(seen.rows[np.array([place, number])])
+                break
+    return seen.with_backward(groups) if groups else None

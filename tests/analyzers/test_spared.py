@@ -1,0 +1,206 @@
+"""Work of which most is thrown away: experts of all tokens, no cache, whole sorts, one-hot products; and twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.pipeline import triage_trace
+from profkit.testing import Row, operator, span, trace_of
+
+BASE = 10**9
+US = 1000
+STEP = 1000 * US
+N_STEPS = 3
+NODE = "autograd::engine::evaluate_function: "
+
+
+def at(step: int, name: str, start_us: float, end_us: float, dims: Any = (), concrete: Any = (), **args: Any) -> Row:
+    """An operator at that place of a step, with what it takes."""
+    begin = BASE + step * STEP
+    if dims:
+        args["Input_Dims"] = [list(one) for one in dims]
+        args["Input_type"] = ["float" if one else "Scalar" for one in dims]
+        args["Concrete_Inputs"] = [*map(str, concrete), *[""] * (len(dims) - len(concrete))]
+    return operator(name, begin + round(start_us * US), begin + round(end_us * US), **args)
+
+
+def steps(*made: Any) -> list[Row]:
+    """Steps with a product that trains, from 900 us on, and these rows before."""
+    rows = []
+    for step in range(N_STEPS):
+        begin, number = BASE + step * STEP, 100 * step
+        rows += [
+            span(f"ProfilerStep#{step}", begin, begin + STEP),
+            *(row for one in made for row in one(step)),
+            at(step, "aten::linear", 900, 910, [(4, 8), (8, 8)], Sequence_number=number, Fwd_thread_id=0),
+            at(step, NODE + "AddmmBackward0", 920, 930, Sequence_number=number, Fwd_thread_id=1),
+            span("Optimizer.step#AdamW.step", begin + 940 * US, begin + 950 * US),
+        ]
+    return rows
+
+
+def found(finding_id: str, *made: Any) -> Any:
+    """The finding of that id; None where silent."""
+    rank, _ = triage_trace(trace_of(steps(*made)))
+    return next((one for one in rank.findings if one.id == finding_id), None)
+
+
+def experts(step: int, *, rows: Any = lambda _: 64, kept: int = 2, gated: bool = True) -> list[Row]:
+    """A router that picks two of eight, and eight experts of 40 us with a gate each, and their backward pass."""
+    out = [at(step, "aten::topk", 5, 10, [(64, 8), (), (), (), ()], ["", kept, -1, "True", "True"])]
+    for one in range(8):
+        begin, number = 20 + 50 * one, 100 * step + 1 + one
+        numbered = {"Sequence_number": number, "Fwd_thread_id": 0}
+        out.append(at(step, "aten::linear", begin, begin + 40, [(rows(one), 16), (16, 16), (16,)], **numbered))
+        if gated:
+            out.append(at(step, "aten::mul", begin + 40, begin + 45, [(rows(one), 1), (rows(one), 16)]))
+        node = NODE + "AddmmBackward0"
+        out.append(at(step, node, 931 + one, 932 + one, Sequence_number=number, Fwd_thread_id=1))
+    return out
+
+
+def test_experts_that_all_take_all_tokens_are_named_with_what_the_router_leaves_out() -> None:
+    one = found("work.dense_experts", experts)
+    assert one.title == "each of 8 experts computes all tokens, and 2 are picked for a token"
+    whole = N_STEPS * (50 * 7 + 40 + 8) * US
+    assert one.evidence[0].value == whole
+    assert one.recoverable_ns == whole * 6 / 8 / N_STEPS
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda step: experts(step, rows=lambda one: 10 + one),
+        lambda step: experts(step, kept=8),
+        lambda step: experts(step, gated=False),
+    ],
+    ids=["each its own tokens", "all are kept", "layers one behind the other"],
+)
+def test_experts_with_their_own_tokens_are_fine(made: Any) -> None:
+    assert found("work.dense_experts", made) is None
+
+
+def test_names_of_choices_and_sorts_alone_say_nothing() -> None:
+    unknown = [
+        lambda step, name=name: [at(step, name, 10, 400)] for name in ("aten::topk", "aten::sort", "aten::one_hot")
+    ]
+    rank, _ = triage_trace(trace_of(steps(*unknown)))
+    assert "patterns" not in {one.analyzer for one in rank.skipped}
+    assert not {one.id for one in rank.findings} & {"work.dense_experts", "work.full_sort", "work.one_hot"}
+
+
+def generated(step: int, *, by: int = 4, read: bool = False) -> list[Row]:
+    """Twelve calls of a layer on a sequence that grows; with `read`, a backward node for each."""
+    out = []
+    for call in range(12):
+        begin, numbered = 50 * call, {"Sequence_number": 100 * step + 1 + call, "Fwd_thread_id": 0} if read else {}
+        length = 4 * (4 + (call * by) // 4)
+        out += [
+            at(step, "aten::addmm", begin, begin + 40, [(16,), (length, 16), (16, 16)], **numbered),
+            at(step, "aten::tanh", begin + 40, begin + 48, [(length, 16)]),
+        ]
+        if read:
+            node = NODE + "AddmmBackward0"
+            out.append(
+                at(
+                    step,
+                    node,
+                    931 + 0.5 * call,
+                    931.4 + 0.5 * call,
+                    Sequence_number=100 * step + 1 + call,
+                    Fwd_thread_id=1,
+                )
+            )
+    return out
+
+
+def test_a_sequence_that_is_computed_again_for_each_token_has_no_cache() -> None:
+    one = found("work.no_cache", generated)
+    assert "use_cache=True" in one.fix
+    assert one.evidence[0].value == N_STEPS * (11 * 50 + 40) * US
+    spared = sum((40 + 8 * (call < 11)) * (1 - 1 / (4 + call)) for call in range(12)) * US
+    assert one.recoverable_ns == pytest.approx(1.25 * spared - 0.25 * max(2 * spared - STEP, 0), rel=0.01)  # a bound
+    assert found("work.unread_forward", generated) is None, "said once"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda step: generated(step, by=0), lambda step: generated(step, read=True)],
+    ids=["one token at a time", "lengths that train"],
+)
+def test_a_cache_or_training_on_growing_inputs_is_fine(made: Any) -> None:
+    assert found("work.no_cache", made) is None
+
+
+def ordered(step: int, *kept: tuple[int, int], axis: int = -1, sort_axis: int = -1) -> list[Row]:
+    """A sort of rows of 320 for 300 us, and slices of it."""
+    out = [at(step, "aten::argsort", 10, 310, [(8, 320), (), ()], ["", sort_axis, "False"])]
+    for place, (begin, end) in enumerate(kept):
+        shown = [(8, 320), (), (), (), ()], ["", axis, begin, end, 1]
+        out.append(at(step, "aten::slice", 311 + 2 * place, 312 + 2 * place, *shown))
+    return out
+
+
+def test_a_whole_sort_of_which_little_is_kept_is_named_less_what_topk_takes() -> None:
+    one = found("work.full_sort", lambda step: ordered(step, (0, 10)))
+    assert one.title == "rows of 320 values are sorted whole, and 10 of each are kept"
+    assert "topk" in one.fix
+    assert one.recoverable_ns == pytest.approx((1 - 0.1 - 1.5 * 10 / 320) * 300 * US, abs=2)
+    assert found("work.full_sort", lambda step: ordered(step, (-10, 2**63 - 1))) is not None, "the greatest"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ordered,
+        lambda step: ordered(step, (0, 200)),
+        lambda step: ordered(step, (0, 10), (10, 2**63 - 1)),
+        lambda step: ordered(step, (0, 2), axis=0),
+    ],
+    ids=["all", "most", "both parts", "another axis"],
+)
+def test_a_sort_whose_order_is_used_is_fine(made: Any) -> None:
+    assert found("work.full_sort", made) is None
+
+
+def one_hot(step: int, n_classes: int = 500) -> list[Row]:
+    """A one-hot tensor, converted, and a product over as many columns."""
+    return [
+        at(step, "aten::one_hot", 10, 60, [(4, 32), ()], ["", 500]),
+        at(step, "aten::to", 61, 90, [(4, 32, 500)]),
+        at(step, "aten::linear", 100, 300, [(4, 32, n_classes), (16, n_classes)]),
+    ]
+
+
+def test_a_product_with_one_hot_vectors_is_a_lookup() -> None:
+    one = found("work.one_hot", one_hot)
+    assert one.recoverable_ns == 290 * US
+    assert "F.embedding" in one.fix
+    assert found("work.one_hot", lambda step: one_hot(step, 499)) is None, "of something else"
+
+
+def constant(step: int, dims: tuple[int, ...]) -> list[Row]:
+    """Between two layers on a batch of eight, work on such a tensor that no gradient goes through."""
+    begin, rows = 100 * step, []
+    for layer in range(2):
+        number = {"Sequence_number": begin + 1 + layer}
+        rows += [
+            at(
+                step,
+                "aten::linear",
+                10 + 300 * layer,
+                20 + 300 * layer,
+                [(8, 32, 16), (16, 16)],
+                Fwd_thread_id=0,
+                **number,
+            ),
+            at(step, NODE + "AddmmBackward0", 931 + layer, 932 + layer, Fwd_thread_id=1, **number),
+        ]
+    return [*rows, at(step, "aten::exp", 30, 130, [dims]), at(step, "aten::cumsum", 131, 260, [dims])]
+
+
+def test_what_takes_the_batch_is_not_made_once() -> None:
+    assert found("work.no_gradient", lambda step: constant(step, (32, 32))) is not None
+    assert found("work.no_gradient", lambda step: constant(step, (8, 32, 3))) is None, "rows of the batch"
