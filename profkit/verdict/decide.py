@@ -18,7 +18,17 @@ from profkit.findings.input import STARVED
 from profkit.findings.kernels import FALLBACK, LINE, NO_TF32, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
-from profkit.findings.patterns import CONTENTION, CORES_TAKEN, GIL, UNREAD
+from profkit.findings.patterns import (
+    CONTENTION,
+    CORES_TAKEN,
+    DENSE_EXPERTS,
+    FULL_SORT,
+    GIL,
+    LATE_CHOICE,
+    NO_CACHE,
+    ONE_HOT,
+    UNREAD,
+)
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
@@ -46,6 +56,7 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
+_WASTED: Final = (DENSE_EXPERTS.id, NO_CACHE.id, FULL_SORT.id, LATE_CHOICE.id, ONE_HOT.id)
 FAR_MORE: Final = 2.0
 """Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either is a guess to a
 third."""
@@ -335,9 +346,9 @@ def _is_there(top: Finding | None, case: Case) -> bool:
 
 
 def _outweighs(case: Case, cause: Finding) -> bool:
-    """Whether a finding that names what to change in the work has far more of the step than the largest cause."""
-    sure = (f for f in case.findings if kind_of(f.id).is_about_work and f.id != UNFUSED.id and f.recoverable_ns)
-    most = max((compete.expected_ns(one, is_cpu=case.is_cpu) for one in sure), default=0.0)
+    """Whether work that is thrown away has far more of the step than the largest cause."""
+    wasted = (one for one in case.findings if one.id in _WASTED and one.recoverable_ns)
+    most = max((compete.expected_ns(one, is_cpu=case.is_cpu) for one in wasted), default=0.0)
     return most >= FAR_MORE * compete.expected_ns(cause, is_cpu=case.is_cpu)
 
 
