@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import CHORE, EVERY_METRIC, LINE, Chore, chore_of, fix_of
+from profkit.findings.chores import CHORE, EVERY_METRIC, HOST_LINE, Chore, chore_of, fix_of
 from profkit.model.arrays import distinct_codes
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
@@ -163,11 +163,11 @@ def _between(result: Chores) -> PlaceShare | None:
     scope = result.scope
     aside = [one for one in result.between if _is_aside(result, one)]
     chores = [one for one in result.whole if _is_aside(result, one) and chore_of(one.place.text) is not None]
-    found = [one for one in chores if scope.fraction(one.ns) >= LINE.limit("known")]
+    found = [one for one in chores if scope.fraction(one.ns) >= HOST_LINE.limit("known")]
     by_function: dict[tuple[str, str], list[PlaceShare]] = {}
     for one in aside:
         by_function.setdefault((one.place.file, one.place.function), []).append(one)
-    least_ns = max(LINE.limit("between") * result.between_ns, LINE.limit("window") * scope.window_ns)
+    least_ns = max(HOST_LINE.limit("between") * result.between_ns, HOST_LINE.limit("window") * scope.window_ns)
     functions = (_of_function(result, key, lines) for key, lines in by_function.items())
     return max([*found, *(one for one in functions if one.ns >= least_ns)], key=lambda one: one.ns, default=None)
 
@@ -195,7 +195,7 @@ def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
     fraction = scope.fraction(found.ns)
     does = f" {chore.does}" if chore is not None else " runs Python while no operator runs"
     return (
-        LINE.found(
+        HOST_LINE.found(
             title=f"{_words(place)}{does}",
             fraction=fraction,
             confidence=_SURE if chore is not None else _LESS_SURE,
@@ -238,7 +238,7 @@ def places(_: Facts, result: Chores) -> Mapping[str, tuple[PlaceShare, ...]]:
             for line in hot[1]
         )
     if named is not None:
-        found[LINE.id] = (replace(named, share=1.0),)
+        found[HOST_LINE.id] = (replace(named, share=1.0),)
     return found
 
 

@@ -169,7 +169,7 @@ CHORE: Final = FindingKind(
     fixes=("do it every few hundred steps", "do it beside the training: in a thread, or another process"),
 )
 
-LINE: Final = FindingKind(
+HOST_LINE: Final = FindingKind(
     id="host.line",
     title="one line takes much of the time between operators",
     bottleneck=Bottleneck.OVERHEAD,

@@ -22,11 +22,12 @@ from profkit.findings.patterns import (
     CONTENTION,
     CORES_TAKEN,
     DENSE_EXPERTS,
+    DENSE_TABLE,
     FULL_SORT,
     GIL,
-    LATE_CHOICE,
     NO_CACHE,
     ONE_HOT,
+    THROWN_AWAY,
     UNREAD,
 )
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
@@ -56,7 +57,7 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
-_WASTED: Final = (DENSE_EXPERTS.id, NO_CACHE.id, FULL_SORT.id, LATE_CHOICE.id, ONE_HOT.id)
+_WASTED: Final = (DENSE_EXPERTS.id, NO_CACHE.id, FULL_SORT.id, THROWN_AWAY.id, ONE_HOT.id, DENSE_TABLE.id)
 FAR_MORE: Final = 2.0
 """Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either is a guess to a
 third."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import THROWN_AWAY
+from profkit.model.arrays import distinct_codes, is_member
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.redact.later import later
@@ -53,7 +54,7 @@ def _chains(trace: Trace) -> list[_Chain]:
     ops, backward = trace.ops, backward_of(trace)
     what = {
         code: match[1] if (match := _NODE.match(trace.name(code))) else _STORED
-        for code in np.unique(ops.name[backward.rows]).tolist()
+        for code in distinct_codes(ops.name[backward.rows]).tolist()
     }
     if not _DROPS & set(what.values()):
         return []
@@ -195,7 +196,7 @@ def products(facts: Facts) -> Ranges | None:
     ops = trace.ops
     last = np.array([one.product for one in found.chains], np.int64)
     first = np.array([one.drops[0] for one in found.chains], np.int64)
-    forward = backward.forward[np.isin(backward.rows, last)]
+    forward = backward.forward[is_member(backward.rows, np.sort(last))]
     forward = forward[forward >= 0]
     tops = outermost(ops)
     around = enclosing_op(ops.take(tops), ops.thread[forward], ops.start_ns[forward])
