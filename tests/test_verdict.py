@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.code.busiest import Operator, question
+from profkit.analyzers.code.asked import Operator, question
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import UNFUSED
 from profkit.findings.kind import FindingKind
