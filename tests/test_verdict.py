@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.code.one_line import Operator, question
+from profkit.analyzers.code.asked import Operator, question
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import UNFUSED
 from profkit.findings.kind import FindingKind
@@ -86,22 +86,6 @@ def test_work_is_left_alone_where_there_is_little_else(share, fix):
     _, verdict = triage_trace(worked(share))
     assert verdict.bottleneck is Bottleneck.KERNEL
     assert verdict.fixes == (fix,)
-
-
-def test_a_cause_of_another_class_comes_second_where_the_work_is_the_bottleneck():
-    """A headline of the cause alone would speak of another class than the verdict."""
-    rows = []
-    for number in range(8):
-        start, work = number * 10 * MS, number * 10 * MS + int(1.2 * MS)
-        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
-        rows.append(span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, work))
-        rows.append(span("aten::mm", work, start + 10 * MS, cat="cpu_op"))
-    _, verdict = triage_trace(trace_of(rows))
-    assert verdict.bottleneck is Bottleneck.KERNEL
-    assert (
-        verdict.headline
-        == "88.0 % of the window is compute; then the step waits for its DataLoader: 12.0 % of the window"
-    )
 
 
 def test_without_an_operator_in_the_step_there_is_no_verdict():

@@ -24,7 +24,7 @@ from profkit.timeline.host import self_times_ns
 from profkit.timeline.idle import ending_rows
 
 if TYPE_CHECKING:
-    from profkit.analyzers.code.one_line import Operator
+    from profkit.analyzers.code.asked import Operator
     from profkit.timeline.code.code import Code
     from profkit.timeline.code.modules import Module
 
@@ -69,7 +69,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     code = facts.code
     if code is None:
         return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
-    from profkit.analyzers.code.one_line import operators_of  # loaded for traces with stacks
+    from profkit.analyzers.code.asked import operators_of  # loaded for traces with stacks
 
     work, idle = work_rows(facts), idle_rows(facts)
     moments, gaps = _at(code, work), _at(code, idle)
@@ -101,7 +101,7 @@ def question_of(tree: ModuleTree | None) -> Finding | None:
     one = busiest(tree)
     if tree is None or one is None:
         return None
-    from profkit.analyzers.code.one_line import is_asked, question  # loaded for traces with stacks
+    from profkit.analyzers.code.asked import is_asked, question  # loaded for traces with stacks
 
     return question(tree.scope, one, tree.operators) if is_asked(one) else None
 
