@@ -6,8 +6,8 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.patterns.measured import Patterns, Taken
-from profkit.analyzers.patterns.unused import idle_device
-from profkit.analyzers.tools import recapture
+from profkit.analyzers.tools import operators, recapture
+from profkit.findings.kernels import UNUSED_DEVICE
 from profkit.findings.patterns import CONVERSIONS, GC, GRAPH_BREAKS, NO_GRADIENT, RECOMPILE
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool
@@ -29,7 +29,7 @@ def judge(result: Patterns) -> tuple[Finding, ...]:
         for taken in result.found
         if result.scope.fraction(taken.cost_ns) >= taken.pattern.kind.limit("window")
     )
-    return (*patterns, *idle_device(result.scope, result.idle_device, result.computing))
+    return (*patterns, *_idle_device(result.scope, result.idle_device, result.computing))
 
 
 def _found(scope: Scope, taken: Taken, cored: float) -> Finding:
@@ -140,4 +140,35 @@ def present(result: Patterns) -> Section:
         tables=(TableView(title="found", headers=("what", "count", "takes"), units=("text", "count", "ns"), rows=rows),)
         if rows
         else (),
+    )
+
+
+def _idle_device(scope: Scope, device: str, computing: float) -> tuple[Finding, ...]:
+    """`device.unused`, where operators of the CPU take a good part (0-1) of the window."""
+    if not device or computing < UNUSED_DEVICE.limit("compute"):
+        return ()
+    return (
+        UNUSED_DEVICE.found(
+            title=f"all work is on the CPU, while {device} stands idle",
+            confidence=0.8,
+            recoverable_ns=0,
+            fraction=computing,
+            evidence=(
+                Evidence(
+                    statement=f"the file lists {device} and holds no call to it; operators on the CPU take"
+                    f" {format_fraction(computing)} of the window",
+                    metric="patterns.computing_fraction",
+                    value=computing,
+                    unit="fraction",
+                ),
+            ),
+            fix=UNUSED_DEVICE.fixes[0],
+            next_tools=(
+                operators(
+                    scope,
+                    "change that, then record again: how long is the step on the GPU?",
+                    "kernels in the trace; profkit compare OLD NEW says what it gave",
+                ),
+            ),
+        ),
     )

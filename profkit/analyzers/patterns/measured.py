@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import anomaly, attention, forward, piled, ranges, spared, tables, thrown
-from profkit.analyzers.patterns.breaks import graph_breaks
+from profkit.analyzers.patterns import attention, forward, modes, piled, ranges
 from profkit.analyzers.patterns.cost import costs_ns, rows_of
+from profkit.analyzers.patterns.pattern import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import (
     ANOMALY,
     CONVERSIONS,
     CPU_OPERATORS,
-    DENSE_EXPERTS,
-    DENSE_TABLE,
     FROZEN,
-    FULL_SORT,
     GC,
     GRAPH_BREAKS,
     LAYOUT_COPIES,
     MATH_ATTENTION,
-    NO_CACHE,
     NO_GRADIENT,
-    ONE_HOT,
     OPTIMIZER_LOOP,
     PARAMETER_LOOP,
     PILED,
     RECOMPILE,
     RECOMPUTATION,
     SLOW_PATH,
-    THROWN_AWAY,
     TRAINING_MODE,
     UNREAD,
     UNUSED_PARAMETERS,
@@ -49,41 +42,10 @@ from profkit.timeline.elsewhere import unused
 from profkit.timeline.scheduled import cored_share
 from profkit.timeline.steps import steps_in_window
 
-
-class Pattern(msgspec.Struct, frozen=True):
-    """One kind of finding and how its ranges are found; None where the trace cannot tell."""
-
-    kind: FindingKind
-    ranges: Callable[[Facts], Ranges | None]
-    is_pause: bool
-    """Whether the host does nothing for the step meanwhile: else it launches work there."""
-    what: tuple[str, str]
-    """One range, and several, in a sentence."""
-
-    fix: Callable[[Facts, Ranges], str] | None = None
-    """What to do where that depends on what was found; None: the kind's first fix."""
-
-    halved: Callable[[Facts], Ranges] | None = None
-    """The part of its ranges of which a change spares half at most; None: none."""
-    remains: str = ""
-    """What the other half is, in a sentence."""
-    kept: Callable[[Facts, Ranges], float] | None = None
-    """The share (0-1) of its cost that a change leaves; None: none."""
-    title: Callable[[Facts, Ranges], str] | None = None
-    """What it is called where that depends on what was found, "" and None: as its kind."""
-    proof: Callable[[Facts, Ranges], str] | None = None
-    """How to prove it, in the same way."""
-
-    @property
-    def spares_work(self) -> bool:
-        """Whether a change spares what the host launches in it, not only the host's time."""
-        return self.kind.is_about_work or self.kind is FROZEN
-
-
 PATTERNS: Final = (
     Pattern(GC, ranges.collections, True, ("collection", "collections"), ranges.fix_of_collections),
     Pattern(RECOMPILE, ranges.recompilations, True, ("compilation", "compilations")),
-    Pattern(GRAPH_BREAKS, graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
+    Pattern(GRAPH_BREAKS, modes.graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
     Pattern(
         OPTIMIZER_LOOP,
         lambda facts: ranges.optimizer_loops(
@@ -94,22 +56,6 @@ PATTERNS: Final = (
         ranges.fix_of_loops,
         kept=ranges.kept_of_loops,
         proof=ranges.proof_of_loops,
-    ),
-    Pattern(
-        DENSE_TABLE,
-        tables.updates,
-        False,
-        ("update or zeroing of a table", "updates and zeroings of tables"),
-        kept=tables.kept_of_updates,
-        title=tables.title_of_updates,
-    ),
-    Pattern(
-        THROWN_AWAY,
-        thrown.products,
-        False,
-        ("such product", "such products, forward and backward"),
-        kept=thrown.kept_of_products,
-        title=thrown.title_of_products,
     ),
     Pattern(
         PARAMETER_LOOP,
@@ -144,30 +90,6 @@ PATTERNS: Final = (
         title=forward.title_without_gradient,
     ),
     Pattern(
-        DENSE_EXPERTS,
-        spared.dense_experts,
-        False,
-        ("stretch of such work", "stretches of such work"),
-        kept=spared.kept_of_experts,
-        title=spared.title_of_experts,
-    ),
-    Pattern(
-        NO_CACHE,
-        spared.regrown,
-        False,
-        ("generation of a sequence", "generations of sequences"),
-        kept=spared.kept_of_regrown,
-    ),
-    Pattern(
-        FULL_SORT,
-        spared.full_sorts,
-        False,
-        ("such sort", "such sorts"),
-        kept=spared.kept_of_sorts,
-        title=spared.title_of_sorts,
-    ),
-    Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
-    Pattern(
         PILED,
         piled.piled,
         False,
@@ -182,7 +104,7 @@ PATTERNS: Final = (
         ("operator on the CPU", "operators on the CPU"),
         ranges.fix_of_cpu_operators,
     ),
-    Pattern(ANOMALY, anomaly.checks, True, ("check or stored stack", "checks and stored stacks")),
+    Pattern(ANOMALY, modes.checks, True, ("check or stored stack", "checks and stored stacks")),
     Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
     Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
     Pattern(
@@ -229,7 +151,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patterns(msgspec.Struct, frozen=True, kw_only=True):
-    """All that were found, in the order of `PATTERNS`."""
+    """All that were found."""
 
     scope: Scope
     found: tuple[Taken, ...]
@@ -241,9 +163,20 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
     """The share (0-1) of the window that operators of the CPU take, where there is one."""
 
 
+def _patterns(facts: Facts) -> tuple[Pattern, ...]:
+    """All that may be found: those by shapes are loaded where shapes are."""
+    if not facts.trace.signatures and facts.trace.again is None:
+        return PATTERNS
+    from profkit.analyzers.patterns.by_shapes import BY_SHAPES
+
+    return PATTERNS + BY_SHAPES
+
+
 def measure(facts: Facts) -> Patterns:
     """Look for each pattern."""
-    seen = [(pattern, at) for pattern in PATTERNS if (at := pattern.ranges(facts)) is not None and at.start_ns.size]
+    seen = [
+        (pattern, at) for pattern in _patterns(facts) if (at := pattern.ranges(facts)) is not None and at.start_ns.size
+    ]
     halved = [
         (pattern, half)
         for pattern, _ in seen

@@ -1,0 +1,52 @@
+"""The patterns that recorded shapes tell: work that is thrown away for most of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.analyzers.patterns import spared, tables, thrown
+from profkit.analyzers.patterns.pattern import Pattern
+from profkit.findings.patterns import DENSE_EXPERTS, DENSE_TABLE, FULL_SORT, NO_CACHE, ONE_HOT, THROWN_AWAY
+
+BY_SHAPES: Final = (
+    Pattern(
+        DENSE_TABLE,
+        tables.updates,
+        False,
+        ("update or zeroing of a table", "updates and zeroings of tables"),
+        kept=tables.kept_of_updates,
+        title=tables.title_of_updates,
+    ),
+    Pattern(
+        THROWN_AWAY,
+        thrown.products,
+        False,
+        ("such product", "such products, forward and backward"),
+        kept=thrown.kept_of_products,
+        title=thrown.title_of_products,
+    ),
+    Pattern(
+        DENSE_EXPERTS,
+        spared.dense_experts,
+        False,
+        ("stretch of such work", "stretches of such work"),
+        kept=spared.kept_of_experts,
+        title=spared.title_of_experts,
+    ),
+    Pattern(
+        NO_CACHE,
+        spared.regrown,
+        False,
+        ("generation of a sequence", "generations of sequences"),
+        kept=spared.kept_of_regrown,
+    ),
+    Pattern(
+        FULL_SORT,
+        spared.full_sorts,
+        False,
+        ("such sort", "such sorts"),
+        kept=spared.kept_of_sorts,
+        title=spared.title_of_sorts,
+    ),
+    Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
+)
