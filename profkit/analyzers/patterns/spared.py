@@ -64,7 +64,7 @@ def _experts(facts: Facts) -> _Experts | None:
     """The runs behind all choices, and the choice that keeps the largest share."""
     if not has(facts, _CHOICE):
         return None
-    seen = Forward(facts)
+    seen = facts.once(Forward)
     choices, products, marks = seen.places(_CHOICE), seen.places(PRODUCT), seen.places(_MARK)
     ends = [*choices, seen.rows.size][1:]
     back = np.flatnonzero(seen.is_back)
@@ -113,13 +113,13 @@ def _marks(seen: Forward, place: int, n_rows: int, n_columns: int) -> int:
 
 def dense_experts(facts: Facts) -> Ranges | None:
     """The experts of all tokens, and their backward pass."""
-    found = _experts(facts)
+    found = facts.once(_experts)
     return found.seen.with_backward(found.groups) if found is not None else None
 
 
 def title_of_experts(facts: Facts, _: Ranges) -> str:
     """The kind's title with the numbers."""
-    found = _experts(facts)
+    found = facts.once(_experts)
     return (
         f"each of {found.n_columns} experts computes all tokens, and {found.n_kept} are picked for a token"
         if found
@@ -129,7 +129,7 @@ def title_of_experts(facts: Facts, _: Ranges) -> str:
 
 def kept_of_experts(facts: Facts, _: Ranges) -> float:
     """The share (0-1) of that work which the choice keeps."""
-    found = _experts(facts)
+    found = facts.once(_experts)
     return found.n_kept / found.n_columns if found is not None else 1.0
 
 
@@ -180,7 +180,7 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
 def regrown(facts: Facts) -> Ranges | None:
     """From the first to the last product over a sequence that grows, in work without gradients."""
     if facts.trace.signatures:
-        seen = Forward(facts)
+        seen = facts.once(Forward)
         found = _grown(seen)
         if found is None:
             return None
@@ -230,7 +230,7 @@ class _Sorts(msgspec.Struct, frozen=True):
 def _sorts(facts: Facts) -> _Sorts | None:
     if not has(facts, _SORT):
         return None
-    seen = Forward(facts)
+    seen = facts.once(Forward)
     found = []
     for place in seen.places(_SORT):
         told = seen.given(int(seen.rows[place]))
@@ -265,13 +265,13 @@ def _sliced(seen: Forward, place: int, dims: tuple[Any, ...], axis: int) -> int 
 
 def full_sorts(facts: Facts) -> Ranges | None:
     """Sorts of which few values are kept."""
-    found = _sorts(facts)
+    found = facts.once(_sorts)
     return Ranges.of(facts.trace.ops, found.rows, facts.trace.window_ns) if found is not None else None
 
 
 def title_of_sorts(facts: Facts, _: Ranges) -> str:
     """The kind's title with the numbers."""
-    found = _sorts(facts)
+    found = facts.once(_sorts)
     return (
         f"rows of {found.n_values:,} values are sorted whole, and {found.n_kept:,} of each are kept"
         if found is not None
@@ -281,7 +281,7 @@ def title_of_sorts(facts: Facts, _: Ranges) -> str:
 
 def kept_of_sorts(facts: Facts, _: Ranges) -> float:
     """The share (0-1) of their time that topk takes as well."""
-    found = _sorts(facts)
+    found = facts.once(_sorts)
     return found.topk if found is not None else 1.0
 
 
@@ -289,7 +289,7 @@ def one_hots(facts: Facts) -> Ranges | None:
     """One-hot tensors and the products that take them, with their backward pass."""
     if not has(facts, _ONE_HOT):
         return None
-    seen = Forward(facts)
+    seen = facts.once(Forward)
     products = set(seen.places(PRODUCT))
     groups = []
     for place in seen.places(_ONE_HOT):

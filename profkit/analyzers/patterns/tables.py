@@ -71,7 +71,7 @@ def _share_of_optimizer(typed: Trace, shapes: Collection[tuple[int, ...]]) -> fl
 
 def updates(facts: Facts) -> Ranges | None:
     """The optimizer's steps, and where a dense gradient is set to zero before rows are added to it."""
-    if facts.cpu is None or _tables(facts) is None:
+    if facts.cpu is None or facts.once(_tables) is None:
         return None
     trace = facts.trace
     of_steps = Ranges.of(trace.spans, trace.spans.kind == SpanKind.OPTIMIZER, trace.window_ns)
@@ -96,13 +96,13 @@ def _joined(one: Ranges, other: Ranges) -> Ranges:
 
 def kept_of_updates(facts: Facts, _: Ranges) -> float:
     """The share (0-1) of these ranges' time that goes into other parameters, and into rows that a step looks up."""
-    found = _tables(facts)
+    found = facts.once(_tables)
     return 0.0 if found is None else 1 - found.share * found.spared
 
 
 def title_of_updates(facts: Facts, _: Ranges) -> str:
     """How many rows, and how many of them a step needs."""
-    found = _tables(facts)
+    found = facts.once(_tables)
     if found is None:
         return ""
     return f"the optimizer updates all {found.rows:,} rows of embedding tables, of which a step looks up {found.looked_up:,} at most"

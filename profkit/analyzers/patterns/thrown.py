@@ -189,7 +189,7 @@ def _a_step(trace: Trace, chains: list[_Chain]) -> int:
 
 def products(facts: Facts) -> Ranges | None:
     """Forward operators of such products, and their backward from the first drop on; None without nodes or shapes."""
-    found = _found(facts)
+    found = facts.once(_found)
     if found is None:
         return None
     trace, backward = facts.trace, backward_of(facts.trace)
@@ -208,11 +208,11 @@ def products(facts: Facts) -> Ranges | None:
 
 def kept_of_products(facts: Facts, _: Ranges) -> float:
     """The share (0-1) of the products that is used."""
-    found = _found(facts)
+    found = facts.once(_found)
     return 0.0 if found is None else found.kept
 
 
 def title_of_products(facts: Facts, _: Ranges) -> str:
     """How much of it is used."""
-    found = _found(facts)
+    found = facts.once(_found)
     return "" if found is None else f"a layer computes all rows, and {100 * found.kept:.3g} % of them are used"
