@@ -249,9 +249,15 @@ ONE_BY_ONE: Final = FindingKind(
 MODULE_BUFFERS: Final = FindingKind(
     id="comm.buffers",
     title="small broadcasts hold each step up, as those of DDP's buffers do",
-    is_about_work=True,
-    meaning="DistributedDataParallel sends rank 0's buffers (BatchNorm's running statistics) to all ranks before each forward pass. The bytes are few, but every rank waits for them, and nothing runs beside them.",
-    measured="Broadcasts beside all-reduces, at least one a step, and the part of their time without compute that holds something up. Where bytes are recorded, they are few beside those of the all-reduces.",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.JOINED, _A_PART),
+        Supersedes("comm.bandwidth", Way.JOINED, _A_PART),
+        Supersedes("comm.skew", Way.BEHIND, _A_PART),
+    ),
+    meaning="DistributedDataParallel sends rank 0's buffers (BatchNorm's running statistics, tables of positions) to all ranks before each forward pass. Every rank waits for them, and nothing runs beside them.",
+    measured="Broadcasts beside all-reduces, at least one a step, and the part of their time without compute that holds something up. Where bytes are recorded, they are few beside those of the all-reduces. On a CPU, in a forward pass of DistributedDataParallel, all that comes before the model: buffers are joined, sent and copied back.",
     thresholds={
         "window": Threshold(0.02, "fires at {} of the window", "as in collective.extra"),
         "bytes": Threshold(
@@ -267,6 +273,7 @@ MODULE_BUFFERS: Final = FindingKind(
     fixes=(
         "DistributedDataParallel(..., broadcast_buffers=False), where each rank may keep its own buffers (BatchNorm's"
         " running statistics)",
+        "constant tables: no buffers, or ones that are made where they are used; only what the model needs of them",
     ),
 )
 

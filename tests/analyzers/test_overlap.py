@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.communication.overlap import Overlap, judge, measure
 from profkit.pipeline import triage_trace
-from profkit.testing import draw, kernel, launch, span, trace_of
+from profkit.testing import Row, draw, kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
 
 US, MS = 1_000, 1_000_000
@@ -195,3 +195,36 @@ def test_small_broadcasts_beside_all_reduces_are_ddps_buffers() -> None:
 def test_few_or_large_broadcasts_and_those_alone_are_not(trace) -> None:
     rank, _ = triage_trace(trace)
     assert "comm.buffers" not in {one.id for one in rank.findings}
+
+
+def ddp_on_cpu(*, wrapped: str = "DistributedDataParallel.forward") -> list[Row]:
+    """Eight steps of 1 ms: buffers are joined (100 us), sent (200) and copied back (60), then the model computes."""
+    rows = []
+    for step in range(8):
+        at = 10**9 + step * MS
+        on = lambda name, start, end, at=at: operator(name, at + start * US, at + end * US)  # noqa: E731
+        rows += [
+            span(f"ProfilerStep#{step}", at, at + MS),
+            span(wrapped, at + 10 * US, at + 700 * US),
+            on("aten::flatten_dense_tensors", 20, 110),
+            on("c10d::broadcast_", 112, 118),
+            span("gloo:broadcast", at + 115 * US, at + 310 * US, tid=77),
+            on("aten::unflatten_dense_tensors", 312, 316),
+            on("aten::copy_", 320, 340),
+            on("aten::copy_", 342, 365),
+            on("aten::linear", 370, 690),
+            on("aten::copy_", 692, 695),
+            span("gloo:all_reduce", at + 750 * US, at + 800 * US, tid=77),
+        ]
+    return rows
+
+
+def test_on_a_cpu_ddps_buffers_cost_what_joins_and_copies_them_as_well() -> None:
+    rank, verdict = triage_trace(trace_of(ddp_on_cpu()))
+    one = next(one for one in rank.findings if one.id == "comm.buffers")
+    assert one.recoverable_ns == 360 * US
+    assert one.title == "DDP sends the model's buffers to all ranks before each forward pass"
+    assert verdict.findings[0].id == "comm.buffers"
+    rank, _ = triage_trace(trace_of(ddp_on_cpu(wrapped="forward")))
+    one = next(one for one in rank.findings if one.id == "comm.buffers")
+    assert one.title.startswith("small broadcasts")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, scope_of
 from profkit.analyzers.tools import recapture, system_timeline
 from profkit.findings.communication import EXPOSED, MODULE_BUFFERS
-from profkit.model.arrays import I64, median
+from profkit.model.arrays import I64, distinct, median
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.intervals import Intervals
@@ -23,6 +23,7 @@ from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.collectives import UNKNOWN, bytes_of
+from profkit.timeline.host import enclosing_op, outermost
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
@@ -31,10 +32,16 @@ _MAX_SHOWN = 5
 _LIBRARIES: Final = {Vendor.NVIDIA: "NCCL", Vendor.AMD: "RCCL", Vendor.INTEL: "oneCCL"}
 _BROADCAST: Final = later(r"broadcast(?!_to)", re.IGNORECASE)
 _ALL_REDUCE: Final = later(r"all_?reduce", re.IGNORECASE)
+_DDP: Final = later(r"^DistributedDataParallel\.forward$")
+_SENDS: Final = later(r"^c10d::_?broadcast_")
+_COPIES_BACK: Final = later(r"^aten::(?:unflatten_dense_tensors|copy_)$")
 _FIX: Final = (
     "first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
     " and communication precision"
 )
+_TITLE_OF_DDP: Final = "DDP sends the model's buffers to all ranks before each forward pass"
+_OF_DDP: Final = 0.8
+"""Chosen: that it is DDP's is known; waiting for a late peer may be in it."""
 _WAITS_FIX: Final = (
     "triage all ranks together to find the late rank: fewer bytes or a faster network change little; issue fewer of these"
     " collectives (combine metrics and flags into one, reduce them every N steps)"
@@ -59,7 +66,9 @@ class Buffers(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 0
     total_ns: int = 0
     blocking_ns: int = 0
-    """What of them no compute hides, while it holds something up."""
+    """What of them no compute hides, while it holds something up; on a CPU, what joins and copies them as well."""
+    is_ddp: bool = False
+    """Whether DistributedDataParallel's forward pass sends them."""
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,9 +151,13 @@ def _blocking(facts: Facts) -> Intervals:
 
 
 def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
-    """The broadcasts, where all-reduces run beside them and move ten times the bytes, or nothing says how many."""
+    """DDP's; else the broadcasts, where all-reduces run beside them and move ten times the bytes, or nothing says how many."""
     table, trace = facts.communication[0], facts.trace
     is_sent, is_reduced = (trace.named(table.name[rows], one) for one in (_BROADCAST, _ALL_REDUCE))
+    of_ddp = _of_ddp(facts) if facts.cpu is not None and is_sent.any() else None
+    if of_ddp is not None:
+        n = int(is_sent.sum())
+        return Buffers(n=n, total_ns=of_ddp.total_ns, blocking_ns=of_ddp.total_ns, is_ddp=True)
     if not (is_sent.any() and is_reduced.any()):
         return Buffers()
     n_bytes = bytes_of(trace, rows) if facts.main_device is not None else np.full(rows.size, UNKNOWN, np.int64)
@@ -157,6 +170,29 @@ def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
         total_ns=int((end - start).sum()),
         blocking_ns=int(_blocking(facts).covered_ns(start, end).sum()),
     )
+
+
+def _of_ddp(facts: Facts) -> Intervals | None:
+    """In each forward pass of DDP what comes before the model: buffers are joined, sent, and copied back; None without it.
+
+    All of it is on the thread that trains, which waits for the broadcasts.
+    """
+    trace, low, high = facts.trace, *facts.trace.window_ns
+    passes = trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, _DDP)))
+    tops = trace.ops.take(outermost(trace.ops))
+    sent = np.flatnonzero(trace.named(tops.name, _SENDS))
+    around = enclosing_op(passes, tops.thread[sent], tops.start_ns[sent])
+    begins, ends = [], []
+    for row in distinct(around[around >= 0]).tolist():
+        mine = np.flatnonzero((tops.thread == passes.thread[row]) & (tops.start_ns >= passes.start_ns[row]))
+        mine = mine[tops.start_ns[mine] < passes.end_ns[row]]
+        at = int(np.searchsorted(mine, sent[around == row].max())) + 1
+        is_back = trace.named(tops.name[mine[at:]], _COPIES_BACK)
+        until = at + (int(np.argmin(is_back)) if not is_back.all() else is_back.size)
+        begins.append(int(passes.start_ns[row]))
+        ends.append(int(tops.start_ns[mine[until]] if until < mine.size else passes.end_ns[row]))
+    found = Intervals.of(np.array(begins, np.int64), np.array(ends, np.int64))
+    return found & Intervals.of(np.array([low]), np.array([high])) if begins else None
 
 
 def _hideable_ns(facts: Facts) -> int:
@@ -203,15 +239,19 @@ def _of_buffers(result: Overlap) -> tuple[Finding, ...]:
     if fraction < MODULE_BUFFERS.limit("window") or not result.sends_each_step:
         return ()
     saved, times = format_ns(scope.per_step(sent.blocking_ns)), format_ns(scope.per_step(sent.total_ns))
+    count = format_count(round(sent.n / scope.n_steps, 1))
+    statement = f"{count} broadcasts {scope.each} beside all-reduces take {times}; without them at most {saved} less"
+    if sent.is_ddp:
+        statement = f"before the forward pass DDP joins the model's buffers, sends them and copies them back: {times} {scope.each}"
     return (
         MODULE_BUFFERS.found(
-            confidence=0.5,  # one rank cannot split waiting for peers from transfer
+            title=_TITLE_OF_DDP if sent.is_ddp else "",
+            confidence=_OF_DDP if sent.is_ddp else 0.5,  # one rank cannot split waiting for peers from transfer
             recoverable_ns=scope.per_step(sent.blocking_ns),
             fraction=fraction,
             evidence=(
                 Evidence(
-                    statement=f"{format_count(round(sent.n / scope.n_steps, 1))} broadcasts {scope.each} beside all-reduces take"
-                    f" {times}; without them at most {saved} less",
+                    statement=statement,
                     metric="comm.broadcasts_blocking_ns",
                     value=float(scope.per_step(sent.blocking_ns)),
                     unit="ns",
@@ -219,6 +259,13 @@ def _of_buffers(result: Overlap) -> tuple[Finding, ...]:
                 ),
             ),
             fix=MODULE_BUFFERS.fixes[0],
+            next_tools=(
+                recapture(
+                    scope,
+                    "change that, then record again: how much shorter is the step?",
+                    "no broadcast before the forward pass; profkit compare OLD NEW says what it gave",
+                ),
+            ),
         ),
     )
 
