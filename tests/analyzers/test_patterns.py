@@ -143,13 +143,20 @@ def test_operators_on_the_cpu_are_named_where_the_gpu_waits_for_them() -> None:
     }
 
 
-@pytest.mark.parametrize(("n_looked_up", "is_told"), [(64, True), (6000, False)])
-def test_an_optimizer_that_updates_tables_of_which_a_step_looks_up_few_rows(n_looked_up: int, is_told: bool) -> None:
+@pytest.mark.parametrize(
+    ("n_looked_up", "is_dense", "is_told"), [(64, True, True), (6000, True, False), (64, False, False)]
+)
+def test_an_optimizer_that_updates_tables_of_which_a_step_looks_up_few_rows(
+    n_looked_up: int, is_dense: bool, is_told: bool
+) -> None:
     rows = each_step("Optimizer.step#Adam.step", 200, 900)
     for step in range(N_STEPS):
         at = BASE + step * STEP
         given = {"Input_Dims": [[9000, 32], [n_looked_up], []], "Input_type": ["float", "long int", ""]}
         rows.append(operator("aten::embedding", at + 10 * US, at + 20 * US, **given))
+        if is_dense:
+            given = {"Input_Dims": [[n_looked_up, 32], [n_looked_up], []], "Concrete_Inputs": ["", "", "9000"]}
+            rows.append(operator("aten::embedding_dense_backward", at + 190 * US, at + 199 * US, **given))
         for begin in range(at + 210 * US, at + 880 * US, 10 * US):
             rows.append(operator("aten::mul_", begin, begin + 8 * US, Input_Dims=[[9000, 32]], Input_type=["float"]))
     one = found(on_cpu(*rows), "work.dense_table")

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, named
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.trace import EMBEDDED, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
@@ -21,6 +21,8 @@ _MOSTLY: Final = 0.5
 """Of the optimizer's time that goes into such tables, from which they are what costs. Chosen."""
 _FILL: Final = later(r"^aten::(?:fill_|zero_)$")
 _DENSE_BACKWARD: Final = later(r"^aten::embedding_dense_backward$")
+_N_WEIGHTS: Final = 2
+"""The place of the table's rows among its arguments."""
 
 
 class _Tables(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +50,22 @@ def _tables(facts: Facts) -> _Tables | None:
         if name.startswith(EMBEDDED):
             dims = tuple(int(one) for one in name.removeprefix(EMBEDDED).split(",") if one.strip().isdigit())
             looked_up[dims] = looked_up.get(dims, 0.0) + value / len(typed.steps)
-    sparse = {dims: n for dims, n in looked_up.items() if len(dims) == 2 and n <= _FEW_ROWS * dims[0]}
+    dense = _dense_rows(typed)
+    sparse = {
+        dims: n for dims, n in looked_up.items() if len(dims) == 2 and n <= _FEW_ROWS * dims[0] and dims[0] in dense
+    }
     share = _share_of_optimizer(typed, sparse.keys()) if sparse else 0.0
     if share < _MOSTLY:
         return None
     return _Tables(rows=sum(dims[0] for dims in sparse), looked_up=round(sum(sparse.values())), share=share)
+
+
+def _dense_rows(typed: Trace) -> set[int]:
+    """The rows of tables that get a dense gradient: of a sparse one the optimizer takes the rows that were looked up."""
+    rows = np.flatnonzero(named(typed, typed.ops, _DENSE_BACKWARD))
+    told = (typed.signatures[code] for code in distinct_codes(typed.ops.signature[rows]).tolist())
+    texts = (one.concrete[_N_WEIGHTS] for one in told if one is not None and len(one.concrete) > _N_WEIGHTS)
+    return {int(text) for text in texts if text.isdigit()}
 
 
 def _share_of_optimizer(typed: Trace, shapes: Collection[tuple[int, ...]]) -> float:
