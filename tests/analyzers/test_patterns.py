@@ -964,6 +964,15 @@ def test_a_thread_that_holds_the_lock_of_python_is_named_with_its_line() -> None
     assert one.places[0].place.line == 10
 
 
+def test_such_a_thread_takes_a_core_as_well() -> None:
+    taken = {"all_run_ns": 1900, "all_wait_ns": 250, "children": 0, "children_run_ns": 0}
+    crowded = {**ASLEEP, "run_ns": 300, "wait_ns": 200, **taken}
+    rank, _ = with_threads(crowded, thread("telemetry", 800, 0.8))
+    one = next(one for one in rank.findings if one.id == "host.gil")
+    assert one.recoverable_ns == 0.7 * STEP, "500 of 1,000 asleep, 200 waiting for a core"
+    assert "for 20.0 % it waited for a core beside it" in one.evidence[0].statement
+
+
 @pytest.mark.parametrize(
     ("scheduling", "other"),
     [

@@ -170,7 +170,10 @@ def judge(result: Scheduling) -> tuple[Finding, ...]:
     waits = _waits(result)
     if waits and waits[0].id == CORES_TAKEN.id:  # while others run, too many threads of its own take time as well
         waits = (*waits, *_waits(replace(result, is_beside=True)))
-    return (*waits, *(judge_threads(result.others) if result.others is not None else ()))
+    if result.others is None:
+        return waits
+    is_own = bool(waits) and waits[0].id == CONTENTION.id and not result.is_asleep
+    return (*waits, *judge_threads(result.others, result.wait_ns if is_own else 0))
 
 
 def _waits(result: Scheduling) -> tuple[Finding, ...]:

@@ -38,7 +38,14 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lost_share(self) -> float:
         """Share (0-1) of the recorded time that the training thread lost by the lock."""
-        return min(self.slept_ns, sum(one.run_ns for one in self.holding)) / self.span_ns
+        return self._of_holders(self.slept_ns)
+
+    def beside_share(self, waited_ns: int) -> float:
+        """The same of its waits for a core, which these threads take as well."""
+        return self._of_holders(self.slept_ns + waited_ns) - self.lost_share
+
+    def _of_holders(self, ns: int) -> float:
+        return min(ns, sum(one.run_ns for one in self.holding)) / self.span_ns
 
 
 def threads_of(facts: Facts) -> Threads | None:
@@ -69,23 +76,25 @@ def _outside(facts: Facts) -> float:
     return 1 - (facts.cpu.operators.total_ns / whole if facts.cpu is not None else 0.0)
 
 
-def judge_threads(result: Threads) -> tuple[Finding, ...]:
-    """`host.gil` where the lock was kept for long enough."""
+def judge_threads(result: Threads, waited_ns: int = 0) -> tuple[Finding, ...]:
+    """`host.gil` where the lock was kept for long enough; `waited_ns` waited the training thread for cores of this job's."""
     share, scope = result.lost_share, result.scope
     if share < GIL.limit("window"):
         return ()
-    lost_ns = round(share * scope.window_ns)
+    beside = result.beside_share(waited_ns)
+    lost_ns = round((share + beside) * scope.window_ns)
     first = result.holding[0]
     return (
         GIL.found(
             title=f"the thread {first.shown} holds the lock of Python (GIL) that the training thread needs",
-            fraction=share,
+            fraction=share + beside,
             confidence=_CONFIDENCE,
             recoverable_ns=scope.per_step(lost_ns),
             evidence=(
                 Evidence(
                     statement=f"the training thread slept for {format_fraction(result.slept_ns / result.span_ns)} of the recorded"
-                    f" time with no data, rank or operator to wait for; meanwhile {_ran(result)}",
+                    f" time with no data, rank or operator to wait for; meanwhile {_ran(result)}"
+                    + (f"; for {format_fraction(beside)} it waited for a core beside it" if beside else ""),
                     metric="threads.lost_share",
                     value=share,
                     unit="fraction",
