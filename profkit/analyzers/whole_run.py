@@ -9,9 +9,10 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import fix_of
+from profkit.findings.chores import chore_of
 from profkit.findings.kind import FindingKind
-from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, SLOWS
+from profkit.findings.trainers import setting
+from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
 from profkit.model.code import ACTING, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
@@ -42,6 +43,15 @@ _FIXES: Final = {
 }
 _FROM_START: Final = 0.05
 """Of the first third: a line that begins in mid-run (a late phase of the training) does not grow with each step. Chosen."""
+_MOSTLY: Final = 0.5
+_DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
+"""Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""
+_WRITES: Final = frozenset(
+    {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
+)
+_APPEND: Final = (
+    "write only what is new: append one line of it to the file (JSON lines, CSV), or write it all once at the end"
+)
 _STARTS: Final = "the loader starts its workers"
 
 
@@ -50,7 +60,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: Scope
     run: WholeRun
-    is_cpu: bool
+    package: str
+    """The library that runs the loop, "" where the script's own code does or nobody knows."""
 
 
 def measure(facts: Facts) -> Seen | Skipped:
@@ -62,7 +73,7 @@ def measure(facts: Facts) -> Seen | Skipped:
             reason="the trace does not say what the steps beside the recorded ones take",
             how_to_get="record with profkit capture, and let the script run on",
         )
-    return Seen(scope=scope_of(facts), run=run, is_cpu=facts.cpu is not None)
+    return Seen(scope=scope_of(facts), run=run, package=facts.code.trainer if facts.code else "")
 
 
 def judge(result: Seen) -> tuple[Finding, ...]:
@@ -80,21 +91,22 @@ def judge(result: Seen) -> tuple[Finding, ...]:
 
 
 def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
-    share = rare.share  # all of it: what no look found at the line lies beside it in the same steps
-    kind = _kind(rare)
+    kind, run, scope, first = _kind(rare), result.run, result.scope, rare.named
+    saved = 1 - rare.modelled if kind is RARE and not _is_model(rare) else 1.0
+    share = rare.share * saved  # all of it: what no look found at the line lies beside it in the same steps
     if share < kind.limit("run"):
         return ()
-    run, scope, first = result.run, result.scope, rare.lines[0]
-    often = f"every {round(rare.every)} steps" if rare.is_regular else f"in {rare.n} of {run.n} steps"
+    n_steps = rare.n_steps or run.n
+    often = f"every {round(rare.every)} steps" if rare.is_regular else f"in {rare.n} of {n_steps} steps"
     what = _STARTS if rare.way == "start" else _named(first)
-    saved_ns = round(rare.beyond_ns / run.n)
+    per_step_ns = rare.beyond_ns / n_steps
     # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
     weight = (scope.step_ns or run.usual_ns) / run.usual_ns
     more = [line for line in (*rare.lines[1:], *rare.inside) if line.share > 0]
     evidence = [
         Evidence(
-            statement=f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({run.n}"
-            f" steps without the profiler)",
+            statement=f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({n_steps}"
+            f" steps{'' if rare.n_steps > run.n else ' without the profiler'})",
             metric="whole_run.long_ns",
             value=float(rare.long_ns),
             unit="ns",
@@ -107,6 +119,16 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
             unit="fraction",
         ),
     ]
+    if saved < 1:
+        evidence.append(
+            Evidence(
+                statement=f"{format_fraction(rare.modelled)} of what these take more is forward passes of the model, and no"
+                " part of the share",
+                metric=REST_METRIC,
+                value=per_step_ns * (1 - saved) * weight,
+                unit="ns",
+            )
+        )
     if more:
         evidence.append(
             Evidence(
@@ -117,36 +139,74 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                 unit="count",
             )
         )
+    of = " of an evaluation" if saved < 1 and rare.is_evaluation else ""
     return (
         kind.found(
-            title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n))}",
+            title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n * saved))}{of}",
             confidence=_SURE if rare.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=0 if kind is OTHER_STEPS else round(saved_ns * weight),
+            recoverable_ns=0 if kind is OTHER_STEPS else round(per_step_ns * saved * weight),
             fraction=share,
             evidence=tuple(evidence),
-            fix=OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else _fix(rare),
+            fix=_fix(rare, result.package),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
     )
 
 
+def _is_model(rare: Rare) -> bool:
+    return rare.modelled >= _MOSTLY
+
+
 def _kind(rare: Rare) -> FindingKind:
     if rare.way in _INPUT:
         return RARE_INPUT
-    return OTHER_STEPS if any(line.place.single_words & ACTING for line in rare.lines) else RARE
+    is_acting = any(line.place.single_words & ACTING for line in rare.lines)
+    is_small = _is_model(rare) and rare.share < RARE.limit("evaluation")
+    return OTHER_STEPS if is_acting or is_small else RARE
 
 
-def _fix(rare: Rare) -> str:
+def _fix(rare: Rare, package: str) -> str:
     if rare.way == "start":
         return "persistent_workers=True: workers live on from epoch to epoch"
     if rare.way == "wait":
         return "find the items that take long in the workers; more workers and a larger prefetch_factor give them time"
     if rare.way == "load":
         return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
+    said, fix = _fix_of_line(rare)
+    said = setting(package, said)
+    return f"{said}; else {fix}" if said else fix
+
+
+def _fix_of_line(rare: Rare) -> tuple[str, str]:
+    """What a trainer's setting for it is called, and what to do without one."""
+    text = rare.lines[0].text
     if rare.way == "save":
-        return "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
-    return fix_of(rare.lines[0].text, "do it less often, or beside the training (a thread, another process)")
+        return (
+            "save",
+            "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)",
+        )
+    if rare.functions & _DATA:
+        return "built", "build the data set once, before the loop, and keep it: each time gives the same"
+    if rare.is_evaluation and (_JOINS.search(text) or rare.callee in _JOINING):
+        return (
+            "outputs",
+            "keep of each batch's outputs only what the metric reads (argmax, sums, counts), and join lists once",
+        )
+    if rare.is_evaluation and _is_model(rare):
+        return (
+            "evaluation",
+            "evaluate less often, on fewer and larger batches, under torch.inference_mode()",
+        )
+    if _kind(rare) is OTHER_STEPS:
+        return "", OTHER_STEPS.fixes[0]
+    chore = chore_of(text)
+    if chore is None and rare.is_evaluation:
+        return (
+            "evaluation",
+            "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches",
+        )
+    return "", chore.fix if chore else "do it less often, or beside the training (a thread, another process)"
 
 
 def _named(line: Line) -> str:
@@ -202,7 +262,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_fix_of(kind, run),
+            fix=_fix_of(kind, run, line.text),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
@@ -215,13 +275,11 @@ def _does(kind: FindingKind, run: WholeRun) -> str:
     return _DOES[kind.id] + (piled if kind is SLOWS and last > first else "")
 
 
-def _fix_of(kind: FindingKind, run: WholeRun) -> str:
-    is_of_hooks = kind is SLOWS and run.hooks[1] > run.hooks[0]
-    return (
-        "remove each hook when it is done (handle.remove()): it runs in each step from then on"
-        if is_of_hooks
-        else _FIXES[kind.id]
-    )
+def _fix_of(kind: FindingKind, run: WholeRun, text: str) -> str:
+    if kind is SLOWS and run.hooks[1] > run.hooks[0]:
+        return "remove each hook when it is done (handle.remove()): it runs in each step from then on"
+    chore = chore_of(text)
+    return _APPEND if kind is SLOWS and chore is not None and chore.does in _WRITES else _FIXES[kind.id]
 
 
 def _growing(run: WholeRun) -> Hot | None:
@@ -255,7 +313,7 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_fix_of(kind, result.run),
+            fix=_fix_of(kind, result.run, line.text),
             next_tools=(py_spy_main(result.scope.command),),
             one_stretch=line.beyond,
         ),

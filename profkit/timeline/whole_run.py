@@ -35,6 +35,9 @@ _Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 _Some = Annotated[int, msgspec.Meta(gt=0, lt=10**18)]
 _RARE_LINE: Final = 0.05
 """Of the looked-at time, from which what only some steps do sets these apart. Chosen: the severity medium."""
+_EVALUATES: Final = frozenset(
+    {"evaluate", "evaluation", "eval", "validate", "validation", "valid", "val", "predict", "prediction"}
+)
 _SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
 """A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
@@ -92,6 +95,11 @@ class Hot(Line, frozen=True):
         return max(self.share - pace * (1 - self.share), 0.0)
 
 
+def _words_of(line: Line) -> frozenset[str]:
+    """Those of the name of its function."""
+    return replace(line.place, text="").single_words
+
+
 def _beside(share: float) -> float:
     """A share of a time as that of the rest of it."""
     return share / (1 - share) if share < 1 else float("inf")
@@ -110,12 +118,35 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     at_place: Annotated[float, msgspec.Meta(gt=0, le=1)]
     """Of that (0-1), what lies at the lines."""
     n_looks: _Amount
+    n_steps: _Amount = 0
+    """The steps that `n` of are long; 0 where these are those of the run that nothing recorded."""
+    modelled: _Share = 0.0
+    """Of what they take more (0-1), what modules compute at the lines: the forward passes of an evaluation."""
     is_regular: bool = False
     inside: tuple[Line, ...] = ()
     callers: tuple[Line, ...] = ()
     way: str = ""
-    """"load" and "wait" (a loader's own thread, its workers), "start" (of workers), "save", "" else."""
+    """"load" and "wait" (a loader's own thread, its workers), "start" (of workers), "save", "model" (of a module's
+    call), "" else."""
     callee: str = ""
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The words of the functions that lead there, and of those that run there."""
+        lines = (*self.callers, *self.lines, *self.inside)
+        return frozenset[str]().union(*map(_words_of, lines))
+
+    @property
+    def named(self) -> Line:
+        """The line to name: where most of it is in the model, the evaluation's that calls it, if one does."""
+        within = (line for line in reversed((*self.callers, self.lines[0])) if _words_of(line) & _EVALUATES)
+        return next(within, self.lines[0]) if self.way == "model" else self.lines[0]
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether an evaluation does it, by the names of its functions and the text of its lines."""
+        said = frozenset(word for line in self.lines for word in line.place.single_words)
+        return bool((self.functions | said) & _EVALUATES)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

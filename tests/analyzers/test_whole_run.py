@@ -94,6 +94,48 @@ def test_what_rare_steps_take_is_no_finding_below_its_limit():
     assert verdict.bottleneck is Bottleneck.KERNEL
 
 
+JOIN = {
+    "file": "site-packages/transformers/trainer_pt_utils.py",
+    "line": 86,
+    "function": "torch_pad_and_concatenate",
+    "text": "return torch.cat((tensor1, tensor2), dim=0)",
+    "share": 0.7,
+}
+IN_TRAINER = {"file": "site-packages/transformers/trainer.py", "line": 30, "function": "evaluation_loop", "share": 1.0}
+EVALUATION = {**RARE, "lines": [JOIN], "callers": [IN_TRAINER], "way": "", "callee": "train", "share": 0.4}
+
+
+def test_of_an_evaluation_that_joins_outputs_the_share_is_without_its_forward_passes():
+    rare = {**EVALUATION, "modelled": 0.25, "at_place": 0.7, "n": 3, "n_steps": 60, "beyond_ns": 1280 * MS}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "n": 44, "n_long": 1, "rare": rare}))
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert "torch_pad_and_concatenate" in verdict.headline
+    assert "takes 320 ms of an evaluation: 30.0 % of the run" in verdict.headline
+    assert verdict.recoverable_ns == pytest.approx(16 * MS, rel=0.01)
+    assert verdict.step_ns == pytest.approx((32 + 1280 / 60) * MS, rel=0.01), "with the forward passes"
+    assert "only what the metric reads" in found["host.rare"].fix
+
+
+@pytest.mark.parametrize(("share", "is_cause"), [(0.2, False), (0.4, True)])
+def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(share, is_cause):
+    calls = {"file": "train.py", "line": 9, "function": "validation_step", "text": "loss = self(x)", "share": 1.0}
+    layer = {"file": "train.py", "line": 4, "function": "forward", "text": "h = self.trunk(x)", "share": 1.0}
+    rare = {**RARE, "lines": [layer], "callers": [calls], "way": "model", "modelled": 0.9, "share": share}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    finding = found["host.rare" if is_cause else "host.other_steps"]
+    assert "validation_step" in finding.title
+    assert "evaluate less often" in finding.fix
+    assert (verdict.bottleneck is Bottleneck.OVERHEAD) is is_cause
+
+
+def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
+    text = "train_set = Windows(*make_windows(self.frame, 168, 24))"
+    line = {"file": "train.py", "line": 80, "function": "train_dataloader", "text": text, "share": 0.8}
+    rare = {**RARE, "lines": [line], "way": "", "callee": "wrapper"}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert found["host.rare"].fix.startswith("build the data set once, before the loop")
+
+
 @pytest.mark.parametrize("has_graph", [True, False])
 def test_a_kept_graph_is_no_healthy_job_and_a_buffer_that_fills_is(has_graph):
     memory = {**GROWS, "held": {**KEPT, "has_graph": has_graph}}
