@@ -9,14 +9,12 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import chore_of
+from profkit.findings.chores import JOINING, JOINS, Does, fix_of_growth, fix_of_rare
 from profkit.findings.kind import FindingKind
-from profkit.findings.trainers import setting
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
 from profkit.model.code import ACTING, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
-from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, WholeRun, whole_run
 from profkit.units import format_bytes, format_fraction, format_ns
@@ -28,30 +26,12 @@ _SURE: Final = 0.85
 _LESS_SURE: Final = 0.7
 _SLOWER: Final = 0.05
 """Of the step, from which its growth is no weather. Chosen: thirds of a steady run on a quiet machine differ by 1 to 3 %."""
-_JOINS: Final = later(
-    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]?stack|insert)\(|\b(?:cat|concatenate|concat)\("
-)
-_JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "stack", "insert"})
-"""Functions of libraries that make one new array, tensor or table of several. Those of lists are C code, no frame."""
 _SLOWER_CAP: Final = 0.7
 """Medium: the recorded steps are right about themselves, and no example of those that come."""
 _DOES: Final = {RECOPIES.id: "copies all that it has kept so far", SLOWS.id: "takes longer with each step"}
-_FIXES: Final = {
-    RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
-    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
-    " a set or a dictionary, not in a list",
-}
 _FROM_START: Final = 0.05
 """Of the first third: a line that begins in mid-run (a late phase of the training) does not grow with each step. Chosen."""
 _MOSTLY: Final = 0.5
-_DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
-"""Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""
-_WRITES: Final = frozenset(
-    {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
-)
-_APPEND: Final = (
-    "write only what is new: append one line of it to the file (JSON lines, CSV), or write it all once at the end"
-)
 _STARTS: Final = "the loader starts its workers"
 
 
@@ -147,7 +127,18 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
             recoverable_ns=0 if kind is OTHER_STEPS else round(per_step_ns * saved * weight),
             fraction=share,
             evidence=tuple(evidence),
-            fix=_fix(rare, result.package),
+            fix=fix_of_rare(
+                Does(
+                    way=rare.way,
+                    text=rare.lines[0].text,
+                    callee=rare.callee,
+                    functions=rare.functions,
+                    is_evaluation=rare.is_evaluation,
+                    is_model=_is_model(rare),
+                ),
+                OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else "",
+                result.package,
+            ),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
@@ -166,49 +157,6 @@ def _kind(rare: Rare) -> FindingKind:
     return OTHER_STEPS if is_acting or is_small else RARE
 
 
-def _fix(rare: Rare, package: str) -> str:
-    if rare.way == "start":
-        return "persistent_workers=True: workers live on from epoch to epoch"
-    if rare.way == "wait":
-        return "find the items that take long in the workers; more workers and a larger prefetch_factor give them time"
-    if rare.way == "load":
-        return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
-    said, fix = _fix_of_line(rare)
-    said = setting(package, said)
-    return f"{said}; else {fix}" if said else fix
-
-
-def _fix_of_line(rare: Rare) -> tuple[str, str]:
-    """What a trainer's setting for it is called, and what to do without one."""
-    text = rare.lines[0].text
-    if rare.way == "save":
-        return (
-            "save",
-            "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)",
-        )
-    if rare.functions & _DATA:
-        return "built", "build the data set once, before the loop, and keep it: each time gives the same"
-    if rare.is_evaluation and (_JOINS.search(text) or rare.callee in _JOINING):
-        return (
-            "outputs",
-            "keep of each batch's outputs only what the metric reads (argmax, sums, counts), and join lists once",
-        )
-    if rare.is_evaluation and _is_model(rare):
-        return (
-            "evaluation",
-            "evaluate less often, on fewer and larger batches, under torch.inference_mode()",
-        )
-    if _kind(rare) is OTHER_STEPS:
-        return "", OTHER_STEPS.fixes[0]
-    chore = chore_of(text)
-    if chore is None and rare.is_evaluation:
-        return (
-            "evaluation",
-            "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches",
-        )
-    return "", chore.fix if chore else "do it less often, or beside the training (a thread, another process)"
-
-
 def _named(line: Line) -> str:
     return line.place.words
 
@@ -223,7 +171,7 @@ def confidence_cap(result: Seen | None) -> float:
 
 def _kind_of_growth(slower: Slower) -> FindingKind:
     text = slower.line.text if slower.line is not None else ""
-    return RECOPIES if slower.callee in _JOINING or _JOINS.search(text) else SLOWS
+    return RECOPIES if slower.callee in JOINING or JOINS.search(text) else SLOWS
 
 
 def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
@@ -262,7 +210,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_fix_of(kind, run, line.text),
+            fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(run)),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
@@ -272,27 +220,24 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
 def _does(kind: FindingKind, run: WholeRun) -> str:
     first, last = run.hooks
     piled = f", while hooks of the model pile up ({first} at first, {last} in the end)"
-    return _DOES[kind.id] + (piled if kind is SLOWS and last > first else "")
+    return _DOES[kind.id] + (piled if kind is SLOWS and _has_hooks(run) else "")
 
 
-def _fix_of(kind: FindingKind, run: WholeRun, text: str) -> str:
-    if kind is SLOWS and run.hooks[1] > run.hooks[0]:
-        return "remove each hook when it is done (handle.remove()): it runs in each step from then on"
-    chore = chore_of(text)
-    return _APPEND if kind is SLOWS and chore is not None and chore.does in _WRITES else _FIXES[kind.id]
+def _has_hooks(run: WholeRun) -> bool:
+    return run.hooks[1] > run.hooks[0]
 
 
 def _growing(run: WholeRun) -> Hot | None:
     """The line that takes more and more of the run: where the machine hides that its steps grow."""
     if run.slower is not None and run.slower.line is not None:
         return None
-    growing = [one for one in run.lines if one.grows and (_JOINS.search(one.text) or one.in_thirds[0] >= _FROM_START)]
+    growing = [one for one in run.lines if one.grows and (JOINS.search(one.text) or one.in_thirds[0] >= _FROM_START)]
     return max(growing, key=lambda one: one.beyond, default=None)
 
 
 def _grown(result: Seen) -> tuple[Finding, ...]:
     line = _growing(result.run)
-    kind = RECOPIES if line is not None and _JOINS.search(line.text) else SLOWS
+    kind = RECOPIES if line is not None and JOINS.search(line.text) else SLOWS
     if line is None or line.beyond < kind.limit("run"):
         return ()
     first, _, third = line.in_thirds
@@ -313,7 +258,7 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_fix_of(kind, result.run, line.text),
+            fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(result.run)),
             next_tools=(py_spy_main(result.scope.command),),
             one_stretch=line.beyond,
         ),
@@ -388,7 +333,7 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
         found[_kind_of_growth(slower).id] = (_share(slower.line, slower.at_place, slower.beyond_ns, slower.n),)
     growing = _growing(result.run)
     if growing is not None:
-        kind = RECOPIES if _JOINS.search(growing.text) else SLOWS
+        kind = RECOPIES if JOINS.search(growing.text) else SLOWS
         spent_ns = round(growing.beyond * result.run.mean_ns * result.run.n)
         found[kind.id] = (_share(growing, 1.0, spent_ns, growing.n_looks),)
     held = memory.held if memory is not None else None

@@ -208,6 +208,19 @@ def test_a_line_that_takes_longer_with_each_step_is_the_verdict_with_its_share_o
     assert any(section.analyzer == "whole_run" and "pace_ns" in section.values for section in rank.sections)
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("self.path.write_text(json.dumps(self.records))", "write only what is new"),
+        ("best = min(smooth(self.losses))", "if it goes through all that was seen so far"),
+    ],
+)
+def test_the_fix_of_a_line_that_grows_is_by_what_it_does(text, fix):
+    slower = {**SLOWER, "line": {**CAT, "text": text}, "callee": "iterencode"}
+    _, found, _ = told(computing(step_ms=30, profkit_run={**GETS_SLOWER, "slower": slower}))
+    assert found["host.slows"].fix.startswith(fix)
+
+
 def test_a_run_that_becomes_slower_at_no_line_is_not_surely_healthy():
     steady, _, _ = told(computing(profkit_run={**RUN, "n_long": 0}))
     unknown = {"pace_ns": 30 * MS, "beyond_ns": 300 * MS, "n": 100}
