@@ -9,7 +9,7 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import JOINING, JOINS, Does, fix_of_growth, fix_of_rare
+from profkit.findings.chores import JOINING, JOINS, Does, chore_of, fix_of_growth, fix_of_rare
 from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
 from profkit.model.code import ACTING, Phase, PlaceShare
@@ -72,7 +72,7 @@ def judge(result: Seen) -> tuple[Finding, ...]:
 
 def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     kind, run, scope, first = _kind(rare), result.run, result.scope, rare.named
-    saved = 1 - rare.modelled if kind is RARE and not _is_model(rare) else 1.0
+    saved = 1 - _modelled(rare) if kind is RARE and not _is_model(rare) else 1.0
     share = rare.share * saved  # all of it: what no look found at the line lies beside it in the same steps
     if share < kind.limit("run"):
         return ()
@@ -102,7 +102,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     if saved < 1:
         evidence.append(
             Evidence(
-                statement=f"{format_fraction(rare.modelled)} of what these take more is forward passes of the model, and no"
+                statement=f"{format_fraction(1 - saved)} of what these take more is forward passes of the model, and no"
                 " part of the share",
                 metric=REST_METRIC,
                 value=per_step_ns * (1 - saved) * weight,
@@ -119,7 +119,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                 unit="count",
             )
         )
-    of = " of an evaluation" if saved < 1 and rare.is_evaluation else ""
+    of = " of an evaluation" if saved < 1 else ""
     return (
         kind.found(
             title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n * saved))}{of}",
@@ -145,8 +145,13 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     )
 
 
+def _modelled(rare: Rare) -> float:
+    """What of an evaluation (0-1) the model computes; a line in a module that writes or saves is no forward pass."""
+    return rare.modelled if rare.is_evaluation and not any(chore_of(line.text) for line in rare.lines) else 0.0
+
+
 def _is_model(rare: Rare) -> bool:
-    return rare.modelled >= _MOSTLY
+    return _modelled(rare) >= _MOSTLY
 
 
 def _kind(rare: Rare) -> FindingKind:

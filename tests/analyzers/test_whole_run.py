@@ -128,6 +128,16 @@ def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(shar
     assert (verdict.bottleneck is Bottleneck.OVERHEAD) is is_cause
 
 
+@pytest.mark.parametrize(
+    ("text", "function"), [("json.dump(self.seen, file)", "validation_step"), ("h = self.penalty(x)", "forward")]
+)
+def test_what_is_no_evaluation_of_the_model_has_its_whole_share(text, function):
+    line = {"file": "train.py", "line": 4, "function": function, "text": text, "share": 1.0}
+    rare = {**RARE, "lines": [line], "way": "model", "modelled": 0.9}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert found["host.rare"].fraction == 0.2
+
+
 def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
     text = "train_set = Windows(*make_windows(self.frame, 168, 24))"
     line = {"file": "train.py", "line": 80, "function": "train_dataloader", "text": text, "share": 0.8}
