@@ -22,11 +22,9 @@ from profkit.timeline.code.loaders import whole_ns
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
 from profkit.timeline.told import needed_ns, told
-from profkit.timeline.whole_run import whole_run
+from profkit.timeline.whole_run import MANY_FETCHES, whole_run
 from profkit.units import format_count, format_fraction, format_ns, format_numbers
 
-_MANY_FETCHES: Final = 3
-"""Batches to one of the usual step, from which another loop is in a step; as `profkit capture` has it."""
 _COUNTED: Final = 0.85
 """Confidence in what padding takes: tokens are counted, that compute grows with them is an assumption. Chosen."""
 _FASTER: Final = 1.25
@@ -232,7 +230,7 @@ def _other_loop(facts: Facts) -> tuple[str, ...]:
     if counts.size == 0:
         return ()
     usual = median(counts)
-    odd = np.flatnonzero(counts >= _MANY_FETCHES * max(usual, 1))
+    odd = np.flatnonzero(counts >= MANY_FETCHES * max(usual, 1))
     if odd.size == 0:
         return ()
     steps = whole_steps(facts.trace)

@@ -9,13 +9,12 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import fix_of
+from profkit.findings.chores import JOINING, JOINS, Does, chore_of, fix_of_growth, fix_of_rare
 from profkit.findings.kind import FindingKind
-from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, SLOWS
+from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
 from profkit.model.code import ACTING, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
-from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, WholeRun, whole_run
 from profkit.units import format_bytes, format_fraction, format_ns
@@ -27,21 +26,12 @@ _SURE: Final = 0.85
 _LESS_SURE: Final = 0.7
 _SLOWER: Final = 0.05
 """Of the step, from which its growth is no weather. Chosen: thirds of a steady run on a quiet machine differ by 1 to 3 %."""
-_JOINS: Final = later(
-    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]?stack|insert)\(|\b(?:cat|concatenate|concat)\("
-)
-_JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "stack", "insert"})
-"""Functions of libraries that make one new array, tensor or table of several. Those of lists are C code, no frame."""
 _SLOWER_CAP: Final = 0.7
 """Medium: the recorded steps are right about themselves, and no example of those that come."""
 _DOES: Final = {RECOPIES.id: "copies all that it has kept so far", SLOWS.id: "takes longer with each step"}
-_FIXES: Final = {
-    RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
-    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
-    " a set or a dictionary, not in a list",
-}
 _FROM_START: Final = 0.05
 """Of the first third: a line that begins in mid-run (a late phase of the training) does not grow with each step. Chosen."""
+_MOSTLY: Final = 0.5
 _STARTS: Final = "the loader starts its workers"
 
 
@@ -50,7 +40,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: Scope
     run: WholeRun
-    is_cpu: bool
+    package: str
+    """The library that runs the loop, "" where the script's own code does or nobody knows."""
 
 
 def measure(facts: Facts) -> Seen | Skipped:
@@ -62,7 +53,7 @@ def measure(facts: Facts) -> Seen | Skipped:
             reason="the trace does not say what the steps beside the recorded ones take",
             how_to_get="record with profkit capture, and let the script run on",
         )
-    return Seen(scope=scope_of(facts), run=run, is_cpu=facts.cpu is not None)
+    return Seen(scope=scope_of(facts), run=run, package=facts.code.trainer if facts.code else "")
 
 
 def judge(result: Seen) -> tuple[Finding, ...]:
@@ -80,21 +71,22 @@ def judge(result: Seen) -> tuple[Finding, ...]:
 
 
 def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
-    share = rare.share  # all of it: what no look found at the line lies beside it in the same steps
-    kind = _kind(rare)
+    kind, run, scope, first = _kind(rare), result.run, result.scope, rare.named
+    saved = 1 - _modelled(rare) if kind is RARE and not _is_model(rare) else 1.0
+    share = rare.share * saved  # all of it: what no look found at the line lies beside it in the same steps
     if share < kind.limit("run"):
         return ()
-    run, scope, first = result.run, result.scope, rare.lines[0]
-    often = f"every {round(rare.every)} steps" if rare.is_regular else f"in {rare.n} of {run.n} steps"
+    n_steps = rare.n_steps or run.n
+    often = f"every {round(rare.every)} steps" if rare.is_regular else f"in {rare.n} of {n_steps} steps"
     what = _STARTS if rare.way == "start" else _named(first)
-    saved_ns = round(rare.beyond_ns / run.n)
+    per_step_ns = rare.beyond_ns / n_steps
     # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
     weight = (scope.step_ns or run.usual_ns) / run.usual_ns
     more = [line for line in (*rare.lines[1:], *rare.inside) if line.share > 0]
     evidence = [
         Evidence(
-            statement=f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({run.n}"
-            f" steps without the profiler)",
+            statement=f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({n_steps}"
+            f" steps{'' if rare.n_steps > run.n else ' without the profiler'})",
             metric="whole_run.long_ns",
             value=float(rare.long_ns),
             unit="ns",
@@ -107,6 +99,16 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
             unit="fraction",
         ),
     ]
+    if saved < 1:
+        evidence.append(
+            Evidence(
+                statement=f"{format_fraction(1 - saved)} of what these take more is forward passes of the model, and no"
+                " part of the share",
+                metric=REST_METRIC,
+                value=per_step_ns * (1 - saved) * weight,
+                unit="ns",
+            )
+        )
     if more:
         evidence.append(
             Evidence(
@@ -117,36 +119,47 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                 unit="count",
             )
         )
+    of = " of an evaluation" if saved < 1 else ""
     return (
         kind.found(
-            title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n))}",
+            title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n * saved))}{of}",
             confidence=_SURE if rare.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=0 if kind is OTHER_STEPS else round(saved_ns * weight),
+            recoverable_ns=0 if kind is OTHER_STEPS else round(per_step_ns * saved * weight),
             fraction=share,
             evidence=tuple(evidence),
-            fix=OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else _fix(rare),
+            fix=fix_of_rare(
+                Does(
+                    way=rare.way,
+                    text=rare.lines[0].text,
+                    callee=rare.callee,
+                    functions=rare.functions,
+                    is_evaluation=rare.is_evaluation,
+                    is_model=_is_model(rare),
+                ),
+                OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else "",
+                result.package,
+            ),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
     )
 
 
+def _modelled(rare: Rare) -> float:
+    """What of an evaluation (0-1) the model computes; a line in a module that writes or saves is no forward pass."""
+    return rare.modelled if rare.is_evaluation and not any(chore_of(line.text) for line in rare.lines) else 0.0
+
+
+def _is_model(rare: Rare) -> bool:
+    return _modelled(rare) >= _MOSTLY
+
+
 def _kind(rare: Rare) -> FindingKind:
     if rare.way in _INPUT:
         return RARE_INPUT
-    return OTHER_STEPS if any(line.place.single_words & ACTING for line in rare.lines) else RARE
-
-
-def _fix(rare: Rare) -> str:
-    if rare.way == "start":
-        return "persistent_workers=True: workers live on from epoch to epoch"
-    if rare.way == "wait":
-        return "find the items that take long in the workers; more workers and a larger prefetch_factor give them time"
-    if rare.way == "load":
-        return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
-    if rare.way == "save":
-        return "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
-    return fix_of(rare.lines[0].text, "do it less often, or beside the training (a thread, another process)")
+    is_acting = any(line.place.single_words & ACTING for line in rare.lines)
+    is_small = _is_model(rare) and rare.share < RARE.limit("evaluation")
+    return OTHER_STEPS if is_acting or is_small else RARE
 
 
 def _named(line: Line) -> str:
@@ -163,7 +176,7 @@ def confidence_cap(result: Seen | None) -> float:
 
 def _kind_of_growth(slower: Slower) -> FindingKind:
     text = slower.line.text if slower.line is not None else ""
-    return RECOPIES if slower.callee in _JOINING or _JOINS.search(text) else SLOWS
+    return RECOPIES if slower.callee in JOINING or JOINS.search(text) else SLOWS
 
 
 def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
@@ -202,7 +215,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_fix_of(kind, run),
+            fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(run)),
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
@@ -212,29 +225,24 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
 def _does(kind: FindingKind, run: WholeRun) -> str:
     first, last = run.hooks
     piled = f", while hooks of the model pile up ({first} at first, {last} in the end)"
-    return _DOES[kind.id] + (piled if kind is SLOWS and last > first else "")
+    return _DOES[kind.id] + (piled if kind is SLOWS and _has_hooks(run) else "")
 
 
-def _fix_of(kind: FindingKind, run: WholeRun) -> str:
-    is_of_hooks = kind is SLOWS and run.hooks[1] > run.hooks[0]
-    return (
-        "remove each hook when it is done (handle.remove()): it runs in each step from then on"
-        if is_of_hooks
-        else _FIXES[kind.id]
-    )
+def _has_hooks(run: WholeRun) -> bool:
+    return run.hooks[1] > run.hooks[0]
 
 
 def _growing(run: WholeRun) -> Hot | None:
     """The line that takes more and more of the run: where the machine hides that its steps grow."""
     if run.slower is not None and run.slower.line is not None:
         return None
-    growing = [one for one in run.lines if one.grows and (_JOINS.search(one.text) or one.in_thirds[0] >= _FROM_START)]
+    growing = [one for one in run.lines if one.grows and (JOINS.search(one.text) or one.in_thirds[0] >= _FROM_START)]
     return max(growing, key=lambda one: one.beyond, default=None)
 
 
 def _grown(result: Seen) -> tuple[Finding, ...]:
     line = _growing(result.run)
-    kind = RECOPIES if line is not None and _JOINS.search(line.text) else SLOWS
+    kind = RECOPIES if line is not None and JOINS.search(line.text) else SLOWS
     if line is None or line.beyond < kind.limit("run"):
         return ()
     first, _, third = line.in_thirds
@@ -255,7 +263,7 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
             ),
-            fix=_fix_of(kind, result.run),
+            fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(result.run)),
             next_tools=(py_spy_main(result.scope.command),),
             one_stretch=line.beyond,
         ),
@@ -330,7 +338,7 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
         found[_kind_of_growth(slower).id] = (_share(slower.line, slower.at_place, slower.beyond_ns, slower.n),)
     growing = _growing(result.run)
     if growing is not None:
-        kind = RECOPIES if _JOINS.search(growing.text) else SLOWS
+        kind = RECOPIES if JOINS.search(growing.text) else SLOWS
         spent_ns = round(growing.beyond * result.run.mean_ns * result.run.n)
         found[kind.id] = (_share(growing, 1.0, spent_ns, growing.n_looks),)
     held = memory.held if memory is not None else None

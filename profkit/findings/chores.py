@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.trainers import setting
+from profkit.findings.whole_run import RECOPIES, SLOWS
 from profkit.model.documents.report import Bottleneck
 from profkit.redact.later import later
 
@@ -185,3 +187,85 @@ HOST_LINE: Final = FindingKind(
     proof=_PROOF,
     fixes=(_OTHERWISE,),
 )
+
+JOINS: Final = later(
+    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]?stack|insert)\(|\b(?:cat|concatenate|concat)\("
+)
+JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "stack", "insert"})
+"""Functions of libraries that make one new array, tensor or table of several. Those of lists are C code, no frame."""
+_FIXES: Final = {
+    RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
+    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
+    " a set or a dictionary, not in a list",
+}
+_DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
+"""Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""
+_WRITES: Final = frozenset(
+    {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
+)
+_APPEND: Final = (
+    "write only what is new: append one line of it to the file (JSON lines, CSV), or write it all once at the end"
+)
+
+
+class Does(msgspec.Struct, frozen=True, kw_only=True):
+    """What rare steps do at a line: how, its text, what it calls, the words of the functions that lead there."""
+
+    way: str
+    text: str
+    callee: str
+    functions: frozenset[str]
+    is_evaluation: bool
+    is_model: bool
+    """Whether most of it is in the model."""
+
+
+def fix_of_rare(rare: Does, other: str, package: str) -> str:
+    """What to do about rare steps, in the words of the library that runs the loop; `other`: for a job of its own."""
+    if rare.way == "start":
+        return "persistent_workers=True: workers live on from epoch to epoch"
+    if rare.way == "wait":
+        return "find the items that take long in the workers; more workers and a larger prefetch_factor give them time"
+    if rare.way == "load":
+        return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
+    said, fix = _fix_of_line(rare, other)
+    said = setting(package, said)
+    return f"{said}; else {fix}" if said else fix
+
+
+def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
+    """What a trainer's setting for it is called, and what to do without one."""
+    if rare.way == "save":
+        return (
+            "save",
+            "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)",
+        )
+    if rare.functions & _DATA:
+        return "built", "build the data set once, before the loop, and keep it: each time gives the same"
+    if rare.is_evaluation and (JOINS.search(rare.text) or rare.callee in JOINING):
+        return (
+            "outputs",
+            "keep of each batch's outputs only what the metric reads (argmax, sums, counts), and join lists once",
+        )
+    if rare.is_evaluation and rare.is_model:
+        return (
+            "evaluation",
+            "evaluate less often, on fewer and larger batches, under torch.inference_mode()",
+        )
+    if other:
+        return "", other
+    chore = chore_of(rare.text)
+    if chore is None and rare.is_evaluation:
+        return (
+            "evaluation",
+            "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches",
+        )
+    return "", chore.fix if chore else "do it less often, or beside the training (a thread, another process)"
+
+
+def fix_of_growth(kind: FindingKind, text: str, *, has_hooks: bool) -> str:
+    """What to do about a line that takes longer with each step; `has_hooks`: those of the model pile up."""
+    if kind is SLOWS and has_hooks:
+        return "remove each hook when it is done (handle.remove()): it runs in each step from then on"
+    chore = chore_of(text)
+    return _APPEND if kind is SLOWS and chore is not None and chore.does in _WRITES else _FIXES[kind.id]

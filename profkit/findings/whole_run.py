@@ -10,12 +10,16 @@ from profkit.model.documents.report import Bottleneck
 _WORTH: Final = Threshold(
     0.03, "fires at {} of the run", "as the blind rounds have it: a cause that gives less counts as healthy"
 )
+REST_METRIC: Final = "whole_run.rest_ns"
+"""Of the evidence that rare steps also do what no fix saves, ns per step of the run."""
 _MEASURED: Final = (
     "The capture times all steps of the run, not only the recorded ones, and beside the recording a thread of its own"
     " looks at the line that runs, four times a step, at most every 20 ms, after 500 looks every 50 ms. Rare are steps 1.5 times as long as"
     " the median or longer, and beyond three distances of the quartiles. What they take beyond the mean of the others"
     " counts, where two thirds of it lie at one line, or at up to three, and the other steps have clearly less there"
-    " (30 points). Longer steps that are at the same lines as the others are no finding."
+    " (30 points). Three such steps show it, or two that take four times the median or more: of these one may be a"
+    " recorded step, or the one that the run ends in. Inside of a trainer's evaluation the line is that of what it does"
+    " beside the model. Longer steps that are at the same lines as the others are no finding."
 )
 
 RARE: Final = FindingKind(
@@ -26,7 +30,14 @@ RARE: Final = FindingKind(
     supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6), Supersedes("host.stall", Way.SAID_ONCE, 0.5)),
     meaning="Every so many steps the loop does something beside training: it saves, evaluates, logs, collects experience. The recorded steps hold none of it, or more than the run does; its share is that of the run.",
     measured=_MEASURED,
-    thresholds={"run": _WORTH},
+    thresholds={
+        "run": _WORTH,
+        "evaluation": Threshold(
+            0.3,
+            "an evaluation that runs the model most of the time fires at {} of the run, and is `host.other_steps` below",
+            "chosen: evaluations of healthy programs have up to a quarter",
+        ),
+    },
     lookalikes=(
         "an evaluation that is wanted as often as this: its share is its price",
         "another program that takes the cores or the disk now and then",
@@ -43,7 +54,7 @@ OTHER_STEPS: Final = FindingKind(
     id="host.other_steps",
     title="some steps do work of another kind",
     is_of_run=True,
-    meaning="Every so many steps the loop makes what it trains on: it plays, collects experience, computes targets. That is part of the job, and a kind of step of its own: what is said of the training step holds beside it.",
+    meaning="Every so many steps the loop makes what it trains on: it plays, collects experience, computes targets. Or it runs the model on other data: an evaluation. That is part of the job, and a kind of step of its own: what is said of the training step holds beside it.",
     measured=_MEASURED,
     thresholds={"run": _WORTH},
     notes=("it is told by words of the line and its function (rollout, collect, act); it is never the verdict",),

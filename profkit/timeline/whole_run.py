@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from profkit.model.arrays import median
 from profkit.model.code import ACTING, CodePlace
-from profkit.model.trace import Trace
+from profkit.model.intervals import Intervals
+from profkit.model.trace import Step, Trace
 from profkit.plain import clean
+from profkit.timeline.input import loader_ranges
 from profkit.timeline.pace import Paced
-from profkit.timeline.steps import step_lengths_ns, steps_in_window
-from profkit.units import format_numbers
+from profkit.timeline.steps import edges, step_lengths_ns, steps_in_window
+from profkit.units import format_ns, format_numbers
 
 _LONG: Final = 1.5
 """Times the median recorded step, from which it is one of the rare ones (as the capture has it)."""
+MANY_FETCHES: Final = 3
+"""Batches to one of the usual step, from which another loop is in a step; as `profkit capture` has it."""
 _LEAST: Final = 3
 """Steps in a row without rare ones, from which these show the usual step (chosen: as few as a verdict takes)."""
 _MANY: Final = 30
@@ -35,6 +41,9 @@ _Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 _Some = Annotated[int, msgspec.Meta(gt=0, lt=10**18)]
 _RARE_LINE: Final = 0.05
 """Of the looked-at time, from which what only some steps do sets these apart. Chosen: the severity medium."""
+_EVALUATES: Final = frozenset(
+    {"evaluate", "evaluation", "eval", "validate", "validation", "valid", "val", "predict", "prediction"}
+)
 _SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
 """A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
@@ -92,6 +101,11 @@ class Hot(Line, frozen=True):
         return max(self.share - pace * (1 - self.share), 0.0)
 
 
+def _words_of(line: Line) -> frozenset[str]:
+    """Those of the name of its function."""
+    return replace(line.place, text="").single_words
+
+
 def _beside(share: float) -> float:
     """A share of a time as that of the rest of it."""
     return share / (1 - share) if share < 1 else float("inf")
@@ -110,12 +124,35 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     at_place: Annotated[float, msgspec.Meta(gt=0, le=1)]
     """Of that (0-1), what lies at the lines."""
     n_looks: _Amount
+    n_steps: _Amount = 0
+    """The steps that `n` of are long; 0 where these are those of the run that nothing recorded."""
+    modelled: _Share = 0.0
+    """Of what they take more (0-1), what modules compute at the lines: the forward passes of an evaluation."""
     is_regular: bool = False
     inside: tuple[Line, ...] = ()
     callers: tuple[Line, ...] = ()
     way: str = ""
-    """"load" and "wait" (a loader's own thread, its workers), "start" (of workers), "save", "" else."""
+    """"load" and "wait" (a loader's own thread, its workers), "start" (of workers), "save", "model" (of a module's
+    call), "" else."""
     callee: str = ""
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The words of the functions that lead there, and of those that run there."""
+        lines = (*self.callers, *self.lines, *self.inside)
+        return frozenset[str]().union(*map(_words_of, lines))
+
+    @property
+    def named(self) -> Line:
+        """The line to name: where most of it is in the model, the evaluation's that calls it, if one does."""
+        within = (line for line in reversed((*self.callers, self.lines[0])) if _words_of(line) & _EVALUATES)
+        return next(within, self.lines[0]) if self.way == "model" else self.lines[0]
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether an evaluation does it, by the names of its functions and the text of its lines."""
+        said = frozenset(word for line in self.lines for word in line.place.single_words)
+        return bool((self.functions | said) & _EVALUATES)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,14 +256,17 @@ def _n_workers(trace: Trace) -> int:
 
 
 def without_rare(trace: Trace) -> Paced:
-    """The trace with the longest stretch of steps that hold nothing rare, where the run shows that it is rare."""
-    run = whole_run(trace)
-    steps = steps_in_window(trace)
-    if run is None or not run.has_rare or len(steps) <= _LEAST or not trace.is_marked:
+    """The trace with the longest stretch of steps that hold nothing rare.
+
+    A long step is rare where the run shows that, or where it fetches the batches of another loop.
+    """
+    run, steps = whole_run(trace), steps_in_window(trace)
+    if len(steps) <= _LEAST or not trace.is_marked:
         return Paced(trace)
     lengths = step_lengths_ns(trace)
     is_long = lengths > _LONG * median(lengths)
-    odd = np.flatnonzero(is_long)
+    is_of_run = run is not None and run.has_rare
+    odd = np.flatnonzero(is_long if is_of_run else is_long & _fetches_many(trace, steps))
     if not odd.size:
         return Paced(trace)
     bounds = [-1, *odd.tolist(), len(steps)]
@@ -235,9 +275,22 @@ def without_rare(trace: Trace) -> Paced:
         return Paced(trace)
     end = steps[last].start_ns if last < len(steps) else trace.window_ns[1]
     numbers = [steps[place].number for place in odd.tolist()]
-    which = f"step{'s' * (len(numbers) > 1)} {format_numbers(numbers)}"
-    note = (
-        f"{which} also {'do' if len(numbers) > 1 else 'does'} what only some steps of the run do: shares are of the"
-        f" {last - first} steps without it"
+    is_one = len(numbers) == 1
+    which = f"step{'s' * (not is_one)} {format_numbers(numbers)}"
+    does = (
+        f"{'does' if is_one else 'do'} what only some steps of the run do"
+        if is_of_run
+        else f"{'fetches' if is_one else 'fetch'} the batches of another loop, a validation, and"
+        f" {'takes' if is_one else 'take'} {format_ns(int(lengths[odd].max()))}{'' if is_one else ' at most'}"
     )
+    note = f"{which} also {does}: shares are of the {last - first} steps without {'it' if is_one else 'them'}"
     return Paced(replace(trace, window_ns=(steps[first].start_ns, end)), note)
+
+
+def _fetches_many(trace: Trace, steps: Sequence[Step]) -> NDArray[np.bool_]:
+    """Which steps fetch far more batches than the others, shape (n,)."""
+    mine = loader_ranges(trace.spans, ())[0]
+    begun = Intervals.of(trace.spans.start_ns[mine], trace.spans.end_ns[mine]).start_ns  # ranges inside others apart
+    place = np.searchsorted(edges(steps)[0], begun, "right") - 1
+    counts = np.bincount(place[(place >= 0) & (begun < trace.window_ns[1])], minlength=len(steps))
+    return counts >= MANY_FETCHES * max(median(counts), 1)

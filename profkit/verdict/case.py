@@ -9,7 +9,7 @@ import msgspec
 from profkit.analyzers.base import Scope
 from profkit.findings import kind_of
 from profkit.findings.chores import EVERY_METRIC
-from profkit.findings.whole_run import RARE, RARE_INPUT, RECOPIES, SLOWS
+from profkit.findings.whole_run import RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
 from profkit.model.budget import Budget
 from profkit.model.code import PlaceShare
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
@@ -100,7 +100,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             one.recoverable_ns
             for one in self.findings
             if one.id in added or any(item.metric == EVERY_METRIC for item in one.evidence)
-        )
+        ) + round(sum(item.value for one in self.findings for item in one.evidence if item.metric == REST_METRIC))
 
     @property
     def compute(self) -> float:

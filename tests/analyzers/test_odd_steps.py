@@ -14,19 +14,21 @@ MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def job(*fetches: int, **metadata: int) -> Trace:
-    """Steps of 100 ms that fetch so many batches and then work."""
+def job(*fetches: int, each_ms: int = 0, **metadata: int) -> Trace:
+    """Steps of 100 ms that fetch so many batches and then work; a batch beyond four takes so many more."""
     rows: list[Row] = []
+    begin = MS
     for step, count in enumerate(fetches):
-        begin = step * 100 * MS + MS
-        rows.append(span(f"ProfilerStep#{step + 15}", begin, begin + 100 * MS))
+        length = (100 + max(count - 4, 0) * each_ms) * MS
+        rows.append(span(f"ProfilerStep#{step + 15}", begin, begin + length))
         for one in range(count):
             at = begin + one * MS
             rows += [
                 span("data_loader", at, at + MS // 2),
                 span(LOADER, at + 1000, at + MS // 4),
             ]  # as captures have it
-        rows.append(span("aten::mm", begin + 60 * MS, begin + 99 * MS, cat="cpu_op"))
+        rows.append(span("aten::mm", begin + 60 * MS, begin + length - MS, cat="cpu_op"))
+        begin += length
     return trace_of(rows, **metadata)
 
 
@@ -51,6 +53,16 @@ def caveats(trace: Trace) -> str:
 )
 def test_a_step_with_another_loop_in_it_is_named(fetches, said):
     assert said in caveats(job(*fetches))
+
+
+def test_a_long_step_with_another_loop_in_it_is_set_apart():
+    rank, verdict = triage_trace(job(1, 1, 1, 1, 1, 22, 1, 1, each_ms=50))
+    assert verdict.step_ns == 100 * MS
+    assert "step 20 also fetches the batches of another loop, a validation, and takes 1.00 s: shares are of the 5" in (
+        " | ".join(verdict.caveats)
+    )
+    assert rank.steps is not None
+    assert rank.steps.n == 5
 
 
 @pytest.mark.parametrize("fetches", [(2, 1, 1, 1), (4, 4, 4), (0, 0, 0), (1, 2, 2, 1), (8, 4, 4, 4)])

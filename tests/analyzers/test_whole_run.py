@@ -94,6 +94,58 @@ def test_what_rare_steps_take_is_no_finding_below_its_limit():
     assert verdict.bottleneck is Bottleneck.KERNEL
 
 
+JOIN = {
+    "file": "site-packages/transformers/trainer_pt_utils.py",
+    "line": 86,
+    "function": "torch_pad_and_concatenate",
+    "text": "return torch.cat((tensor1, tensor2), dim=0)",
+    "share": 0.7,
+}
+IN_TRAINER = {"file": "site-packages/transformers/trainer.py", "line": 30, "function": "evaluation_loop", "share": 1.0}
+EVALUATION = {**RARE, "lines": [JOIN], "callers": [IN_TRAINER], "way": "", "callee": "train", "share": 0.4}
+
+
+def test_of_an_evaluation_that_joins_outputs_the_share_is_without_its_forward_passes():
+    rare = {**EVALUATION, "modelled": 0.25, "at_place": 0.7, "n": 3, "n_steps": 60, "beyond_ns": 1280 * MS}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "n": 44, "n_long": 1, "rare": rare}))
+    assert verdict.bottleneck is Bottleneck.OVERHEAD
+    assert "torch_pad_and_concatenate" in verdict.headline
+    assert "takes 320 ms of an evaluation: 30.0 % of the run" in verdict.headline
+    assert verdict.recoverable_ns == pytest.approx(16 * MS, rel=0.01)
+    assert verdict.step_ns == pytest.approx((32 + 1280 / 60) * MS, rel=0.01), "with the forward passes"
+    assert "only what the metric reads" in found["host.rare"].fix
+
+
+@pytest.mark.parametrize(("share", "is_cause"), [(0.2, False), (0.4, True)])
+def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(share, is_cause):
+    calls = {"file": "train.py", "line": 9, "function": "validation_step", "text": "loss = self(x)", "share": 1.0}
+    layer = {"file": "train.py", "line": 4, "function": "forward", "text": "h = self.trunk(x)", "share": 1.0}
+    rare = {**RARE, "lines": [layer], "callers": [calls], "way": "model", "modelled": 0.9, "share": share}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    finding = found["host.rare" if is_cause else "host.other_steps"]
+    assert "validation_step" in finding.title
+    assert "evaluate less often" in finding.fix
+    assert (verdict.bottleneck is Bottleneck.OVERHEAD) is is_cause
+
+
+@pytest.mark.parametrize(
+    ("text", "function"), [("json.dump(self.seen, file)", "validation_step"), ("h = self.penalty(x)", "forward")]
+)
+def test_what_is_no_evaluation_of_the_model_has_its_whole_share(text, function):
+    line = {"file": "train.py", "line": 4, "function": function, "text": text, "share": 1.0}
+    rare = {**RARE, "lines": [line], "way": "model", "modelled": 0.9}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert found["host.rare"].fraction == 0.2
+
+
+def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
+    text = "train_set = Windows(*make_windows(self.frame, 168, 24))"
+    line = {"file": "train.py", "line": 80, "function": "train_dataloader", "text": text, "share": 0.8}
+    rare = {**RARE, "lines": [line], "way": "", "callee": "wrapper"}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert found["host.rare"].fix.startswith("build the data set once, before the loop")
+
+
 @pytest.mark.parametrize("has_graph", [True, False])
 def test_a_kept_graph_is_no_healthy_job_and_a_buffer_that_fills_is(has_graph):
     memory = {**GROWS, "held": {**KEPT, "has_graph": has_graph}}
@@ -164,6 +216,19 @@ def test_a_line_that_takes_longer_with_each_step_is_the_verdict_with_its_share_o
     assert verdict.step_ns == pytest.approx(38 * MS, rel=0.01), "the mean of the run"
     assert verdict.most_recoverable_ns >= verdict.recoverable_ns
     assert any(section.analyzer == "whole_run" and "pace_ns" in section.values for section in rank.sections)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("self.path.write_text(json.dumps(self.records))", "write only what is new"),
+        ("best = min(smooth(self.losses))", "if it goes through all that was seen so far"),
+    ],
+)
+def test_the_fix_of_a_line_that_grows_is_by_what_it_does(text, fix):
+    slower = {**SLOWER, "line": {**CAT, "text": text}, "callee": "iterencode"}
+    _, found, _ = told(computing(step_ms=30, profkit_run={**GETS_SLOWER, "slower": slower}))
+    assert found["host.slows"].fix.startswith(fix)
 
 
 def test_a_run_that_becomes_slower_at_no_line_is_not_surely_healthy():

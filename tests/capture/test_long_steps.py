@@ -68,6 +68,58 @@ def test_two_long_steps_show_no_rate_and_many_are_not_rare(n_long):
 
 
 FIT = (MAIN, ("train.py", 30, "main"))
+EVALUATION = (*FIT, ("lib/trainer.py", 9, "evaluate"))
+EVALUATES = {
+    "model": ("forward", "model", (*EVALUATION, ("lib/trainer.py", 20, "loop"), ("lib/model.py", 7, "forward"))),
+    "joins": ("train", "", (*EVALUATION, ("lib/trainer.py", 25, "loop"), ("lib/join.py", 5, "nested_concat"))),
+}
+
+
+def evaluated_run(*, recorded=(20,), modelled=0.3, n=50, until_ms=0):
+    """Steps of 40 ms; each 20th evaluates for 800 ms, and those in `recorded` are not looked at."""
+    edges, looks, now = ([], []), [], 0
+    spent, others = {}, {}
+    for place in range(n):
+        taken = 840 if place and place % 20 == 0 else 40
+        edges[0].append(now)
+        for at in range(0, taken, 10):
+            callee, way, whole = EVALUATES["model" if at - 40 < modelled * 800 else "joins"]
+            look = (
+                Look(now + at * MS, FIT, callee, way, whole) if at >= 40 else Look(now + at * MS, FIT, "fit", "", LOOP)
+            )
+            looks += [look] * (place not in recorded)
+        now += taken * MS
+        edges[1].append(now)
+        (others if place in recorded else spent)[place] = taken * MS
+    looks += [Look(now + at * MS, FIT, *EVALUATES["joins"]) for at in range(10, until_ms, 10)]
+    return told_of(spent, edges, looks, others).get("rare", {})
+
+
+def test_two_evaluations_of_which_one_was_recorded_are_told_with_the_line_beside_the_model():
+    rare = evaluated_run()
+    assert (rare["n"], rare["n_steps"], rare["every"], rare["is_regular"]) == (2, 50, 25.0, False)
+    assert (rare["lines"][0]["function"], rare["lines"][0]["line"]) == ("nested_concat", 5)
+    assert rare["modelled"] == pytest.approx(0.3, abs=0.03)
+    assert rare["share"] == pytest.approx(2 * 800 / (50 * 40 + 2 * 800), rel=0.01)
+    assert "evaluate" in [one["function"] for one in rare["callers"]]
+
+
+def test_the_evaluation_that_a_run_ends_in_counts_for_its_rate():
+    rare = evaluated_run(n=60, until_ms=800)
+    assert (rare["n"], rare["n_steps"], rare["every"], rare["is_regular"]) == (3, 61, 20.0, True)
+
+
+def test_an_evaluation_that_mostly_runs_the_model_is_named_by_the_call_of_the_trainer():
+    rare = evaluated_run(modelled=0.9)
+    assert rare["lines"][0]["function"] == "evaluate"
+    assert rare["way"] == "model"
+
+
+@pytest.mark.parametrize("recorded", [(), (20, 40)])
+def test_a_single_evaluation_or_one_that_nothing_looked_at_shows_nothing(recorded):
+    assert evaluated_run(recorded=recorded, n=50 if recorded else 30) == {}
+
+
 LOOP = (*FIT, ("lightning/loops.py", 100, "advance"))
 HOOK = (*FIT, ("lightning/call.py", 20, "call_hooks"), ("lightning/model_checkpoint.py", 340, "on_train_batch_end"))
 

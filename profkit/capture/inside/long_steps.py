@@ -20,6 +20,17 @@ LONG: Final = 1.5
 _BEYOND_QUARTILES: Final = 3
 """...and by so many distances of the quartiles beyond the upper one (Tukey's far-out values)."""
 _LEAST_LONG: Final = 3
+_LEAST_FAR: Final = 2
+_FAR: Final = 4
+"""Times the median step, from which two long steps show what comes back: of these one may have been recorded, or be
+the one that the run ends in. Chosen: a machine that others use makes a step twice or three times as long."""
+_AS_LONG: Final = 2
+"""Times, up to which two steps are equally long. Chosen: the profiler slows what it records."""
+MODEL: Final = "model"
+"""The `way` of a look that finds the call of a module."""
+_MODELLED: Final = 0.1
+"""Of what long steps take more, from which what modules compute there is told apart. Chosen: an evaluation runs the
+model much of the time, a save never."""
 LEAST_LOOKS: Final = 10
 """Chosen: a share of two thirds of ten looks is above a third with 98 %."""
 AT_ONE_PLACE: Final = 0.66
@@ -54,12 +65,16 @@ class Look(NamedTuple):
 
 
 def told_of(
-    spent: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
+    spent: Mapping[int, int],
+    edges: tuple[Sequence[int], Sequence[int]],
+    looks: Sequence[Look],
+    others: Optional[Mapping[int, int]] = None,  # noqa: UP045 - Python 3.9
 ) -> dict[str, Any]:
-    """Facts of a run's unrecorded steps, `spent` ns each by their place; `edges` have when all steps began and ended.
+    """Facts of a run's unrecorded steps, `spent` ns each by their place; `others` are the recorded ones.
 
-    `n`, `median_ns`, `mean_ns`, `usual_ns` (the mean of those that are not long), `first_ns` and `last_ns` (medians of
-    the usual ones' first and last third), `n_long`, and `rare` where the long ones' time lies at one place.
+    `edges` have when all steps began and ended. `n`, `median_ns`, `mean_ns`, `usual_ns` (the mean of those that are not
+    long), `first_ns` and `last_ns` (medians of the usual ones' first and last third), `n_long`, and `rare` where the
+    long ones' time lies at one place.
     """
     if len(spent) < 2:
         return {}
@@ -79,23 +94,50 @@ def told_of(
         "last_ns": middle(in_order[-third:]),
         "n_long": len(long),
     }
-    beyond = _looks_in(usual, long, edges, looks) if len(long) >= _LEAST_LONG else None
+    is_far = bool(long) and min(long.values()) >= _FAR * median
+    beyond = _looks_in(usual, long, edges, looks) if is_far or len(long) >= _LEAST_LONG else None
     rare = _rare(beyond) if beyond is not None else None
     if beyond is not None and rare is None:  # one line runs the whole loop: which of the package's?
         rare = _rare(beyond, is_in_packages=True)
     if rare:
-        beyond_ns = sum(long.values()) - usual_ns * len(long)
-        period = period_of(sorted(long))
-        found["rare"] = {
-            **rare,
-            "n": len(long),
-            "every": float(period) if period else round(len(spent) / len(long), 1),
-            "is_regular": period > 0,
-            "long_ns": round(sum(long.values()) / len(long)),
-            "beyond_ns": round(beyond_ns),
-            "share": round(beyond_ns / sum(ordered), 5),
-        }
+        path, places, n_steps = rare.pop("path"), sorted(long), len(spent)
+        if is_far:
+            last = _last(path, edges, looks)
+            places = sorted({*long, *_like(long, others or {}), *last})
+            n_steps += len(others or {}) + len(last)
+        if len(places) >= (_LEAST_FAR if is_far else _LEAST_LONG):
+            found["rare"] = {**rare, **_often(places, n_steps, long, usual_ns)}
     return found
+
+
+def _like(long: Mapping[int, int], others: Mapping[int, int]) -> list[int]:
+    """Of the other steps those that take as long as the long ones."""
+    typical = middle(list(long.values()))
+    return [place for place, ns in others.items() if typical <= _AS_LONG * ns <= _AS_LONG**2 * typical]
+
+
+def _last(path: Path, edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]) -> list[int]:
+    """The step that no other follows, where the run ended at that path."""
+    n = len(edges[1])
+    at_end = (look for look in looks if edges[1] and look.at_ns > edges[1][-1])
+    n_there = sum(1 for look in at_end if path in (look.own[: len(path)], look.whole[: len(path)]))
+    return [n] if n_there >= LEAST_LOOKS else []
+
+
+def _often(places: Sequence[int], n_steps: int, long: Mapping[int, int], usual_ns: float) -> dict[str, Any]:
+    """How often long steps come, at these places of so many, and what they cost; `long` are those with times."""
+    each_ns = sum(long.values()) / len(long) - usual_ns
+    period = period_of(places)
+    beyond_ns = each_ns * len(places)
+    return {
+        "n": len(places),
+        "n_steps": n_steps,
+        "every": float(period) if period and len(places) > _LEAST_FAR else round(n_steps / len(places), 1),
+        "is_regular": period > 0 and len(places) > _LEAST_FAR,
+        "long_ns": round(each_ns + usual_ns),
+        "beyond_ns": round(beyond_ns),
+        "share": round(beyond_ns / (usual_ns * n_steps + beyond_ns), 5),
+    }
 
 
 def usual_of(spent: Mapping[int, int]) -> dict[int, int]:
@@ -170,6 +212,28 @@ class _Beyond:
         share, usual = self.share(paths), sum(self._usual[path] for path in paths) / self._n_usual
         return share >= AT_ONE_PLACE and share - usual >= _BEYOND_USUAL
 
+    def without_model(self) -> _Beyond:
+        """What no module computes of it."""
+        long, usual = (Counter({key: n for key, n in one.items() if key[2] != MODEL}) for one in self._counts)
+        return _Beyond(long, usual, self._weight)
+
+    def modelled(self, around: Sequence[Path]) -> float:
+        """The share of all of it (0-1) that modules compute under these paths."""
+        found = sum(
+            value
+            for key, value in self.of_looks.items()
+            if key[2] == MODEL and any(key[0][: len(path)] == path for path in around)
+        )
+        return min(max(found / self.total, 0.0), 1.0)
+
+    def deepest(self, around: Path) -> Path:
+        """Of what no module computes, the longest path from `around` on that has most of it; `around` for none."""
+        rest = self.without_model()
+        if rest.total < LEAST_LOOKS:
+            return around
+        held = [path for path, value in rest.under.items() if value >= AT_ONE_PLACE * rest.total]
+        return max((path for path in held if path[: len(around)] == around), key=len, default=around)
+
     def inside(self, around: Path) -> list[Path]:
         """The lines that the call at the end of a path runs, those with most of it."""
         found = [path for path in self.under if len(path) == len(around) + 1 and path[:-1] == around]
@@ -196,7 +260,7 @@ def _looks_in(
             in_usual[look[1:]] += 1
     first_ns, last_ns = (looks[0].at_ns, looks[-1].at_ns) if looks else (0, 0)
     n_usual = sum(1 for place in usual if began[place] >= first_ns and ended[place] <= last_ns)
-    if len(seen) < _LEAST_LONG or not n_usual:
+    if len(seen) < min(_LEAST_LONG, len(long)) or not n_usual:
         return None
     found = _Beyond(in_long, in_usual, len(seen) / n_usual)
     return found if found.total >= LEAST_LOOKS else None
@@ -214,6 +278,9 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
         lines, inside = inside, []
         if not lines or not beyond.is_of_its_own(lines):
             return None
+    modelled, path = beyond.modelled(lines), lines[0]
+    if is_in_packages and _MODELLED <= modelled < _MOSTLY:  # an evaluation: what does it do beside the model?
+        lines = [beyond.deepest(around)]
     ways: dict[str, float] = defaultdict(float)
     for key, value in beyond.of_looks.items():
         if any(key[0][: len(path)] == path for path in lines):
@@ -226,6 +293,8 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
         "at_place": round(min(beyond.share(lines), 1.0), 4),
         "way": way if at_way >= _MOSTLY * sum(ways.values()) else "",
         "callee": callee_of(beyond.of_looks, lines),
+        "path": path,
+        "modelled": round(modelled, 4) if modelled >= _MODELLED else 0.0,
         "n_looks": round(beyond.total),
     }
 

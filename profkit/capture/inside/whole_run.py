@@ -20,7 +20,7 @@ from typing import Any, Final, Optional, TypeVar
 from ..beside import files
 from .grown import Grown
 from .hot_lines import hot_lines
-from .long_steps import Look, told_of, usual_of
+from .long_steps import MODEL, Look, told_of, usual_of
 from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
 
@@ -136,13 +136,17 @@ class WholeRun:
             edges = (list(self._began[:n]), list(self._ended))
             is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
             return {
-                **told_of(spent, edges, list(self._looks)),
+                **told_of(spent, edges, list(self._looks), self._others(n)),
                 **({} if is_ahead else hot_lines(list(self._looks), list(self._waited), edges)),
                 **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
                 **self._grown.told(list(self._memory)),
                 **_piled(self._hooks),
             }
         return {}
+
+    def _others(self, n: int) -> dict[int, int]:
+        """The recorded steps, but for the last of a recording: there it is written."""
+        return {place: self._spent_ns(place) for place in range(n - 1) if not any(self._is_plain[place : place + 2])}
 
     def _spent_ns(self, place: int) -> int:
         """How long a step took: by the device's events where there are any, since the host runs ahead of a GPU."""
@@ -228,8 +232,9 @@ _WAYS: Final = {
     "_try_get_data": "wait",
     "_next_data": "load",
     "save": "save",
+    "_call_impl": MODEL,
 }
-"""Functions of torch that tell what a line outside or inside of them does: what a loader does, a save."""
+"""Functions of torch that tell what a line outside or inside of them does: what a loader does, a save, a module."""
 
 
 def _n_hooks(module: Any) -> int:
