@@ -256,6 +256,56 @@ FULL_SORT: Final = FindingKind(
     fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
 )
 
+GATHERED_ROWS: Final = FindingKind(
+    id="work.gathered_rows",
+    title="a layer computes copies of the same rows",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),),
+    meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so copies are computed for nothing.",
+    measured="Operators that gather (index_select, index, gather, repeat) and the products that take exactly what they made right behind them, with nothing but views and what works on each row alone between. By recorded shapes: those operators and their backward nodes, less the share of the rows that are no copies.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "rows": Threshold(0.5, "where the rows are {} of the copies or less", "chosen: half of the time is spared"),
+    },
+    lookalikes=("a gather of other rows than the layer takes, of the same shape by chance",),
+    proof="Apply the layer before the gather: the result is the same row by row, and the step is shorter by about the time shown.",
+    fixes=("apply the layer before the rows are gathered: layer(x)[index] in place of layer(x[index])",),
+)
+
+PAIRS: Final = FindingKind(
+    id="work.pairs",
+    title="all pairs of vectors are spread out in memory",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _NAMES),),
+    meaning="Distances or products of all pairs, written with broadcasting (a[:, None] - b[None]), write each pair's whole vector to memory before they sum it. A product of matrices, or cdist, makes the sums alone.",
+    measured="A difference or product of two tensors of which each is spread along an axis of the other, then a power or an absolute value, and a sum, mean or norm over the last axis, right behind each other. By recorded shapes: those operators and their backward nodes, less what the other way takes.",
+    thresholds={"window": _WORTH_WORK},
+    notes=("a norm of products of large, close vectors loses digits: torch.cdist falls back where that matters",),
+    lookalikes=("differences that are used elsewhere as well: then they stay",),
+    proof="Put the product in its place: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "make the sums alone: a @ b.T for products; a.square().sum(-1)[:, None] + b.square().sum(-1) - 2 * a @ b.T, or torch.cdist(a, b).square(), for squared distances; torch.cdist(a, b, p=1) for absolute ones",
+    ),
+)
+
+REBUILT: Final = FindingKind(
+    id="work.rebuilt",
+    title="a tensor is copied whole to add a few rows",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _NAMES), *_SPARED[:3]),
+    meaning="A queue or a history of fixed size is made anew in each step: torch.cat of the new rows and the old ones, with a slice that drops as many. All of it is copied into fresh memory.",
+    measured="Operators aten::cat without a gradient whose largest part has most of the result, with a slice beside them that cuts it back to one size; aten::roll whose first rows are then written. By recorded shapes: those operators, less the share of the rows that is new.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "new": Threshold(0.125, "where at most {} of the rows are new", "chosen: most of the copy is spared"),
+    },
+    lookalikes=("rows whose order counts: a ring buffer turns it",),
+    proof="Write the new rows over the oldest ones: the step is shorter by about the time shown.",
+    fixes=(
+        "write the new rows in place, over the oldest ones, at a pointer that goes round: queue[at : at + n] = rows",
+    ),
+)
+
 ONE_HOT: Final = FindingKind(
     id="work.one_hot",
     title="one-hot vectors are multiplied by a matrix, where rows could be looked up",

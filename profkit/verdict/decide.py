@@ -24,9 +24,12 @@ from profkit.findings.patterns import (
     DENSE_EXPERTS,
     DENSE_TABLE,
     FULL_SORT,
+    GATHERED_ROWS,
     GIL,
     NO_CACHE,
     ONE_HOT,
+    PAIRS,
+    REBUILT,
     THROWN_AWAY,
     UNREAD,
 )
@@ -57,7 +60,20 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
-_WASTED: Final = (DENSE_EXPERTS.id, NO_CACHE.id, FULL_SORT.id, THROWN_AWAY.id, ONE_HOT.id, DENSE_TABLE.id)
+_WASTED: Final = tuple(
+    one.id
+    for one in (
+        DENSE_EXPERTS,
+        NO_CACHE,
+        FULL_SORT,
+        THROWN_AWAY,
+        ONE_HOT,
+        DENSE_TABLE,
+        GATHERED_ROWS,
+        PAIRS,
+        REBUILT,
+    )
+)
 FAR_MORE: Final = 2.0
 """Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either is a guess to a
 third."""

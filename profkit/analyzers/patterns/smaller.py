@@ -1,0 +1,348 @@
+"""Work that smaller tensors would do, by recorded shapes: layers on gathered rows, all pairs at once, a queue made anew.
+
+Found in the steps that were recorded with shapes; what the timed steps have there is known by the order of operators.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from profkit.analyzers.patterns.ranges import Ranges
+from profkit.analyzers.patterns.shaped import LINEAR, Forward, dims_of, lead, name_of, number_of
+from profkit.findings.patterns import GATHERED_ROWS, REBUILT
+from profkit.model.arrays import I64
+from profkit.model.signature import Signature
+from profkit.redact.later import later
+from profkit.timeline import Facts
+from profkit.timeline.code import matched
+from profkit.timeline.code.match import Match
+
+_GATHER: Final = later(r"^aten::(?:index_select|index|gather|repeat|take_along_dim)$")
+_MULTIPLY: Final = later(r"^aten::(?:linear|addmm|mm|matmul)$")
+_VIEW: Final = later(r"^aten::(?:view|reshape|unsqueeze|squeeze|flatten|contiguous|to|detach|alias|unflatten)$")
+_BY_ROWS: Final = later(r"^aten::(?:relu_?|gelu|silu_?|tanh|sigmoid|leaky_relu_?|elu_?|layer_norm|rms_norm|softplus)$")
+_BROADCAST: Final = later(r"^aten::(?:sub|rsub|mul|cosine_similarity|pairwise_distance)$")
+_POWER: Final = later(r"^aten::(?:pow|square|abs|mul)_?$")
+_REDUCED: Final = later(r"^aten::(?:sum|mean|norm|linalg_vector_norm)$")
+_JOIN: Final = later(r"^aten::(?:cat|concat|concatenate|roll)$")
+_SLICE: Final = later(r"^aten::slice$")
+_LONGEST: Final = 32
+"""Operators behind a gather or a pair among which a chain ends. Chosen: a small network."""
+_NEAR: Final = 4
+"""Operators around a cat among which the slice stands that keeps its size. Chosen."""
+_LONG: Final = 16
+_KEPT_OF_SQUARES: Final = (0.05, 0.15)
+_KEPT_OF_ABS: Final = (0.25, 0.5)
+"""What products, and cdist(p=1), take at least, of vectors of `_LONG` values or more and of shorter ones. Measured on a CPU, 128 to 2,048
+of 2 to 576 values, forward and backward: products 0.007 to 0.17, cdist(p=1) 0.10 to 0.34, of 2 and 3 values to 0.67."""
+
+_Chain: TypeAlias = tuple[list[int], float, tuple[int, ...]]
+"""Places, the share (0-1) of their time that stays, and numbers for the title."""
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Rows of the timed trace's operators, the share (0-1) of their time that stays, and the numbers of the largest."""
+
+    rows: I64
+    kept: float
+    largest: tuple[int, ...]
+
+
+def typed(facts: Facts) -> Forward | None:
+    """The operators of the steps with shapes: those recorded once more, where there are some."""
+    again = facts.trace.again
+    if again is not None and any(one is not None for one in again.signatures):
+        return Forward(facts, again)
+    return facts.once(Forward) if facts.trace.signatures else None
+
+
+def _match(facts: Facts) -> Match | None:
+    return matched(facts.trace)
+
+
+def timed_rows(facts: Facts, seen: Forward, rows: I64) -> I64:
+    """The operators of the timed trace that are these of the trace with shapes."""
+    if seen.trace is facts.trace or not rows.size:
+        return rows
+    match = facts.once(_match)
+    if match is None:
+        return np.empty(0, np.int64)
+    return np.flatnonzero((match.first == match.last) & np.isin(match.first, rows)).astype(np.int64)
+
+
+def _joined(facts: Facts, seen: Forward, found: list[_Chain]) -> _Found | None:
+    """Chains of places, each with the share (0-1) that stays and its numbers, as rows of the timed trace."""
+    if not found:
+        return None
+    ops = seen.trace.ops
+    spent = [float((ops.end_ns - ops.start_ns)[seen.rows[places]].sum()) for places, _, _ in found]
+    kept = sum(ns * each for ns, (_, each, _) in zip(spent, found, strict=True)) / max(sum(spent), 1.0)
+    rows = timed_rows(facts, seen, np.unique(np.concatenate([seen.rows[places] for places, _, _ in found])))
+    return _Found(rows, kept, found[int(np.argmax(spent))][2]) if rows.size else None
+
+
+def _ranges(facts: Facts, found: _Found | None) -> Ranges | None:
+    return facts.once(Forward).with_backward([found.rows[[at]] for at in range(found.rows.size)]) if found else None
+
+
+def _behind(seen: Forward, place: int, most: int) -> range:
+    """The places behind it on its thread, of the forward pass."""
+    end = min(place + 1 + most, seen.rows.size)
+    thread = seen.trace.ops.thread[seen.rows[place:end]]
+    stops = np.flatnonzero(seen.is_back[place:end] | (thread != thread[0]))
+    return range(place + 1, place + int(stops[0]) if stops.size else end)
+
+
+def _lists(text: str) -> list[int]:
+    return [int(one) for one in text.strip("[]").split(",") if one.strip().lstrip("-").isdigit()]
+
+
+def _at(told: Signature, place: int) -> tuple[Any, ...]:
+    """An argument's shape, or shapes; () where it has none."""
+    return told.dims[place] if len(told.dims) > place else ()
+
+
+def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:  # masks
+        return ()
+
+
+def _made(told: Signature, name: str) -> tuple[int, ...]:
+    """The shape that a gather makes; () where it is not known."""
+    given = _at(told, 0)
+    if not given or isinstance(given[0], tuple):
+        return ()
+    if name == "aten::index_select":
+        axis, index = number_of(told, 1) % len(given), _at(told, 2)
+        return (*given[:axis], index[0], *given[axis + 1 :]) if axis < len(given) - 1 and index else ()
+    if name == "aten::index":
+        listed = [one for one in _at(told, 1) if isinstance(one, tuple)]
+        if not listed or len(listed) >= len(given) or not all(listed):
+            return ()
+        made = _broadcast(listed)
+        return (*made, *given[len(listed) :]) if made else ()
+    if name in ("aten::gather", "aten::take_along_dim"):
+        is_gather = name == "aten::gather"
+        axis, index = number_of(told, 1 if is_gather else 2) % len(given), _at(told, 2 if is_gather else 1)
+        return tuple(index) if axis < len(given) - 1 and index[-1:] == given[-1:] else ()
+    sizes = _lists(told.concrete[1]) if len(told.concrete) > 1 else []
+    padded = (1,) * (len(sizes) - len(given)) + given
+    if len(sizes) != len(padded) or sizes[-1] != 1:
+        return ()
+    return tuple(a * b for a, b in zip(sizes, padded, strict=True))
+
+
+def _is_of(dims: list[tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
+    return bool(dims) and dims[0][-1:] == shape[-1:] and prod(dims[0]) == prod(shape)
+
+
+def _on_gathered(facts: Facts) -> _Found | None:
+    """Layers that take what a gather made of at most that share of rows, with what works on each row alone between."""
+    seen = facts.once(typed)
+    if seen is None:
+        return None
+    found: list[_Chain] = []
+    for place in seen.places(_GATHER):
+        told = seen.given(int(seen.rows[place]))
+        shape = _made(told, name_of(seen, place)) if told is not None else ()
+        n_rows = lead(told.dims[0]) if told is not None and shape else 0
+        n_made = lead(shape)
+        if not 0 < n_rows <= GATHERED_ROWS.limit("rows") * n_made:
+            continue
+        chain: list[int] = []
+        until = 0
+        for number in _behind(seen, place, _LONGEST):
+            name, dims = name_of(seen, number), dims_of(seen, number)
+            if not _is_of(dims, shape):
+                break
+            if LINEAR.search(name) or _MULTIPLY.search(name):
+                if len(dims) < 2 or len(dims[1]) != 2:
+                    break
+                shape = (*dims[0][:-1], dims[1][0 if name == "aten::linear" else 1])
+                chain, until = [*chain, number], len(chain) + 1
+            elif _BY_ROWS.search(name):
+                chain = [*chain, number]
+            elif not _VIEW.search(name):
+                break
+        if until:
+            found.append((chain[:until], n_rows / n_made, (n_made, n_rows)))
+    return _joined(facts, seen, found)
+
+
+def gathered(facts: Facts) -> Ranges | None:
+    """Such layers, forward and backward."""
+    return _ranges(facts, facts.once(_on_gathered))
+
+
+def kept_of_gathered(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of rows that are no copies."""
+    found = facts.once(_on_gathered)
+    return found.kept if found is not None else 1.0
+
+
+def title_of_gathered(facts: Facts, _: Ranges) -> str:
+    """How many rows of how many."""
+    found = facts.once(_on_gathered)
+    return f"a layer computes {found.largest[0]:,} rows that are copies of {found.largest[1]:,}" if found else ""
+
+
+def _spread(dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
+    """The shape of all pairs that two tensors of vectors are spread to; () where they are not."""
+    if len(dims) < 2 or len(set(map(len, dims[:2]))) > 2:
+        return ()
+    n_axes = max(map(len, dims[:2]))
+    one, other = ((1,) * (n_axes - len(each)) + each for each in dims[:2])
+    if n_axes < 3 or one[-1] != other[-1] or one[-1] < 2:
+        return ()
+    pairs = list(zip(one[:-1], other[:-1], strict=True))
+    if any(1 not in both and both[0] != both[1] for both in pairs):
+        return ()
+    is_spread = any(a == 1 < b for a, b in pairs) and any(b == 1 < a for a, b in pairs)
+    return (*(max(both) for both in pairs), one[-1]) if is_spread else ()
+
+
+def _reduces(told: Signature, shape: tuple[int, ...], *, is_norm: bool) -> bool:
+    """Whether it reduces the last axis alone."""
+    place = 2 if is_norm else 1
+    axes = _lists(told.concrete[place]) if len(told.concrete) > place else []
+    return len(axes) == 1 and axes[0] % len(shape) == len(shape) - 1
+
+
+def _pair(seen: Forward, place: int) -> _Chain | None:
+    shape, name = _spread(dims_of(seen, place)), name_of(seen, place)
+    told = seen.given(int(seen.rows[place]))
+    if not shape or told is None:
+        return None
+    is_short = shape[-1] < _LONG
+    size = (prod(shape[:-1]), shape[-1])
+    if name == "aten::pairwise_distance":
+        return [place], _KEPT_OF_SQUARES[is_short], size
+    if name == "aten::cosine_similarity":
+        is_last = number_of(told, 2) % len(shape) == len(shape) - 1
+        return ([place], _KEPT_OF_SQUARES[is_short], size) if is_last else None
+    chain, kept, is_over = [place], _KEPT_OF_SQUARES, False
+    for number in _behind(seen, place, _LONGEST):
+        one, dims = name_of(seen, number), dims_of(seen, number)
+        mine = seen.given(int(seen.rows[number]))
+        if is_over:
+            if shape in dims:  # the differences are used for something else as well
+                return None
+            continue
+        if mine is None or dims[:1] != [shape]:
+            return None
+        if _REDUCED.search(one):
+            is_norm = "norm" in one
+            if not _reduces(mine, shape, is_norm=is_norm) or (len(chain) == 1) != (is_norm or name == "aten::mul"):
+                return None
+            is_over = True
+        elif name == "aten::mul" or len(chain) > 1 or not _POWER.search(one) or any(each != shape for each in dims):
+            return None
+        elif "abs" in one or ("pow" in one and mine.concrete[1:2] != ("2",)):
+            kept = _KEPT_OF_ABS
+        chain.append(number)
+    return (chain, kept[is_short], size) if is_over else None
+
+
+def _of_pairs(facts: Facts) -> _Found | None:
+    """Differences or products of all pairs of vectors, up to the sum over each pair."""
+    seen = facts.once(typed)
+    if seen is None:
+        return None
+    return _joined(facts, seen, [one for place in seen.places(_BROADCAST) if (one := _pair(seen, place)) is not None])
+
+
+def pairs(facts: Facts) -> Ranges | None:
+    """Such operators, forward and backward."""
+    return _ranges(facts, facts.once(_of_pairs))
+
+
+def kept_of_pairs(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of their time that products, or cdist, take as well."""
+    found = facts.once(_of_pairs)
+    return found.kept if found is not None else 1.0
+
+
+def title_of_pairs(facts: Facts, _: Ranges) -> str:
+    """The kind's title with the numbers."""
+    found = facts.once(_of_pairs)
+    return f"{found.largest[0]:,} pairs of vectors are spread out to {found.largest[1]:,} values each" if found else ""
+
+
+def _rebuilt(facts: Facts) -> _Found | None:
+    """Joins without a gradient that keep a tensor's size: little is new, and a slice drops as much."""
+    seen = facts.once(typed)
+    if seen is None:
+        return None
+    ops = seen.trace.ops
+    made = seen.backward.forward
+    read = np.sort(ops.start_ns[made[made >= 0]])
+    found: list[_Chain] = []
+    for place in seen.places(_JOIN):
+        row = int(seen.rows[place])
+        told = seen.given(row)
+        if told is None or not told.dims or np.diff(np.searchsorted(read, (ops.start_ns[row], ops.end_ns[row])))[0]:
+            continue
+        near = range(max(place - _NEAR, 0), min(place + 1 + _NEAR, seen.rows.size))
+        sizes = _rolled(seen, place, told, near) if name_of(seen, place) == "aten::roll" else _cut(seen, told, near)
+        if sizes is not None and sizes[0] <= REBUILT.limit("new") * sizes[1]:
+            found.append(([place], sizes[0] / sizes[1], sizes))
+    return _joined(facts, seen, found)
+
+
+def _sliced(seen: Forward, place: int, shape: tuple[int, ...], axis: int) -> int:
+    """How long a slice of a tensor of that shape is along the axis; 0 of other operators."""
+    told = seen.given(int(seen.rows[place]))
+    if told is None or not _SLICE.search(name_of(seen, place)) or _at(told, 0) != shape:
+        return 0
+    if number_of(told, 1) % len(shape) != axis:
+        return 0
+    size = shape[axis]
+    begin, end = (one + size * (one < 0) for one in (number_of(told, 2), min(number_of(told, 3), size)))
+    return end - begin
+
+
+def _cut(seen: Forward, told: Signature, near: range) -> tuple[int, int] | None:
+    """What is new, and how long the tensor is that a cat and a slice make anew."""
+    parts: list[tuple[int, ...]] = [one for one in _at(told, 0) if isinstance(one, tuple) and one]
+    if len(parts) < 2 or len(set(map(len, parts))) > 1:
+        return None
+    axis = number_of(told, 1) % len(parts[0])
+    whole = sum(one[axis] for one in parts)
+    most = max(one[axis] for one in parts)
+    out = (*parts[0][:axis], whole, *parts[0][axis + 1 :])
+    is_after = any(_sliced(seen, one, out, axis) == most for one in near)
+    is_before = any(_sliced(seen, one, out, axis) == most for one in near if one < near[len(near) // 2])
+    return (whole - most, most if is_after else whole) if is_after or is_before else None
+
+
+def _rolled(seen: Forward, place: int, told: Signature, near: range) -> tuple[int, int] | None:
+    """The same of a roll whose first or last rows are then written."""
+    shape = _at(told, 0)
+    behind = [one for one in near if one > place]
+    if not shape or not any(name_of(seen, one) == "aten::copy_" for one in behind):
+        return None
+    new = [size for one in behind if 0 < (size := _sliced(seen, one, shape, 0)) < shape[0]]
+    return (min(new), shape[0]) if new else None
+
+
+def rebuilt(facts: Facts) -> Ranges | None:
+    """Such joins."""
+    return _ranges(facts, facts.once(_rebuilt))
+
+
+def kept_of_rebuilt(facts: Facts, _: Ranges) -> float:
+    """The share (0-1) of the rows that are new."""
+    found = facts.once(_rebuilt)
+    return found.kept if found is not None else 1.0
+
+
+def title_of_rebuilt(facts: Facts, _: Ranges) -> str:
+    """The kind's title with the numbers."""
+    found = facts.once(_rebuilt)
+    return f"a tensor of {found.largest[1]:,} rows is copied to add {found.largest[0]:,}" if found else ""
