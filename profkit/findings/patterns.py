@@ -306,6 +306,24 @@ REBUILT: Final = FindingKind(
     ),
 )
 
+MASKED_ROWS: Final = FindingKind(
+    id="work.masked_rows",
+    title="layers compute rows that a mask hides and that are dropped behind them",
+    is_about_work=True,
+    meaning="A mask hides some rows of each sequence from attention, and behind the layers the other rows alone are taken. Where both are the same rows, nobody reads what the layers compute of the hidden ones. Values are not recorded, so it is a question, and no saving is promised.",
+    measured="Attention with a mask of keys that is the same for all queries, and behind it in the same forward pass a gather or an index that keeps as many rows of each sequence. By recorded shapes: all that takes as many rows as the whole sequences, forward and backward.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "least": Threshold(0.2, "where {} of the rows are used at least", "chosen: a head on masked words takes 15 %"),
+        "most": Threshold(0.75, "and {} at most", "chosen: a masked autoencoder's decoder keeps as many"),
+    },
+    lookalikes=("a mask of padding, and rows that are taken for a head: what is not taken is read by attention",),
+    proof="Take the rows before the first layer: if the loss stays the same, nobody read the others.",
+    fixes=(
+        "if the rows that are dropped are those that the mask hides, take the others before the first layer, x.gather(1, keep), and leave the mask out",
+    ),
+)
+
 ONE_HOT: Final = FindingKind(
     id="work.one_hot",
     title="one-hot vectors are multiplied by a matrix, where rows could be looked up",

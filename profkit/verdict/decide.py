@@ -26,6 +26,7 @@ from profkit.findings.patterns import (
     FULL_SORT,
     GATHERED_ROWS,
     GIL,
+    MASKED_ROWS,
     NO_CACHE,
     ONE_HOT,
     PAIRS,
@@ -74,6 +75,8 @@ _WASTED: Final = tuple(
         REBUILT,
     )
 )
+_ASKED: Final = (UNREAD.id, MASKED_ROWS.id)
+"""What may be needed: that is asked, not told."""
 FAR_MORE: Final = 2.0
 """Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either is a guess to a
 third."""
@@ -338,7 +341,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 def _asked(case: Case, top: Finding | None) -> Finding | None:
     """What has most of the work, where the first finding would save too little of its time to explain it.
 
-    The line with most of it; else, before what is true of most programs, forward work that no backward pass reads.
+    Rows that are dropped; the line with most of it; else, before what is true of most programs, forward work that no
+    backward pass reads.
     """
     if top is not None and kind_of(top.id).leads:
         return None
@@ -348,7 +352,9 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     if top is not None and not is_generic:
         saves = max(saves, top.fraction)
     least = LINE.limit("generic" if is_generic else "explained")
-    line, unread = case.question, _finding(case, UNREAD.id)
+    line, unread, rows = case.question, _finding(case, UNREAD.id), _finding(case, MASKED_ROWS.id)
+    if rows is not None and saves < least * rows.fraction:
+        return rows
     if line is not None and saves < least * line.fraction and not _is_there(top, case):
         return line
     is_asked = is_generic and unread is not None and not unread.recoverable_ns
@@ -371,7 +377,9 @@ def _outweighs(case: Case, cause: Finding) -> bool:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
-    if finding.id == UNREAD.id and not finding.recoverable_ns:  # it may be needed: that is asked, not told
+    if (
+        finding.id in (UNREAD.id, MASKED_ROWS.id) and not finding.recoverable_ns
+    ):  # it may be needed: that is asked, not told
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]

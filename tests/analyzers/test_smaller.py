@@ -121,3 +121,34 @@ def test_a_roll_that_makes_room_is_one_too() -> None:
 )
 def test_other_joins_are_fine(kwargs: dict[str, Any]) -> None:
     assert found("work.rebuilt", lambda step: queue(step, **kwargs)) is None
+
+
+def masked(step: int, *, mask: Any = (8, 1, 1, 64), kept: int = 16, between: bool = False) -> list[Row]:
+    """A layer of 300 us and attention with a mask on 64 rows of 8 sequences, then a gather of some of each."""
+    number = 100 * step + 1
+    heads = (8, 2, 64, 8)
+    dropped = at(step, "aten::gather", 420, 425, [(8, 64, 16), (), (8, kept, 16), ()], ["", 1])
+    out = [
+        at(step, "aten::linear", 10, 310, [(8, 64, 16), (16, 16)], Sequence_number=number, Fwd_thread_id=0),
+        at(step, "aten::scaled_dot_product_attention", 310, 410, [heads, heads, heads, mask]),
+        at(step, "aten::gather", 411, 415, [(8, 64, 16), (), (8, 16, 16), ()], ["", 1]) if between else dropped,
+        at(step, NODE + "AddmmBackward0", 931, 939, Sequence_number=number, Fwd_thread_id=1),
+    ]
+    return [*out, dropped] if between else out
+
+
+def test_rows_that_a_mask_hides_and_that_are_dropped_are_asked_for() -> None:
+    one = found("work.masked_rows", masked)
+    assert one.title.endswith("attention hides some by a mask, and behind it 25 % of them are used")
+    assert one.evidence[0].value == N_STEPS * 408 * US
+    assert one.recoverable_ns == 0, "a question promises nothing"
+    assert found("work.masked_rows", lambda step: masked(step, between=True)).title.endswith("25 % of them are used")
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"mask": (8, 1, 64, 64)}, {"mask": ()}, {"kept": 1}, {"kept": 8}, {"kept": 56}],
+    ids=["a causal mask", "no mask", "one row is pooled", "a head on masked words", "most are used"],
+)
+def test_rows_that_attention_reads_are_asked_nothing(kwargs: dict[str, Any]) -> None:
+    assert found("work.masked_rows", lambda step: masked(step, **kwargs)) is None

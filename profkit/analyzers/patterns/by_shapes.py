@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.analyzers.patterns import smaller, spared, tables, thrown
+from profkit.analyzers.patterns import masked, smaller, spared, tables, thrown
 from profkit.analyzers.patterns.pattern import Pattern
 from profkit.findings.patterns import (
     DENSE_EXPERTS,
     DENSE_TABLE,
     FULL_SORT,
     GATHERED_ROWS,
+    MASKED_ROWS,
     NO_CACHE,
     ONE_HOT,
     PAIRS,
@@ -81,6 +82,14 @@ BY_SHAPES: Final = (
         ("such copy", "such copies"),
         kept=smaller.kept_of_rebuilt,
         title=smaller.title_of_rebuilt,
+    ),
+    Pattern(
+        MASKED_ROWS,
+        masked.masked_rows,
+        False,
+        ("such operator", "such operators, forward and backward"),
+        kept=lambda _, __: 1.0,
+        title=masked.title_of_rows,
     ),
     Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
 )

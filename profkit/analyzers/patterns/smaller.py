@@ -138,6 +138,12 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
     return tuple(a * b for a, b in zip(sizes, padded, strict=True))
 
 
+def made_of(seen: Forward, place: int) -> tuple[int, ...]:
+    """The shape that the gather at that place makes; () where it is not known."""
+    told = seen.given(int(seen.rows[place]))
+    return _made(told, name_of(seen, place)) if told is not None else ()
+
+
 def _is_of(dims: list[tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
     return bool(dims) and dims[0][-1:] == shape[-1:] and prod(dims[0]) == prod(shape)
 
@@ -150,7 +156,7 @@ def _on_gathered(facts: Facts) -> _Found | None:
     found: list[_Chain] = []
     for place in seen.places(_GATHER):
         told = seen.given(int(seen.rows[place]))
-        shape = _made(told, name_of(seen, place)) if told is not None else ()
+        shape = made_of(seen, place)
         n_rows = lead(told.dims[0]) if told is not None and shape else 0
         n_made = lead(shape)
         if not 0 < n_rows <= GATHERED_ROWS.limit("rows") * n_made:
