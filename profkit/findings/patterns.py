@@ -256,20 +256,22 @@ FULL_SORT: Final = FindingKind(
     fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
 )
 
-GATHERED_ROWS: Final = FindingKind(
-    id="work.gathered_rows",
-    title="a layer computes copies of the same rows",
+MORE_ROWS: Final = FindingKind(
+    id="work.more_rows",
+    title="a layer computes more rows than need be",
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),),
-    meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so copies are computed for nothing.",
-    measured="Operators that gather (index_select, index, gather, repeat) and the products that take exactly what they made right behind them, with nothing but views and what works on each row alone between. By recorded shapes: those operators and their backward nodes, less the share of the rows that are no copies.",
+    meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so it computes copies for nothing. A 1x1 convolution behind an upsampling, and a layer of which the mean alone is read, can change places with it as well.",
+    measured="Operators that gather (index_select, index, gather, repeat) and the products that take exactly what they made right behind them, with nothing but views and what works on each row alone between; 1x1 convolutions right behind an upsampling, to as many channels at most; products with a mean over rows right behind them, whose result nothing else takes. By recorded shapes: those operators and their backward nodes, less the share of the rows that would do.",
     thresholds={
         "window": _WORTH_WORK,
-        "rows": Threshold(0.5, "where the rows are {} of the copies or less", "chosen: half of the time is spared"),
+        "rows": Threshold(0.5, "where {} of the rows or less would do", "chosen: half of the time is spared"),
     },
     lookalikes=("a gather of other rows than the layer takes, of the same shape by chance",),
-    proof="Apply the layer before the gather: the result is the same row by row, and the step is shorter by about the time shown.",
-    fixes=("apply the layer before the rows are gathered: layer(x)[index] in place of layer(x[index])",),
+    proof="Let them change places: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "let them change places: apply the layer before the rows are gathered or upsampled, layer(x)[index] in place of layer(x[index]); take a mean before it, layer(x.mean(1)) in place of layer(x).mean(1)",
+    ),
 )
 
 PAIRS: Final = FindingKind(

@@ -31,8 +31,8 @@ def on_gathered(
 
 @pytest.mark.parametrize("gather", [f"aten::{one}" for one in ("index_select", "index", "gather", "repeat")])
 def test_a_layer_on_copies_of_rows_is_named_with_both_numbers(gather: str) -> None:
-    one = found("work.gathered_rows", lambda step: on_gathered(step, gather=gather))
-    assert one.title == "a layer computes 640 rows that are copies of 64"
+    one = found("work.more_rows", lambda step: on_gathered(step, gather=gather))
+    assert one.title == "a layer computes 640 rows where 64 would do"
     assert one.evidence[0].value == N_STEPS * 208 * US
     assert one.recoverable_ns == pytest.approx(208 * US * 0.9, rel=1e-3)
 
@@ -43,11 +43,48 @@ def test_a_layer_on_copies_of_rows_is_named_with_both_numbers(gather: str) -> No
     ids=["few are copies", "a layer on something else", "dropout", "each row with something of its own"],
 )
 def test_a_layer_on_rows_that_differ_is_fine(kwargs: dict[str, Any]) -> None:
-    assert found("work.gathered_rows", lambda step: on_gathered(step, **kwargs)) is None
+    assert found("work.more_rows", lambda step: on_gathered(step, **kwargs)) is None
 
 
 def test_what_works_on_each_row_alone_may_stand_between() -> None:
-    assert found("work.gathered_rows", lambda step: on_gathered(step, between="aten::relu")) is not None
+    assert found("work.more_rows", lambda step: on_gathered(step, between="aten::relu")) is not None
+
+
+def upsampled(step: int, *, channels: int = 4, kernel: int = 1) -> list[Row]:
+    """An upsampling to four times the pixels and a convolution of 200 us."""
+    return [
+        at(step, "aten::upsample_bilinear2d", 5, 10, [(2, 16, 8, 8), (), (), (), ()]),
+        at(step, "aten::conv2d", 20, 220, [(2, 16, 16, 16), (channels, 16, kernel, kernel), (channels,)]),
+    ]
+
+
+def averaged(step: int, *, axis: str = "[1]", again: bool = False) -> list[Row]:
+    """A layer of 200 us on 16 sequences of 10, and the mean of its output."""
+    return [
+        at(step, "aten::linear", 20, 220, [(16, 10, 8), (24, 8), (24,)]),
+        at(step, "aten::mean", 221, 225, [(16, 10, 24), (), (), ()], ["", axis, "False"]),
+        *([at(step, "aten::mul", 230, 235, [(160, 24), ()])] if again else []),
+    ]
+
+
+def test_a_layer_changes_places_with_an_upsampling_and_a_mean() -> None:
+    assert found("work.more_rows", upsampled).title == "a layer computes 512 rows where 128 would do"
+    assert found("work.more_rows", averaged).title == "a layer computes 160 rows where 16 would do"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda step: upsampled(step, channels=32),
+        lambda step: upsampled(step, kernel=3),
+        lambda step: averaged(step, axis="[-1]"),
+        lambda step: averaged(step, axis=""),
+        lambda step: averaged(step, again=True),
+    ],
+    ids=["more channels", "neighbours", "a mean of each row", "a mean of all", "the rows are read as well"],
+)
+def test_a_layer_that_cannot_change_places_is_fine(made: Any) -> None:
+    assert found("work.more_rows", made) is None
 
 
 def pairs(

@@ -10,8 +10,8 @@ from profkit.findings.patterns import (
     DENSE_EXPERTS,
     DENSE_TABLE,
     FULL_SORT,
-    GATHERED_ROWS,
     MASKED_ROWS,
+    MORE_ROWS,
     NO_CACHE,
     ONE_HOT,
     PAIRS,
@@ -60,7 +60,7 @@ BY_SHAPES: Final = (
         title=spared.title_of_sorts,
     ),
     Pattern(
-        GATHERED_ROWS,
+        MORE_ROWS,
         smaller.gathered,
         False,
         ("such layer", "such layers, forward and backward"),

@@ -53,8 +53,7 @@ def _found(facts: Facts) -> _Found | None:
         if not dims or len(dims[0]) != 3 or len(made) != 3 or made[0] != dims[0][0] or made[2] != dims[0][2]:
             continue
         n, length, _ = dims[0]
-        low, high = (MASKED_ROWS.limit(name) * length for name in ("least", "most"))
-        if not low <= made[1] <= high:
+        if not MASKED_ROWS.limit("least") * length <= made[1] <= MASKED_ROWS.limit("most") * length:
             continue
         before = [*np.flatnonzero(seen.is_back[:place])[-1:].tolist(), *passed[-1:]]
         first = max(before, default=-1) + 1

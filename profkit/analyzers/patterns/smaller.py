@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import LINEAR, Forward, dims_of, lead, name_of, number_of
-from profkit.findings.patterns import GATHERED_ROWS, REBUILT
+from profkit.analyzers.patterns.shaped import Forward, dims_of, lead, name_of, number_of
+from profkit.findings.patterns import MORE_ROWS, REBUILT
 from profkit.model.arrays import I64
 from profkit.model.signature import Signature
 from profkit.redact.later import later
@@ -23,6 +23,8 @@ from profkit.timeline.code.match import Match
 
 _GATHER: Final = later(r"^aten::(?:index_select|index|gather|repeat|take_along_dim)$")
 _MULTIPLY: Final = later(r"^aten::(?:linear|addmm|mm|matmul)$")
+_UPSAMPLE: Final = later(r"^aten::(?:upsample_(?:nearest|bilinear|linear)\d?d?|_upsample_nearest_exact\dd)$")
+_CONVOLUTION: Final = later(r"^aten::(?:conv\dd|_?convolution)$")
 _VIEW: Final = later(r"^aten::(?:view|reshape|unsqueeze|squeeze|flatten|contiguous|to|detach|alias|unflatten)$")
 _BY_ROWS: Final = later(r"^aten::(?:relu_?|gelu|silu_?|tanh|sigmoid|leaky_relu_?|elu_?|layer_norm|rms_norm|softplus)$")
 _BROADCAST: Final = later(r"^aten::(?:sub|rsub|mul|cosine_similarity|pairwise_distance)$")
@@ -149,36 +151,76 @@ def _is_of(dims: list[tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
 
 
 def _on_gathered(facts: Facts) -> _Found | None:
-    """Layers that take what a gather made of at most that share of rows, with what works on each row alone between."""
+    """Layers of more rows than need be: behind a gather or an upsampling, before a mean."""
     seen = facts.once(typed)
     if seen is None:
         return None
-    found: list[_Chain] = []
-    for place in seen.places(_GATHER):
-        told = seen.given(int(seen.rows[place]))
-        shape = made_of(seen, place)
-        n_rows = lead(told.dims[0]) if told is not None and shape else 0
-        n_made = lead(shape)
-        if not 0 < n_rows <= GATHERED_ROWS.limit("rows") * n_made:
-            continue
-        chain: list[int] = []
-        until = 0
-        for number in _behind(seen, place, _LONGEST):
-            name, dims = name_of(seen, number), dims_of(seen, number)
-            if not _is_of(dims, shape):
+    every = (
+        *(_gathered(seen, place) for place in seen.places(_GATHER)),
+        *(_upsampled(seen, place) for place in seen.places(_UPSAMPLE)),
+        *(_averaged(seen, place) for place in seen.places(_MULTIPLY)),
+    )
+    most = MORE_ROWS.limit("rows")
+    return _joined(facts, seen, [one for one in every if one is not None and 0 < one[1] <= most])
+
+
+def _gathered(seen: Forward, place: int) -> _Chain | None:
+    """Layers that take what a gather made, with what works on each row alone between."""
+    shape, n_rows, n_made = made_of(seen, place), lead(dims_of(seen, place)[0]), 0
+    if not shape:
+        return None
+    n_made, chain, until = lead(shape), list[int](), 0
+    for number in _behind(seen, place, _LONGEST):
+        name, dims = name_of(seen, number), dims_of(seen, number)
+        if not _is_of(dims, shape):
+            break
+        if _MULTIPLY.search(name):
+            if len(dims) < 2 or len(dims[1]) != 2:
                 break
-            if LINEAR.search(name) or _MULTIPLY.search(name):
-                if len(dims) < 2 or len(dims[1]) != 2:
-                    break
-                shape = (*dims[0][:-1], dims[1][0 if name == "aten::linear" else 1])
-                chain, until = [*chain, number], len(chain) + 1
-            elif _BY_ROWS.search(name):
-                chain = [*chain, number]
-            elif not _VIEW.search(name):
-                break
-        if until:
-            found.append((chain[:until], n_rows / n_made, (n_made, n_rows)))
-    return _joined(facts, seen, found)
+            shape = _multiplied(name, dims)
+            chain, until = [*chain, number], len(chain) + 1
+        elif _BY_ROWS.search(name):
+            chain = [*chain, number]
+        elif not _VIEW.search(name):
+            break
+    return (chain[:until], n_rows / n_made, (n_made, n_rows)) if until and n_made else None
+
+
+def _multiplied(name: str, dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
+    return (*dims[0][:-1], dims[1][0 if name == "aten::linear" else 1])
+
+
+def _next(seen: Forward, place: int) -> int | None:
+    """The next place that is no view."""
+    return next((one for one in _behind(seen, place, _NEAR) if not _VIEW.search(name_of(seen, one))), None)
+
+
+def _upsampled(seen: Forward, place: int) -> _Chain | None:
+    """A 1x1 convolution behind an upsampling, to as many channels at most: it may come first."""
+    number, given = _next(seen, place), dims_of(seen, place)[0]
+    dims = dims_of(seen, number) if number is not None and _CONVOLUTION.search(name_of(seen, number)) else []
+    if number is None or len(dims) < 2 or dims[0][:2] != given[:2] or len(dims[1]) != len(given):
+        return None
+    if prod(dims[1][2:]) != 1 or dims[1][0] > dims[1][1] or not prod(dims[0]):
+        return None
+    sizes = (dims[0][0] * prod(dims[0][2:]), given[0] * prod(given[2:]))
+    return [number], sizes[1] / sizes[0], sizes
+
+
+def _averaged(seen: Forward, place: int) -> _Chain | None:
+    """A layer of which nothing but the mean over some rows is read."""
+    name, dims, number = name_of(seen, place), dims_of(seen, place), _next(seen, place)
+    if number is None or len(dims) < 2 or len(dims[1]) != 2:
+        return None
+    shape, told = _multiplied(name, dims), seen.given(int(seen.rows[number]))
+    if told is None or name_of(seen, number) != "aten::mean" or dims_of(seen, number)[:1] != [shape]:
+        return None
+    axes = [one % len(shape) for one in _lists(told.concrete[1])] if len(told.concrete) > 1 else []
+    later_on = _behind(seen, number, seen.rows.size)
+    if not axes or len(shape) - 1 in axes or any(_is_of([one], shape) for at in later_on for one in dims_of(seen, at)):
+        return None
+    n_rows = lead(shape)
+    return [place], 1 / prod(shape[one] for one in axes), (n_rows, n_rows // prod(shape[one] for one in axes))
 
 
 def gathered(facts: Facts) -> Ranges | None:
@@ -187,7 +229,7 @@ def gathered(facts: Facts) -> Ranges | None:
 
 
 def kept_of_gathered(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of rows that are no copies."""
+    """The share (0-1) of rows that would do."""
     found = facts.once(_on_gathered)
     return found.kept if found is not None else 1.0
 
@@ -195,7 +237,7 @@ def kept_of_gathered(facts: Facts, _: Ranges) -> float:
 def title_of_gathered(facts: Facts, _: Ranges) -> str:
     """How many rows of how many."""
     found = facts.once(_on_gathered)
-    return f"a layer computes {found.largest[0]:,} rows that are copies of {found.largest[1]:,}" if found else ""
+    return f"a layer computes {found.largest[0]:,} rows where {found.largest[1]:,} would do" if found else ""
 
 
 def _spread(dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
