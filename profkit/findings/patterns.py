@@ -274,6 +274,23 @@ MORE_ROWS: Final = FindingKind(
     ),
 )
 
+LONG_ORDER: Final = FindingKind(
+    id="work.long_order",
+    title="three matrices are multiplied in the order that takes longer",
+    is_about_work=True,
+    meaning="A product of three matrices is the same in either order, and takes as many operations as the one in the middle is large: (q k') v makes a matrix of all pairs of rows, q (k' v) one of columns; x (A B) multiplies out two thin matrices.",
+    measured="A product (mm, bmm, matmul) whose result the next one takes, with nothing but views and a factor between, where nothing else takes that result, by recorded shapes: both and their backward nodes, less the share of the operations that the other order takes.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "operations": Threshold(
+            0.4, "where the other order takes {} of the operations or less", "chosen: thin products are slower for each"
+        ),
+    },
+    lookalikes=("a result that is read elsewhere, as a view of another shape",),
+    proof="Set the brackets the other way: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=("set the brackets the other way: q @ (k.transpose(-1, -2) @ v), (x @ A) @ B",),
+)
+
 PAIRS: Final = FindingKind(
     id="work.pairs",
     title="all pairs of vectors are spread out in memory",

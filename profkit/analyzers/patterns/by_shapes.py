@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.analyzers.patterns import masked, smaller, spared, tables, thrown
+from profkit.analyzers.patterns import masked, order, pairs, smaller, spared, tables, thrown
 from profkit.analyzers.patterns.pattern import Pattern
 from profkit.findings.patterns import (
     DENSE_EXPERTS,
     DENSE_TABLE,
     FULL_SORT,
+    LONG_ORDER,
     MASKED_ROWS,
     MORE_ROWS,
     NO_CACHE,
@@ -69,11 +70,11 @@ BY_SHAPES: Final = (
     ),
     Pattern(
         PAIRS,
-        smaller.pairs,
+        pairs.pairs,
         False,
         ("such operator", "such operators, forward and backward"),
-        kept=smaller.kept_of_pairs,
-        title=smaller.title_of_pairs,
+        kept=pairs.kept_of_pairs,
+        title=pairs.title_of_pairs,
     ),
     Pattern(
         REBUILT,
@@ -90,6 +91,13 @@ BY_SHAPES: Final = (
         ("such operator", "such operators, forward and backward"),
         kept=lambda _, __: 1.0,
         title=masked.title_of_rows,
+    ),
+    Pattern(
+        LONG_ORDER,
+        order.long_orders,
+        False,
+        ("such product", "such products, forward and backward"),
+        kept=order.kept_of_orders,
     ),
     Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
 )

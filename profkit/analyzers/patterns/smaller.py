@@ -27,26 +27,17 @@ _UPSAMPLE: Final = later(r"^aten::(?:upsample_(?:nearest|bilinear|linear)\d?d?|_
 _CONVOLUTION: Final = later(r"^aten::(?:conv\dd|_?convolution)$")
 _VIEW: Final = later(r"^aten::(?:view|reshape|unsqueeze|squeeze|flatten|contiguous|to|detach|alias|unflatten)$")
 _BY_ROWS: Final = later(r"^aten::(?:relu_?|gelu|silu_?|tanh|sigmoid|leaky_relu_?|elu_?|layer_norm|rms_norm|softplus)$")
-_BROADCAST: Final = later(r"^aten::(?:sub|rsub|mul|cosine_similarity|pairwise_distance)$")
-_POWER: Final = later(r"^aten::(?:pow|square|abs|mul)_?$")
-_REDUCED: Final = later(r"^aten::(?:sum|mean|norm|linalg_vector_norm)$")
 _JOIN: Final = later(r"^aten::(?:cat|concat|concatenate|roll)$")
 _SLICE: Final = later(r"^aten::slice$")
-_LONGEST: Final = 32
+LONGEST: Final = 32
 """Operators behind a gather or a pair among which a chain ends. Chosen: a small network."""
 _NEAR: Final = 4
 """Operators around a cat among which the slice stands that keeps its size. Chosen."""
-_LONG: Final = 16
-_KEPT_OF_SQUARES: Final = (0.05, 0.15)
-_KEPT_OF_ABS: Final = (0.25, 0.5)
-"""What products, and cdist(p=1), take at least, of vectors of `_LONG` values or more and of shorter ones. Measured on a CPU, 128 to 2,048
-of 2 to 576 values, forward and backward: products 0.007 to 0.17, cdist(p=1) 0.10 to 0.34, of 2 and 3 values to 0.67."""
-
-_Chain: TypeAlias = tuple[list[int], float, tuple[int, ...]]
+Chain: TypeAlias = tuple[list[int], float, tuple[int, ...]]
 """Places, the share (0-1) of their time that stays, and numbers for the title."""
 
 
-class _Found(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True):
     """Rows of the timed trace's operators, the share (0-1) of their time that stays, and the numbers of the largest."""
 
     rows: I64
@@ -76,7 +67,7 @@ def timed_rows(facts: Facts, seen: Forward, rows: I64) -> I64:
     return np.flatnonzero((match.first == match.last) & np.isin(match.first, rows)).astype(np.int64)
 
 
-def _joined(facts: Facts, seen: Forward, found: list[_Chain]) -> _Found | None:
+def joined(facts: Facts, seen: Forward, found: list[Chain]) -> Found | None:
     """Chains of places, each with the share (0-1) that stays and its numbers, as rows of the timed trace."""
     if not found:
         return None
@@ -84,14 +75,15 @@ def _joined(facts: Facts, seen: Forward, found: list[_Chain]) -> _Found | None:
     spent = [float((ops.end_ns - ops.start_ns)[seen.rows[places]].sum()) for places, _, _ in found]
     kept = sum(ns * each for ns, (_, each, _) in zip(spent, found, strict=True)) / max(sum(spent), 1.0)
     rows = timed_rows(facts, seen, np.unique(np.concatenate([seen.rows[places] for places, _, _ in found])))
-    return _Found(rows, kept, found[int(np.argmax(spent))][2]) if rows.size else None
+    return Found(rows, kept, found[int(np.argmax(spent))][2]) if rows.size else None
 
 
-def _ranges(facts: Facts, found: _Found | None) -> Ranges | None:
+def ranges_of(facts: Facts, found: Found | None) -> Ranges | None:
+    """Those operators of the timed trace, and their backward nodes."""
     return facts.once(Forward).with_backward([found.rows[[at]] for at in range(found.rows.size)]) if found else None
 
 
-def _behind(seen: Forward, place: int, most: int) -> range:
+def behind(seen: Forward, place: int, most: int) -> range:
     """The places behind it on its thread, of the forward pass."""
     end = min(place + 1 + most, seen.rows.size)
     thread = seen.trace.ops.thread[seen.rows[place:end]]
@@ -99,7 +91,17 @@ def _behind(seen: Forward, place: int, most: int) -> range:
     return range(place + 1, place + int(stops[0]) if stops.size else end)
 
 
-def _lists(text: str) -> list[int]:
+def until_again(seen: Forward, place: int, number: int) -> range:
+    """The places behind `number`, of the forward pass, up to where the operator of `place` comes again with its shapes."""
+    every = behind(seen, number, seen.rows.size)
+    ops = seen.trace.ops
+    rows, first = seen.rows[every.start : every.stop], seen.rows[place]
+    again = np.flatnonzero((ops.name[rows] == ops.name[first]) & (ops.signature[rows] == ops.signature[first]))
+    return range(every.start, every.start + int(again[0])) if again.size else every
+
+
+def lists(text: str) -> list[int]:
+    """The whole numbers of a list that was written as text."""
     return [int(one) for one in text.strip("[]").split(",") if one.strip().lstrip("-").isdigit()]
 
 
@@ -133,7 +135,7 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
         is_gather = name == "aten::gather"
         axis, index = number_of(told, 1 if is_gather else 2) % len(given), _at(told, 2 if is_gather else 1)
         return tuple(index) if axis < len(given) - 1 and index[-1:] == given[-1:] else ()
-    sizes = _lists(told.concrete[1]) if len(told.concrete) > 1 else []
+    sizes = lists(told.concrete[1]) if len(told.concrete) > 1 else []
     padded = (1,) * (len(sizes) - len(given)) + given
     if len(sizes) != len(padded) or sizes[-1] != 1:
         return ()
@@ -150,27 +152,27 @@ def _is_of(dims: list[tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
     return bool(dims) and dims[0][-1:] == shape[-1:] and prod(dims[0]) == prod(shape)
 
 
-def _on_gathered(facts: Facts) -> _Found | None:
+def _on_gathered(facts: Facts) -> Found | None:
     """Layers of more rows than need be: behind a gather or an upsampling, before a mean."""
     seen = facts.once(typed)
     if seen is None:
         return None
     every = (
         *(_gathered(seen, place) for place in seen.places(_GATHER)),
-        *(_upsampled(seen, place) for place in seen.places(_UPSAMPLE)),
+        *(one for place in seen.places(_UPSAMPLE) for one in _upsampled(seen, place)),
         *(_averaged(seen, place) for place in seen.places(_MULTIPLY)),
     )
     most = MORE_ROWS.limit("rows")
-    return _joined(facts, seen, [one for one in every if one is not None and 0 < one[1] <= most])
+    return joined(facts, seen, [one for one in every if one is not None and 0 < one[1] <= most])
 
 
-def _gathered(seen: Forward, place: int) -> _Chain | None:
+def _gathered(seen: Forward, place: int) -> Chain | None:
     """Layers that take what a gather made, with what works on each row alone between."""
     shape, n_rows, n_made = made_of(seen, place), lead(dims_of(seen, place)[0]), 0
     if not shape:
         return None
     n_made, chain, until = lead(shape), list[int](), 0
-    for number in _behind(seen, place, _LONGEST):
+    for number in behind(seen, place, LONGEST):
         name, dims = name_of(seen, number), dims_of(seen, number)
         if not _is_of(dims, shape):
             break
@@ -192,22 +194,22 @@ def _multiplied(name: str, dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
 
 def _next(seen: Forward, place: int) -> int | None:
     """The next place that is no view."""
-    return next((one for one in _behind(seen, place, _NEAR) if not _VIEW.search(name_of(seen, one))), None)
+    return next((one for one in behind(seen, place, _NEAR) if not _VIEW.search(name_of(seen, one))), None)
 
 
-def _upsampled(seen: Forward, place: int) -> _Chain | None:
-    """A 1x1 convolution behind an upsampling, to as many channels at most: it may come first."""
+def _upsampled(seen: Forward, place: int) -> list[Chain]:
+    """A 1x1 convolution behind an upsampling, to as many channels at most: it may come first, and both are smaller."""
     number, given = _next(seen, place), dims_of(seen, place)[0]
     dims = dims_of(seen, number) if number is not None and _CONVOLUTION.search(name_of(seen, number)) else []
     if number is None or len(dims) < 2 or dims[0][:2] != given[:2] or len(dims[1]) != len(given):
-        return None
+        return []
     if prod(dims[1][2:]) != 1 or dims[1][0] > dims[1][1] or not prod(dims[0]):
-        return None
+        return []
     sizes = (dims[0][0] * prod(dims[0][2:]), given[0] * prod(given[2:]))
-    return [number], sizes[1] / sizes[0], sizes
+    return [([number], sizes[1] / sizes[0], sizes), ([place], dims[1][0] / dims[1][1], sizes)]
 
 
-def _averaged(seen: Forward, place: int) -> _Chain | None:
+def _averaged(seen: Forward, place: int) -> Chain | None:
     """A layer of which nothing but the mean over some rows is read."""
     name, dims, number = name_of(seen, place), dims_of(seen, place), _next(seen, place)
     if number is None or len(dims) < 2 or len(dims[1]) != 2:
@@ -215,8 +217,8 @@ def _averaged(seen: Forward, place: int) -> _Chain | None:
     shape, told = _multiplied(name, dims), seen.given(int(seen.rows[number]))
     if told is None or name_of(seen, number) != "aten::mean" or dims_of(seen, number)[:1] != [shape]:
         return None
-    axes = [one % len(shape) for one in _lists(told.concrete[1])] if len(told.concrete) > 1 else []
-    later_on = _behind(seen, number, seen.rows.size)
+    axes = [one % len(shape) for one in lists(told.concrete[1])] if len(told.concrete) > 1 else []
+    later_on = until_again(seen, place, number)
     if not axes or len(shape) - 1 in axes or any(_is_of([one], shape) for at in later_on for one in dims_of(seen, at)):
         return None
     n_rows = lead(shape)
@@ -225,7 +227,7 @@ def _averaged(seen: Forward, place: int) -> _Chain | None:
 
 def gathered(facts: Facts) -> Ranges | None:
     """Such layers, forward and backward."""
-    return _ranges(facts, facts.once(_on_gathered))
+    return ranges_of(facts, facts.once(_on_gathered))
 
 
 def kept_of_gathered(facts: Facts, _: Ranges) -> float:
@@ -240,89 +242,7 @@ def title_of_gathered(facts: Facts, _: Ranges) -> str:
     return f"a layer computes {found.largest[0]:,} rows where {found.largest[1]:,} would do" if found else ""
 
 
-def _spread(dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
-    """The shape of all pairs that two tensors of vectors are spread to; () where they are not."""
-    if len(dims) < 2 or len(set(map(len, dims[:2]))) > 2:
-        return ()
-    n_axes = max(map(len, dims[:2]))
-    one, other = ((1,) * (n_axes - len(each)) + each for each in dims[:2])
-    if n_axes < 3 or one[-1] != other[-1] or one[-1] < 2:
-        return ()
-    pairs = list(zip(one[:-1], other[:-1], strict=True))
-    if any(1 not in both and both[0] != both[1] for both in pairs):
-        return ()
-    is_spread = any(a == 1 < b for a, b in pairs) and any(b == 1 < a for a, b in pairs)
-    return (*(max(both) for both in pairs), one[-1]) if is_spread else ()
-
-
-def _reduces(told: Signature, shape: tuple[int, ...], *, is_norm: bool) -> bool:
-    """Whether it reduces the last axis alone."""
-    place = 2 if is_norm else 1
-    axes = _lists(told.concrete[place]) if len(told.concrete) > place else []
-    return len(axes) == 1 and axes[0] % len(shape) == len(shape) - 1
-
-
-def _pair(seen: Forward, place: int) -> _Chain | None:
-    shape, name = _spread(dims_of(seen, place)), name_of(seen, place)
-    told = seen.given(int(seen.rows[place]))
-    if not shape or told is None:
-        return None
-    is_short = shape[-1] < _LONG
-    size = (prod(shape[:-1]), shape[-1])
-    if name == "aten::pairwise_distance":
-        return [place], _KEPT_OF_SQUARES[is_short], size
-    if name == "aten::cosine_similarity":
-        is_last = number_of(told, 2) % len(shape) == len(shape) - 1
-        return ([place], _KEPT_OF_SQUARES[is_short], size) if is_last else None
-    chain, kept, is_over = [place], _KEPT_OF_SQUARES, False
-    for number in _behind(seen, place, _LONGEST):
-        one, dims = name_of(seen, number), dims_of(seen, number)
-        mine = seen.given(int(seen.rows[number]))
-        if is_over:
-            if shape in dims:  # the differences are used for something else as well
-                return None
-            continue
-        if mine is None or dims[:1] != [shape]:
-            return None
-        if _REDUCED.search(one):
-            is_norm = "norm" in one
-            if not _reduces(mine, shape, is_norm=is_norm) or (len(chain) == 1) != (is_norm or name == "aten::mul"):
-                return None
-            is_over = True
-        elif name == "aten::mul" or len(chain) > 1 or not _POWER.search(one) or any(each != shape for each in dims):
-            return None
-        elif "abs" in one or ("pow" in one and mine.concrete[1:2] != ("2",)):
-            kept = _KEPT_OF_ABS
-        chain.append(number)
-    return (chain, kept[is_short], size) if is_over else None
-
-
-def _of_pairs(facts: Facts) -> _Found | None:
-    """Differences or products of all pairs of vectors, up to the sum over each pair."""
-    seen = facts.once(typed)
-    if seen is None:
-        return None
-    return _joined(facts, seen, [one for place in seen.places(_BROADCAST) if (one := _pair(seen, place)) is not None])
-
-
-def pairs(facts: Facts) -> Ranges | None:
-    """Such operators, forward and backward."""
-    return _ranges(facts, facts.once(_of_pairs))
-
-
-def kept_of_pairs(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of their time that products, or cdist, take as well."""
-    found = facts.once(_of_pairs)
-    return found.kept if found is not None else 1.0
-
-
-def title_of_pairs(facts: Facts, _: Ranges) -> str:
-    """The kind's title with the numbers."""
-    found = facts.once(_of_pairs)
-    return f"{found.largest[0]:,} pairs of vectors are spread out to {found.largest[1]:,} values each" if found else ""
-
-
-def _rebuilt(facts: Facts) -> _Found | None:
+def _rebuilt(facts: Facts) -> Found | None:
     """Joins without a gradient that keep a tensor's size: little is new, and a slice drops as much."""
     seen = facts.once(typed)
     if seen is None:
@@ -330,7 +250,7 @@ def _rebuilt(facts: Facts) -> _Found | None:
     ops = seen.trace.ops
     made = seen.backward.forward
     read = np.sort(ops.start_ns[made[made >= 0]])
-    found: list[_Chain] = []
+    found: list[Chain] = []
     for place in seen.places(_JOIN):
         row = int(seen.rows[place])
         told = seen.given(row)
@@ -340,7 +260,7 @@ def _rebuilt(facts: Facts) -> _Found | None:
         sizes = _rolled(seen, place, told, near) if name_of(seen, place) == "aten::roll" else _cut(seen, told, near)
         if sizes is not None and sizes[0] <= REBUILT.limit("new") * sizes[1]:
             found.append(([place], sizes[0] / sizes[1], sizes))
-    return _joined(facts, seen, found)
+    return joined(facts, seen, found)
 
 
 def _sliced(seen: Forward, place: int, shape: tuple[int, ...], axis: int) -> int:
@@ -381,7 +301,7 @@ def _rolled(seen: Forward, place: int, told: Signature, near: range) -> tuple[in
 
 def rebuilt(facts: Facts) -> Ranges | None:
     """Such joins."""
-    return _ranges(facts, facts.once(_rebuilt))
+    return ranges_of(facts, facts.once(_rebuilt))
 
 
 def kept_of_rebuilt(facts: Facts, _: Ranges) -> float:
