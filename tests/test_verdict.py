@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.code.asked import Operator, question
+from profkit.analyzers.code.asked import Operator, is_asked, question
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import UNFUSED
 from profkit.findings.kind import FindingKind
@@ -249,6 +249,19 @@ def test_a_line_with_most_of_the_work_leads_before_what_explains_little_of_it(fi
     assert verdict.recoverable_ns == 0, "a question promises nothing"
     assert "aten::addmm 50.0 %, 16 per step, mostly 768x128, 128x256" in verdict.findings[0].evidence[0].statement
     assert verdict.findings[0].fix.startswith("is all that this line computes needed")
+
+
+@pytest.mark.parametrize(
+    ("name", "n_modules", "is_asked_for"),
+    [("aten::addmm", 1, True), ("aten::addmm", 4, False), ("aten::cat", 4, True)],
+    ids=["operators", "a model", "a model that copies"],
+)
+def test_a_line_that_calls_a_model_is_asked_nothing_but_what_is_often_wasted(
+    name: str, n_modules: int, is_asked_for: bool
+) -> None:
+    place = CodePlace(file="train.py", function="forward", line=47, text="out = block(x)")
+    line = PlaceShare(place=place, phase=Phase.FORWARD, ns=1, share=0.6, count=8)
+    assert is_asked(line, (Operator(name, 0.5, 8, ""),), n_modules) is is_asked_for
 
 
 def test_what_explains_the_line_leads_before_it_and_healthy_work_is_left_alone() -> None:

@@ -45,7 +45,7 @@ LINE: Final = FindingKind(
     id="work.line",
     title="one line has most of the work",
     meaning="A single line of your code has a large part of the step's work, and nothing else that was found explains as much. Whether all of it is needed no trace shows: it is a question, and no saving is promised.",
-    measured="Work by line, forward and backward: kernels by their launch, on a CPU operators' own times. It leads where what else was found would save less than a part of it, and where the work is not called healthy.",
+    measured="Work by line, forward and backward: kernels by their launch, on a CPU operators' own times. It leads where what else was found would save less than a part of it, and where the work is not called healthy. A line that calls a model of several layers leads only where most of its time is in operators that are often wasted: copies, sorts, inverses, one-hot vectors.",
     thresholds={
         "explained": Threshold(
             0.15, "another finding explains it with {} of it", "chosen: 10 % of the step for a line that has two thirds"
@@ -62,7 +62,7 @@ _QUESTIONS: Final = (
     (later(r"\b(?:sort|argsort|msort|unique)"), "where few of sorted values are kept, topk"),
     (later(r"inverse|linalg_inv|pinv"), "in place of an inverse and a product, torch.linalg.solve"),
     (later(r"one_hot|scatter"), "in place of one-hot vectors and a product, an embedding or an index"),
-    (later(r"svd|eigh?\b|cholesky|_qr\b|lstsq|cdist|fft|conv"), "a smaller input, or once where it does not change"),
+    (later(r"svd|eigh?\b|cholesky|_qr\b|lstsq|cdist|fft"), "a smaller input, or once where it does not change"),
     (
         later(r"_to_copy|copy_|clone|repeat|contiguous|aten::cat"),
         "copies: views (expand) in place of repeat() and contiguous(), one number format, lists joined once",
@@ -70,6 +70,8 @@ _QUESTIONS: Final = (
     (later(r"mm\b|bmm|matmul|linear|addmm|conv"), "what a mask or an index throws away later, computed for all"),
 )
 """What lines with such operators often waste, from reports of strangers' programs."""
+_OF_ANY_MODEL: Final = 1
+"""The last of them, which most of a model's lines may be asked."""
 _MOST_QUESTIONS: Final = 2
 _A_LOOP: Final = 64
 """Calls per step, from which an operator is asked whether it runs in a loop. Chosen: more than layers of small models."""
@@ -83,6 +85,11 @@ def questions(operators: Sequence[tuple[str, float]], text: str) -> str:
         asked.append("a loop of small calls that one batched call could do")
     often = f"; often it is: {'; '.join(asked)}" if asked else ""
     return f"is all that this line computes needed, and once only? The same on the same input is made once{often}"
+
+
+def is_often_wasted(operators: Sequence[str]) -> bool:
+    """Whether one of these operators is more than what any model multiplies with."""
+    return any(pattern.search(name) for pattern, _ in _QUESTIONS[:-_OF_ANY_MODEL] for name in operators)
 
 
 PADDED_BATCHES: Final = FindingKind(

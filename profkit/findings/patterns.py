@@ -256,6 +256,93 @@ FULL_SORT: Final = FindingKind(
     fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
 )
 
+MORE_ROWS: Final = FindingKind(
+    id="work.more_rows",
+    title="a layer computes more rows than need be",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),),
+    meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so it computes copies for nothing. A 1x1 convolution behind an upsampling, and a layer of which the mean alone is read, can change places with it as well.",
+    measured="Operators that gather (index_select, index, gather, repeat) and the products that take exactly what they made right behind them, with nothing but views and what works on each row alone between; 1x1 convolutions right behind an upsampling, to as many channels at most; products with a mean over rows right behind them, whose result nothing else takes. By recorded shapes: those operators and their backward nodes, less the share of the rows that would do.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "rows": Threshold(0.5, "where {} of the rows or less would do", "chosen: half of the time is spared"),
+    },
+    lookalikes=("a gather of other rows than the layer takes, of the same shape by chance",),
+    proof="Let them change places: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "let them change places: apply the layer before the rows are gathered or upsampled, layer(x)[index] in place of layer(x[index]); take a mean before it, layer(x.mean(1)) in place of layer(x).mean(1)",
+    ),
+)
+
+LONG_ORDER: Final = FindingKind(
+    id="work.long_order",
+    title="three matrices are multiplied in the order that takes longer",
+    is_about_work=True,
+    meaning="A product of three matrices is the same in either order, and takes as many operations as the one in the middle is large: (q k') v makes a matrix of all pairs of rows, q (k' v) one of columns; x (A B) multiplies out two thin matrices.",
+    measured="A product (mm, bmm, matmul) whose result the next one takes, with nothing but views and a factor between, where nothing else takes that result, by recorded shapes: both and their backward nodes, less the share of the operations that the other order takes.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "operations": Threshold(
+            0.4, "where the other order takes {} of the operations or less", "chosen: thin products are slower for each"
+        ),
+    },
+    lookalikes=("a result that is read elsewhere, as a view of another shape",),
+    proof="Set the brackets the other way: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=("set the brackets the other way: q @ (k.transpose(-1, -2) @ v), (x @ A) @ B",),
+)
+
+PAIRS: Final = FindingKind(
+    id="work.pairs",
+    title="all pairs of vectors are spread out in memory",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _NAMES),),
+    meaning="Distances or products of all pairs, written with broadcasting (a[:, None] - b[None]), write each pair's whole vector to memory before they sum it. A product of matrices, or cdist, makes the sums alone.",
+    measured="A difference or product of two tensors of which each is spread along an axis of the other, then a power or an absolute value, and a sum, mean or norm over the last axis, right behind each other. By recorded shapes: those operators and their backward nodes, less what the other way takes.",
+    thresholds={"window": _WORTH_WORK},
+    notes=("a norm of products of large, close vectors loses digits: torch.cdist falls back where that matters",),
+    lookalikes=("differences that are used elsewhere as well: then they stay",),
+    proof="Put the product in its place: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "make the sums alone: a @ b.T for products; a.square().sum(-1)[:, None] + b.square().sum(-1) - 2 * a @ b.T, or torch.cdist(a, b).square(), for squared distances; torch.cdist(a, b, p=1) for absolute ones",
+    ),
+)
+
+REBUILT: Final = FindingKind(
+    id="work.rebuilt",
+    title="a tensor is copied whole to add a few rows",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _NAMES), *_SPARED[:3]),
+    meaning="A queue or a history of fixed size is made anew in each step: torch.cat of the new rows and the old ones, with a slice that drops as many. All of it is copied into fresh memory.",
+    measured="Operators aten::cat without a gradient whose largest part has most of the result, with a slice beside them that cuts it back to one size; aten::roll whose first rows are then written. By recorded shapes: those operators, less the share of the rows that is new.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "new": Threshold(0.125, "where at most {} of the rows are new", "chosen: most of the copy is spared"),
+    },
+    lookalikes=("rows whose order counts: a ring buffer turns it",),
+    proof="Write the new rows over the oldest ones: the step is shorter by about the time shown.",
+    fixes=(
+        "write the new rows in place, over the oldest ones, at a pointer that goes round: queue[at : at + n] = rows",
+    ),
+)
+
+MASKED_ROWS: Final = FindingKind(
+    id="work.masked_rows",
+    title="layers compute rows that a mask hides and that are dropped behind them",
+    is_about_work=True,
+    meaning="A mask hides some rows of each sequence from attention, and behind the layers the other rows alone are taken. Where both are the same rows, nobody reads what the layers compute of the hidden ones. Values are not recorded, so it is a question, and no saving is promised.",
+    measured="Attention with a mask of keys that is the same for all queries, and behind it in the same forward pass a gather or an index that keeps as many rows of each sequence. By recorded shapes: all that takes as many rows as the whole sequences, forward and backward.",
+    thresholds={
+        "window": _WORTH_WORK,
+        "least": Threshold(0.2, "where {} of the rows are used at least", "chosen: a head on masked words takes 15 %"),
+        "most": Threshold(0.75, "and {} at most", "chosen: a masked autoencoder's decoder keeps as many"),
+    },
+    lookalikes=("a mask of padding, and rows that are taken for a head: what is not taken is read by attention",),
+    proof="Take the rows before the first layer: if the loss stays the same, nobody read the others.",
+    fixes=(
+        "if the rows that are dropped are those that the mask hides, take the others before the first layer, x.gather(1, keep), and leave the mask out",
+    ),
+)
+
 ONE_HOT: Final = FindingKind(
     id="work.one_hot",
     title="one-hot vectors are multiplied by a matrix, where rows could be looked up",

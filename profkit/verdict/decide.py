@@ -25,8 +25,13 @@ from profkit.findings.patterns import (
     DENSE_TABLE,
     FULL_SORT,
     GIL,
+    LONG_ORDER,
+    MASKED_ROWS,
+    MORE_ROWS,
     NO_CACHE,
     ONE_HOT,
+    PAIRS,
+    REBUILT,
     THROWN_AWAY,
     UNREAD,
 )
@@ -57,7 +62,23 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
-_WASTED: Final = (DENSE_EXPERTS.id, NO_CACHE.id, FULL_SORT.id, THROWN_AWAY.id, ONE_HOT.id, DENSE_TABLE.id)
+_WASTED: Final = tuple(
+    one.id
+    for one in (
+        DENSE_EXPERTS,
+        NO_CACHE,
+        FULL_SORT,
+        THROWN_AWAY,
+        ONE_HOT,
+        DENSE_TABLE,
+        LONG_ORDER,
+        MORE_ROWS,
+        PAIRS,
+        REBUILT,
+    )
+)
+_ASKED: Final = (UNREAD.id, MASKED_ROWS.id)
+"""What may be needed: that is asked, not told."""
 FAR_MORE: Final = 2.0
 """Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either is a guess to a
 third."""
@@ -322,7 +343,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 def _asked(case: Case, top: Finding | None) -> Finding | None:
     """What has most of the work, where the first finding would save too little of its time to explain it.
 
-    The line with most of it; else, before what is true of most programs, forward work that no backward pass reads.
+    Rows that are dropped; the line with most of it; else, before what is true of most programs, forward work that no
+    backward pass reads.
     """
     if top is not None and kind_of(top.id).leads:
         return None
@@ -332,7 +354,9 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     if top is not None and not is_generic:
         saves = max(saves, top.fraction)
     least = LINE.limit("generic" if is_generic else "explained")
-    line, unread = case.question, _finding(case, UNREAD.id)
+    line, unread, rows = case.question, _finding(case, UNREAD.id), _finding(case, MASKED_ROWS.id)
+    if rows is not None and saves < least * rows.fraction:
+        return rows
     if line is not None and saves < least * line.fraction and not _is_there(top, case):
         return line
     is_asked = is_generic and unread is not None and not unread.recoverable_ns
@@ -355,7 +379,9 @@ def _outweighs(case: Case, cause: Finding) -> bool:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
-    if finding.id == UNREAD.id and not finding.recoverable_ns:  # it may be needed: that is asked, not told
+    if (
+        finding.id in (UNREAD.id, MASKED_ROWS.id) and not finding.recoverable_ns
+    ):  # it may be needed: that is asked, not told
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]

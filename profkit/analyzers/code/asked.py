@@ -9,9 +9,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.findings.kernels import LINE, LINE_SHARE, questions
+from profkit.findings.kernels import LINE, LINE_SHARE, is_often_wasted, questions
+from profkit.model.arrays import I64, distinct_codes
 from profkit.model.code import Phase, PlaceShare
 from profkit.model.finding import Evidence, Finding, Severity
+from profkit.model.trace import I32
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.host import enclosing_op
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 _MOST_NAMED: Final = 3
 _NAMES: Final = 0.2
 """Of the line's time, from which an operator says what to ask. Chosen."""
+_FEW: Final = 2
+"""Kinds of modules that a line may call and be taken for a call of operators: a layer and what stands around it. Chosen."""
+_PART: Final = 0.02
+"""Of the line's time, from which a module counts. Chosen."""
 _CONFIDENCE: Final = 0.5
 """Chosen: where the time goes is known, whether it is needed is not."""
 
@@ -39,10 +45,7 @@ class Operator(msgspec.Struct, frozen=True):
 def operators_of(facts: Facts, code: Code, one: PlaceShare, work: Rows) -> tuple[Operator, ...]:
     """The operators that have most of a line's work, the longest first."""
     trace, ops = facts.trace, facts.trace.ops
-    known = np.flatnonzero(work.thread >= 0)
-    at = code.at(work.thread[known], work.at_ns[known]).place
-    wanted = [place for place, other in enumerate(code.places) if other.name == one.place.name]
-    mine = known[np.isin(at, wanted)]
+    mine, _ = _of_line(code, one, work)
     op = enclosing_op(ops, work.thread[mine].astype(np.int32), work.at_ns[mine])
     mine, op = mine[op >= 0], op[op >= 0]
     total = int(work.ns[mine].sum())
@@ -57,6 +60,27 @@ def operators_of(facts: Facts, code: Code, one: PlaceShare, work: Rows) -> tuple
         shapes = most.shapes if most is not None else ""
         out.append(Operator(trace.name(int(code_of)), float(spent[code_of] / total), int(rows.size), shapes))
     return tuple(one for one in out if one.share > 0)
+
+
+def n_called(code: Code, one: PlaceShare, work: Rows) -> int:
+    """How many kinds of modules, by their own names, have a part of a line's work."""
+    mine, module = _of_line(code, one, work)
+    total = int(work.ns[mine].sum())
+    spent: dict[tuple[str, str], int] = {}
+    for number in distinct_codes(module[module >= 0]).tolist():
+        known = code.modules[number]
+        key = (known.name.rpartition(".")[2], known.kind)
+        spent[key] = spent.get(key, 0) + int(work.ns[mine[module == number]].sum())
+    return sum(ns >= _PART * total for ns in spent.values())
+
+
+def _of_line(code: Code, one: PlaceShare, work: Rows) -> tuple[I64, I32]:
+    """The rows of a line's work, and the module of each."""
+    known = np.flatnonzero(work.thread >= 0)
+    at = code.at(work.thread[known], work.at_ns[known])
+    wanted = [place for place, other in enumerate(code.places) if other.name == one.place.name]
+    is_mine = np.isin(at.place, wanted)
+    return known[is_mine], at.module[is_mine]
 
 
 def question(scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...]) -> Finding | None:
@@ -88,6 +112,11 @@ def question(scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...]) 
     return replace(finding, places=(replace(one, share=1.0),))
 
 
-def is_asked(one: PlaceShare) -> bool:
-    """Whether the line is more than a call of a package's model that trains: of that its author asks nothing."""
-    return not one.place.library or one.phase is Phase.OTHER
+def is_asked(one: PlaceShare, found: tuple[Operator, ...], n_modules: int) -> bool:
+    """Whether the line is more than a call of a model that trains, a package's or the user's own.
+
+    That a model has most of the work says nothing: then what runs there must be what is often wasted.
+    """
+    if one.place.library and one.phase is not Phase.OTHER:
+        return False
+    return n_modules <= _FEW or is_often_wasted([of.name for of in found if of.share >= _NAMES])

@@ -62,6 +62,8 @@ class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
     """What that package calls beside training."""
     operators: tuple[Operator, ...] = ()
     """What the line with most of the work computes."""
+    n_called: int = 0
+    """Kinds of modules that have a part of that line's work."""
 
 
 def measure(facts: Facts) -> ModuleTree | Skipped:
@@ -69,7 +71,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     code = facts.code
     if code is None:
         return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
-    from profkit.analyzers.code.asked import operators_of  # loaded for traces with stacks
+    from profkit.analyzers.code.asked import n_called, operators_of  # loaded for traces with stacks
 
     work, idle = work_rows(facts), idle_rows(facts)
     moments, gaps = _at(code, work), _at(code, idle)
@@ -86,6 +88,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
         known_share=float(work.ns[known].sum() / total) if total else 0.0,
         places=places,
         operators=operators_of(facts, code, first, work) if first is not None else (),
+        n_called=n_called(code, first, work) if first is not None else 0,
         trainer=code.trainer,
         hooks=hooks_of(facts, code),
     )
@@ -97,13 +100,13 @@ def busiest(tree: ModuleTree | None) -> PlaceShare | None:
 
 
 def question_of(tree: ModuleTree | None) -> Finding | None:
-    """That line as a question; None where there is none, or where it calls a package's model."""
+    """That line as a question; None where there is none, or where it calls a model."""
     one = busiest(tree)
     if tree is None or one is None:
         return None
     from profkit.analyzers.code.asked import is_asked, question  # loaded for traces with stacks
 
-    return question(tree.scope, one, tree.operators) if is_asked(one) else None
+    return question(tree.scope, one, tree.operators) if is_asked(one, tree.operators, tree.n_called) else None
 
 
 def _busiest(scope: Scope, places: tuple[PlaceShare, ...]) -> PlaceShare | None:
