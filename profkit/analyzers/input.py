@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
 from profkit.analyzers.tools import py_spy_loader
-from profkit.findings.input import LINE_FIXES, REPEATED_FIX, RESTARTED, SAMPLER_FIX, STARVED
+from profkit.findings.input import (
+    ANY_FIX,
+    LINE_FIXES,
+    LOCK_FIX,
+    LOCKS,
+    MOST_FIXES,
+    REPEATED_FIX,
+    RESTARTED,
+    SAMPLER_FIX,
+    STARVED,
+)
 from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
@@ -490,17 +500,44 @@ def _fix(result: InputWaits) -> str:
     if _is_repeating(result):
         return REPEATED_FIX
     first = (result.beside or result.host_lines)[:1]
+    line = _known_line(result)
+    if line is not None and LOCKS.search(line.place.text):
+        return LOCK_FIX.format(line.place.name)
     said = (words for one in first for kind, words in LINE_FIXES if kind.search(one.place.text))
     of_line = next(said, "") if first and first[0].share >= STARVED.limit("line") else ""
-    return f"{of_line}; else {_fix_of_loader(result)}" if of_line else _fix_of_loader(result)
+    if of_line:
+        return f"{of_line}; else {_fix_of_loader(result)}"
+    return _of_most(result) or _fix_of_loader(result)
+
+
+def _of_most(result: InputWaits) -> str:
+    """What there is against one line that takes nearly all of the time, before what there is of the loader."""
+    is_late_alone = result.loader == "workers" and (
+        _slow_worker(result) or (_keeps_up(result) and not _falls_short(result))
+    )
+    first = _known_line(result)
+    if first is None or first.share < STARVED.limit("most") or result.loader in (OF_THREAD, UNMARKED) or is_late_alone:
+        return ""
+    place = first.place
+    kinds = (words for kind, words in MOST_FIXES if kind.search(f"{place.text} {place.call}"))
+    what = next(kinds, ANY_FIX)
+    workers = "more workers second" if result.loader == "workers" else "workers of the DataLoader (num_workers) second"
+    return f"{place.name} first, which has {format_fraction(first.share)} of that time: {what}; {workers}"
+
+
+def _known_line(result: InputWaits) -> PlaceShare | None:
+    """The line that takes most of the time, where one does; the loop itself says nothing of what makes the batch."""
+    first = next(iter(result.beside or result.host_lines), None)
+    if first is None or first.share < STARVED.limit("line") or first.place.function == "<module>":
+        return None
+    return None if first.of == "" and first.place.text.startswith("for ") else first
 
 
 def _cheaper(result: InputWaits, else_words: str) -> str:
     """How batches become cheaper: the line first that takes most of the time, where one does."""
-    first = next(iter(result.beside or result.host_lines), None)
-    is_known = first is not None and first.share >= STARVED.limit("line") and first.place.function != "<module>"
-    if first is None or not is_known or (first.of == "" and first.place.text.startswith("for ")):
-        return else_words  # the loop itself says nothing of what makes the batch
+    first = _known_line(result)
+    if first is None:
+        return else_words
     return f"{first.place.name} first, which has {format_fraction(first.share)} of that time"
 
 

@@ -246,6 +246,41 @@ ONE_BY_ONE: Final = FindingKind(
     ),
 )
 
+ASKED_FIXES: Final = {
+    "all_reduce": "add up metrics and losses on each rank and reduce the sums every n-th step, all in one tensor; drop what"
+    " DistributedDataParallel reduces already",
+    "all_gather": "gather only what is needed of other ranks: pooled or projected outputs, not whole activations or inputs;"
+    " labels and features in one tensor",
+    "broadcast": "let each rank read or draw its own part of the batch (DistributedSampler, one seed for all) instead of"
+    " sending it in each step",
+    "barrier": "leave the barriers out of the step: the gradients' all-reduce makes the ranks wait for each other anyway",
+}
+"""What there is against collectives that a script asks for itself, by the kind that takes most of the time."""
+
+ASKED: Final = FindingKind(
+    id="comm.asked",
+    title="the script itself asks for collectives in each step, beside those of DDP",
+    bottleneck=Bottleneck.COMM,
+    part=parts.COMM,
+    supersedes=(
+        Supersedes("comm.exposed", Way.JOINED, _OF_LOOP),
+        Supersedes("comm.bandwidth", Way.JOINED, _OF_LOOP),
+        Supersedes("collective.extra", Way.SAID_ONCE, 0),
+        Supersedes("comm.skew", Way.BEHIND, _A_PART),
+    ),
+    meaning="DistributedDataParallel reduces gradients by itself. The script reduces, gathers, sends or waits for something else in each step, and nothing runs beside it.",
+    measured="Collectives that neither an autograd node nor DistributedDataParallel's forward pass asks for, one a step or more, in a job that uses it: the part of each without compute, on a CPU from the call to the end. Of those at one place of a step the median counts for all: the longest may wait for a late rank.",
+    thresholds={
+        "window": Threshold(0.05, "fires at {} of the window", "docs/sources.md, rule 5"),
+    },
+    lookalikes=(
+        "outputs that a loss needs of all ranks (contrastive learning): gather as little as it reads",
+        "a late rank: its lateness then waits in the next collective",
+    ),
+    proof="Leave these calls out for some steps: the step becomes shorter by about the time shown.",
+    fixes=tuple(ASKED_FIXES.values()),
+)
+
 MODULE_BUFFERS: Final = FindingKind(
     id="comm.buffers",
     title="small broadcasts hold each step up, as those of DDP's buffers do",

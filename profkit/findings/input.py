@@ -49,6 +49,11 @@ STARVED: Final = FindingKind(
             "",
         ),
         "line": Threshold(0.3, "a line of the script's own with {} of the time comes first in what to do", "chosen"),
+        "most": Threshold(
+            0.8,
+            "with {}, it comes before all that the loader can do",
+            "chosen: all else gives a quarter of that at most",
+        ),
         "free": Threshold(
             0.8, "more workers are advised where the job ran on less than {} of the cores' time", "chosen"
         ),
@@ -84,6 +89,23 @@ LINE_FIXES: Final = (
     (re.compile(r"tokeni[sz]e", re.IGNORECASE), "tokenise once, before the training, and keep the numbers"),
 )
 """What a line does that takes most of the time in which batches are made, and what to do about it."""
+LOCKS: Final = re.compile(r"\bwith\b.*lock|\.acquire\(", re.IGNORECASE)
+LOCK_FIX: Final = "hold the lock of {} for less, or take one for each file: one process has it at a time, so more workers wait longer for it"
+MOST_FIXES: Final = (
+    (
+        re.compile(r"\bsleep\(|\burlopen\(|\brequests\.|\.recv\("),
+        "it waits and does not compute: ask for many items at once, or keep a copy near",
+    ),
+    (
+        re.compile(r"load|read|decompress|\bopen\(|\bh5py\b|\bz(ip)?f?\w*\["),
+        "is the same file read or decompressed again for other samples? Keep as many files as samples are drawn from,"
+        " draw the samples of one file together, or memory-map what is not compressed",
+    ),
+)
+"""The same of a line that takes nearly all of it, by its text."""
+ANY_FIX: Final = (
+    "compute only what the batch keeps (crop before all other transforms), and once where each epoch computes the same"
+)
 
 RESTARTED: Final = FindingKind(
     id="input.restarted",

@@ -405,3 +405,31 @@ def test_workers_that_are_started_in_each_epoch_are_the_cause_of_the_waits() -> 
 def test_what_no_capture_writes_of_workers_is_passed_over(hostile: object) -> None:
     trace = trace_of([span("ProfilerStep#1", 0, 9)], profkit_workers=hostile, profkit_worker_starts=hostile)
     assert (workers(trace), restarts(trace)) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('self.cache[s] = (z["images"], z["points"])', "is the same file read or decompressed again"),
+        ("time.sleep(0.002)", "it waits and does not compute"),
+        ("img = np.power(img * gain, gamma)", "compute only what the batch keeps"),
+    ],
+)
+def test_a_line_with_nearly_all_of_the_time_comes_before_workers(text: str, what: str) -> None:
+    lines = (replace(at(text, share=0.9), of=OF_WORKERS),)
+    (finding,) = judge(of_workers(workers_busy=0.99, own_share=0.3, code=LoaderCode(lines=lines)))
+    assert finding.fix.startswith("train.py:9 in __getitem__() first, which has 90.0 % of that time: " + what)
+    assert finding.fix.endswith("more workers second")
+    (most,) = judge(
+        of_workers(workers_busy=0.99, own_share=0.3, code=LoaderCode(lines=(replace(lines[0], share=0.7),)))
+    )
+    assert most.fix.startswith("use more workers")
+    (own,) = judge(replace(waiting(), host_lines=(at(text, share=0.9),)))
+    assert what in own.fix
+    assert own.fix.endswith("(num_workers) second")
+
+
+def test_more_workers_wait_longer_for_a_lock() -> None:
+    line = replace(at("with self.lock:", share=0.5), of=OF_WORKERS)
+    (finding,) = judge(of_workers(workers_busy=0.99, own_share=0.3, code=LoaderCode(lines=(line,))))
+    assert finding.fix.startswith("hold the lock of train.py:9 in __getitem__() for less")

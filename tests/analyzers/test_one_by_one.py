@@ -12,6 +12,7 @@ from profkit.testing import Row, kernel, launch, operator, span, trace_of
 BASE, US, N_STEPS = 10**9, 1000, 5
 STEP = 10_000 * US
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 NODE = "autograd::engine::evaluate_function: AddmmBackward0"
 
 
@@ -78,3 +79,43 @@ def test_a_third_of_latency_is_told_with_its_own_saving() -> None:
 )
 def test_what_is_not_one_by_one(lengths: list[int], more: dict[str, Any]) -> None:
     assert job(*lengths, **more) is None
+
+
+def beside_ddp(length_us: int, request: str = "c10d::allgather_", *, in_pass: bool = False) -> Any:
+    """What is said of a collective of the script's, or of DDP's forward pass, beside a reduced bucket in each step."""
+    rows: list[Row] = []
+    for step in range(N_STEPS):
+        at = BASE + step * STEP
+        begin = at + 100 * US
+        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
+        passes = at + 10 * US if in_pass else at + 5000 * US
+        rows.append(span("DistributedDataParallel.forward", passes, at + 5900 * US))
+        rows.append(operator(request, begin, begin + 10 * US))
+        rows.append(span("gloo:other", begin + 10 * US, begin + length_us * US, tid=99))
+        rows.append(operator("aten::mm", at + 5100 * US, at + 5800 * US))
+        rows.append(operator(ACCUMULATES, at + 6000 * US, at + 6100 * US))
+        rows.append(operator("c10d::allreduce_", at + 6010 * US, at + 6020 * US))
+        rows.append(span("gloo:all_reduce", at + 6030 * US, at + 6300 * US, tid=99))
+    rank, _ = triage_trace(trace_of(rows))
+    return next((one for one in rank.findings if one.id == "comm.asked"), None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "fix"),
+    [
+        ("c10d::allgather_", "gather only what is needed"),
+        ("c10d::_allgather_base_", "gather only what is needed"),
+        ("c10d::broadcast_", "let each rank read or draw its own part"),
+        ("c10d::barrier", "leave the barriers out"),
+        ("c10d::allreduce_", "add up metrics and losses"),
+    ],
+)
+def test_what_the_script_asks_for_beside_ddp(request_: str, fix: str) -> None:
+    one = beside_ddp(1000, request_)
+    assert one.fraction == pytest.approx(0.1)
+    assert one.fix.startswith(fix)
+
+
+def test_little_and_what_ddp_sends_itself_is_not_the_scripts() -> None:
+    assert beside_ddp(300) is None
+    assert beside_ddp(1000, "c10d::broadcast_", in_pass=True) is None

@@ -1,4 +1,4 @@
-"""Gradients that a script reduces itself, one tensor after the other, each with the latency of a message."""
+"""What a script asks for itself: gradients, one tensor after the other, or what it sends beside those that DDP reduces."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import recapture
-from profkit.findings.communication import ONE_BY_ONE
-from profkit.model.arrays import I64, Bool, is_one_of, middle
+from profkit.findings.communication import ASKED, ASKED_FIXES, ONE_BY_ONE
+from profkit.model.arrays import I64, Bool, distinct, is_one_of, middle
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
@@ -22,13 +22,27 @@ from profkit.timeline.code import Rows
 from profkit.timeline.collectives import is_request
 from profkit.timeline.gradients import bucket_requests
 from profkit.timeline.host import enclosing_op
-from profkit.units import format_fraction, format_ns
+from profkit.timeline.steps import steps_in_window
+from profkit.units import format_count, format_fraction, format_ns
 
 _SURE: Final = 0.8
 _NODE: Final = later(r"^autograd::engine::evaluate_function")
 _KINDS: Final = later(r"^c10d::(allreduce_|broadcast_|reduce_|send|recv_)$")
+_OTHER_KINDS: Final = later(r"^c10d::(all_?reduce|_?all_?gather|broadcast|barrier|gather|scatter|reduce_$)")
+_PASS: Final = later(r"^DistributedDataParallel\.forward$")
 _FLOOR: Final = 10
 """Percentile of the times that is taken for what any of them needs. Chosen: of biases, which have next to no bytes."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The collectives that the script asks for beside those of DistributedDataParallel, outside of its passes."""
+
+    kind: str
+    """The one with most of the time: "all_reduce", as `ASKED_FIXES` has it."""
+    n: int
+    cost_ns: int
+    """What they take in each step without compute, by the median of each."""
+    rows: NDArray[np.intp]
 
 
 class OneByOne(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +58,7 @@ class OneByOne(msgspec.Struct, frozen=True, kw_only=True):
     cost_ns: int
     """What one collective for all of a run would spare: what each needs at least, and what lies between two."""
     rows: NDArray[np.intp]
+    asked: Asked | None = None
 
 
 def measure(facts: Facts) -> OneByOne | Skipped:
@@ -51,7 +66,7 @@ def measure(facts: Facts) -> OneByOne | Skipped:
     trace, ops = facts.trace, facts.trace.ops
     asked = np.flatnonzero(is_request(trace, ops.name))
     asked = asked[np.argsort(ops.start_ns[asked], kind="stable")]
-    found = None if asked.size == 0 or bucket_requests(trace).size else _operations(facts, asked)
+    found = _operations(facts, asked) if asked.size else None
     if found is None:
         return Skipped(
             analyzer="one_by_one",
@@ -59,6 +74,12 @@ def measure(facts: Facts) -> OneByOne | Skipped:
             how_to_get="profile a job whose script reduces gradients itself",
         )
     starts, stops = found
+    if bucket_requests(trace).size:
+        none = np.empty(0, np.intp)
+        beside = _beside_ddp(facts, asked, starts, stops)
+        return OneByOne(
+            scope=scope_of(facts), n_runs=0, n_each=0, usual_ns=0, spent_ns=0, cost_ns=0, rows=none, asked=beside
+        )
     nodes = np.flatnonzero(_named(trace, _NODE.pattern))
     low, high = trace.window_ns
     outside = enclosing_op(ops.take(nodes), ops.thread[asked], ops.start_ns[asked]) < 0
@@ -84,6 +105,35 @@ def measure(facts: Facts) -> OneByOne | Skipped:
         cost_ns=between + round(floor * int((n_of - 1).sum())),
         rows=rows,
     )
+
+
+def _beside_ddp(facts: Facts, asked: NDArray[np.intp], starts: I64, stops: I64) -> Asked | None:
+    """Those outside of autograd and of the passes of DDP, which sends the buffers of its model in them."""
+    trace, ops = facts.trace, facts.trace.ops
+    nodes = ops.take(np.flatnonzero(_named(trace, _NODE.pattern)))
+    passes = trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, _PASS)))
+    steps = steps_in_window(trace)
+    mine = _named(trace, _OTHER_KINDS.pattern)[asked]
+    for around in (nodes, passes):
+        mine &= enclosing_op(around, ops.thread[asked], ops.start_ns[asked]) < 0
+    begins = np.array([step.start_ns for step in steps], np.int64)
+    low, high = trace.window_ns
+    mine &= (ops.start_ns[asked] >= low) & (stops <= high)
+    rows, starts, stops = asked[mine], starts[mine], stops[mine]
+    if rows.size == 0 or not steps:
+        return None
+    if facts.main_device is not None:
+        taken = (facts.parts["comm_exposed"] - facts.main_device.unasked).covered_ns(starts, stops)
+    else:  # on a CPU from the call on: the script waits for what gloo's threads copy as well
+        begun = ops.start_ns[rows]
+        taken = stops - begun - facts.busy.compute.covered_ns(begun, stops)
+    step = np.searchsorted(begins, ops.start_ns[rows], "right")
+    place = np.arange(rows.size) - np.searchsorted(step, step)  # in its step
+    needed = [np.median(taken[place == one]) * (place == one).sum() for one in distinct(place)]
+    names, which = np.unique(ops.name[rows], return_inverse=True)
+    name = trace.name(int(names[np.bincount(which.reshape(-1), weights=taken).argmax()]))
+    kind = next((one for one in ASKED_FIXES if one.replace("_", "") in name.replace("_", "")), "all_reduce")
+    return Asked(kind=kind, n=int(rows.size), cost_ns=round(float(sum(needed))), rows=rows)
 
 
 def _named(trace: Trace, pattern: str) -> Bool:
@@ -113,7 +163,45 @@ def _operations(facts: Facts, asked: NDArray[np.intp]) -> tuple[I64, I64] | None
 
 
 def judge(result: OneByOne) -> tuple[Finding, ...]:
-    """`comm.one_by_one`, where runs come again and again and much of them is latency and the way between."""
+    """`comm.one_by_one` for runs of which much is latency, `comm.asked` for what comes beside DDP."""
+    return (*_of_loop(result), *_of_script(result))
+
+
+def _of_script(result: OneByOne) -> tuple[Finding, ...]:
+    asked, scope = result.asked, result.scope
+    if asked is None or scope.fraction(asked.cost_ns) < ASKED.limit("window") or asked.n < scope.n_steps:
+        return ()
+    fraction = scope.fraction(asked.cost_ns)
+    kind = asked.kind.replace("_", "-")
+    each = format_count(round(asked.n / max(scope.n_steps, 1), 1))
+    return (
+        ASKED.found(
+            title=f"the script itself asks for {each} collectives a step, mostly {kind}, beside DDP's",
+            fraction=fraction,
+            confidence=_SURE,
+            recoverable_ns=scope.per_step(asked.cost_ns),
+            evidence=(
+                Evidence(
+                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
+                    metric="asked.cost_ns",
+                    value=float(asked.cost_ns),
+                    unit="ns",
+                    expected=f"< {format_fraction(ASKED.limit('window'))} of the window",
+                ),
+            ),
+            fix=ASKED_FIXES[asked.kind],
+            next_tools=(
+                recapture(
+                    scope,
+                    "change that, then record again: how much shorter is the step?",
+                    "fewer collectives in each step; profkit compare OLD NEW says what it gave",
+                ),
+            ),
+        ),
+    )
+
+
+def _of_loop(result: OneByOne) -> tuple[Finding, ...]:
     fraction = result.scope.fraction(result.cost_ns)
     few = result.n_runs < ONE_BY_ONE.limit("runs") or result.cost_ns < ONE_BY_ONE.limit("latency") * result.spent_ns
     if few or fraction < ONE_BY_ONE.limit("window"):
@@ -149,9 +237,12 @@ def judge(result: OneByOne) -> tuple[Finding, ...]:
 
 
 def _rows(facts: Facts, result: OneByOne) -> Mapping[str, Rows]:
-    rows = result.rows
-    share = np.full(rows.size, result.cost_ns // max(rows.size, 1), np.int64)
-    return {ONE_BY_ONE.id: Rows.of_ops(facts.trace, rows, share)}
+    pairs = [(ONE_BY_ONE, result.rows, result.cost_ns)]
+    pairs += [(ASKED, result.asked.rows, result.asked.cost_ns)] if result.asked is not None else []
+    return {
+        kind.id: Rows.of_ops(facts.trace, rows, np.full(rows.size, cost_ns // max(rows.size, 1), np.int64))
+        for kind, rows, cost_ns in pairs
+    }
 
 
 def present(result: OneByOne) -> Section:

@@ -158,7 +158,8 @@ def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
     if of_ddp is not None:
         n = int(is_sent.sum())
         return Buffers(n=n, total_ns=of_ddp.total_ns, blocking_ns=of_ddp.total_ns, is_ddp=True)
-    if not (is_sent.any() and is_reduced.any()):
+    is_of_script = facts.cpu is not None and trace.named(trace.spans.name, _DDP).any()
+    if is_of_script or not (is_sent.any() and is_reduced.any()):  # DDP sends in its passes alone
         return Buffers()
     n_bytes = bytes_of(trace, rows) if facts.main_device is not None else np.full(rows.size, UNKNOWN, np.int64)
     is_told = n_bytes.min() > UNKNOWN
