@@ -15,7 +15,7 @@ from profkit.findings.communication import LATENCY_METRIC
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import STALL
 from profkit.findings.input import STARVED
-from profkit.findings.kernels import FALLBACK, LINE, NO_TF32, UNFUSED
+from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, PADDED_BATCHES, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import (
@@ -27,10 +27,13 @@ from profkit.findings.patterns import (
     GIL,
     LONG_ORDER,
     MASKED_ROWS,
+    MATH_ATTENTION,
     MORE_ROWS,
     NO_CACHE,
+    NO_GRADIENT,
     ONE_HOT,
     PAIRS,
+    PILED,
     REBUILT,
     THROWN_AWAY,
     UNREAD,
@@ -68,6 +71,11 @@ _WASTED: Final = tuple(
         DENSE_EXPERTS,
         NO_CACHE,
         FULL_SORT,
+        MATH_ATTENTION,
+        NO_GRADIENT,
+        PILED,
+        PADDED_BATCHES,
+        DOUBLE,
         THROWN_AWAY,
         ONE_HOT,
         DENSE_TABLE,
