@@ -241,8 +241,8 @@ ONE_BY_ONE: Final = FindingKind(
     ),
     proof="Put all tensors into one (torch.cat of the flattened ones), reduce that and copy it back: the run becomes one collective.",
     fixes=(
-        "wrap the model in DistributedDataParallel, which reduces in buckets beside the backward pass; or flatten all"
-        " tensors into one, reduce that once and copy the parts back",
+        "gradients: wrap the model in DistributedDataParallel, which reduces in buckets beside the backward pass; averaged"
+        " parameters: average them every n-th step; both: flatten all tensors into one, reduce that once, copy the parts back",
     ),
 )
 
