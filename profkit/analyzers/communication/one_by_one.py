@@ -182,7 +182,7 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(asked.cost_ns),
             evidence=(
                 Evidence(
-                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
+                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of all time)",
                     metric="asked.cost_ns",
                     value=float(asked.cost_ns),
                     unit="ns",
