@@ -241,8 +241,8 @@ ONE_BY_ONE: Final = FindingKind(
     ),
     proof="Put all tensors into one (torch.cat of the flattened ones), reduce that and copy it back: the run becomes one collective.",
     fixes=(
-        "wrap the model in DistributedDataParallel, which reduces in buckets beside the backward pass; or flatten all"
-        " tensors into one, reduce that once and copy the parts back",
+        "gradients: wrap the model in DistributedDataParallel, which reduces in buckets beside the backward pass; averaged"
+        " parameters: average them every n-th step; both: flatten all tensors into one, reduce that once, copy the parts back",
     ),
 )
 
@@ -253,7 +253,6 @@ ASKED_FIXES: Final = {
     " labels and features in one tensor",
     "broadcast": "let each rank read or draw its own part of the batch (DistributedSampler, one seed for all) instead of"
     " sending it in each step",
-    "barrier": "leave the barriers out of the step: the gradients' all-reduce makes the ranks wait for each other anyway",
 }
 """What there is against collectives that a script asks for itself, by the kind that takes most of the time."""
 
@@ -271,8 +270,11 @@ ASKED: Final = FindingKind(
     meaning="DistributedDataParallel reduces gradients by itself. The script reduces, gathers, sends or waits for something else in each step, and nothing runs beside it.",
     measured="Collectives that neither an autograd node nor DistributedDataParallel's forward pass asks for, one a step or more, in a job that uses it: the part of each without compute, on a CPU from the call to the end. Of those at one place of a step the median counts for all: the longest may wait for a late rank.",
     thresholds={
-        "window": Threshold(0.05, "fires at {} of the window", "docs/sources.md, rule 5"),
+        "window": Threshold(
+            0.08, "fires at {} of the window", "chosen: a small gather that a loss needs took 5 % on two gloo ranks"
+        ),
     },
+    notes=("barriers are not counted: what they take is waiting, which the next collective would hold",),
     lookalikes=(
         "outputs that a loss needs of all ranks (contrastive learning): gather as little as it reads",
         "a late rank: its lateness then waits in the next collective",

@@ -106,7 +106,6 @@ def beside_ddp(length_us: int, request: str = "c10d::allgather_", *, in_pass: bo
         ("c10d::allgather_", "gather only what is needed"),
         ("c10d::_allgather_base_", "gather only what is needed"),
         ("c10d::broadcast_", "let each rank read or draw its own part"),
-        ("c10d::barrier", "leave the barriers out"),
         ("c10d::allreduce_", "add up metrics and losses"),
     ],
 )
@@ -118,4 +117,5 @@ def test_what_the_script_asks_for_beside_ddp(request_: str, fix: str) -> None:
 
 def test_little_and_what_ddp_sends_itself_is_not_the_scripts() -> None:
     assert beside_ddp(300) is None
+    assert beside_ddp(2000, "c10d::barrier") is None, "what it takes is waiting"
     assert beside_ddp(1000, "c10d::broadcast_", in_pass=True) is None

@@ -28,7 +28,7 @@ from profkit.units import format_count, format_fraction, format_ns
 _SURE: Final = 0.8
 _NODE: Final = later(r"^autograd::engine::evaluate_function")
 _KINDS: Final = later(r"^c10d::(allreduce_|broadcast_|reduce_|send|recv_)$")
-_OTHER_KINDS: Final = later(r"^c10d::(all_?reduce|_?all_?gather|broadcast|barrier|gather|scatter|reduce_$)")
+_OTHER_KINDS: Final = later(r"^c10d::(all_?reduce|_?all_?gather|broadcast|gather|scatter|reduce_$)")
 _PASS: Final = later(r"^DistributedDataParallel\.forward$")
 _FLOOR: Final = 10
 """Percentile of the times that is taken for what any of them needs. Chosen: of biases, which have next to no bytes."""
@@ -176,13 +176,13 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
     each = format_count(round(asked.n / max(scope.n_steps, 1), 1))
     return (
         ASKED.found(
-            title=f"the script itself asks for {each} collectives a step, mostly {kind}, beside DDP's",
+            title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {kind}, beside DDP's",
             fraction=fraction,
             confidence=_SURE,
             recoverable_ns=scope.per_step(asked.cost_ns),
             evidence=(
                 Evidence(
-                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
+                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of all time)",
                     metric="asked.cost_ns",
                     value=float(asked.cost_ns),
                     unit="ns",
