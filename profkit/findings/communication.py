@@ -170,7 +170,11 @@ EXTRA: Final = FindingKind(
     title="an extra collective that is not part of the backward pass",
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
-    supersedes=(Supersedes("comm.bandwidth", Way.JOINED), Supersedes("comm.skew", Way.JOINED)),
+    supersedes=(
+        Supersedes("comm.asked", Way.SAID_ONCE, 0),
+        Supersedes("comm.bandwidth", Way.JOINED),
+        Supersedes("comm.skew", Way.JOINED),
+    ),
     meaning="The script reduces something besides gradients: a loss, a metric, gradients for a second time.",
     measured="All-reduces by kind, size and the operator that issued them; one is suspect if the script itself issues it while gradients are reduced in backward, if it has a tenth of the group's bytes or more, and if it is mostly exposed.",
     thresholds={
@@ -264,7 +268,6 @@ ASKED: Final = FindingKind(
     supersedes=(
         Supersedes("comm.exposed", Way.JOINED, _OF_LOOP),
         Supersedes("comm.bandwidth", Way.JOINED, _OF_LOOP),
-        Supersedes("collective.extra", Way.SAID_ONCE, 0),
         Supersedes("comm.skew", Way.BEHIND, _A_PART),
     ),
     meaning="DistributedDataParallel reduces gradients by itself. The script reduces, gathers, sends or waits for something else in each step, and nothing runs beside it.",
