@@ -11,7 +11,8 @@ from profkit.analyzers.code.asked import Operator, is_asked, question
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import UNFUSED
 from profkit.findings.kind import FindingKind
-from profkit.findings.patterns import CONVERSIONS, DENSE_EXPERTS, MATH_ATTENTION, OPTIMIZER_LOOP
+from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, OPTIMIZER_LOOP
+from profkit.findings.wasted import DENSE_EXPERTS
 from profkit.model.budget import NO_TIME, words
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.documents.report import Bottleneck, Verdict

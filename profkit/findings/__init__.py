@@ -24,6 +24,7 @@ from profkit.findings import (
     probe,
     roof,
     trainers,
+    wasted,
     whole_run,
 )
 from profkit.findings.kind import FindingKind
@@ -43,6 +44,7 @@ _FAMILIES: Final = (
     kernels,
     roof,
     patterns,
+    wasted,
     trainers,
     stragglers,
     tokens,

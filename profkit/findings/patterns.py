@@ -8,15 +8,15 @@ from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 _WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least severity; less is noise between runs")
-_WORTH_WORK: Final = Threshold(0.05, "fires at {} of the window", "chosen: the severity medium")
-_MOSTLY: Final = 0.5
+WORTH_WORK: Final = Threshold(0.05, "fires at {} of the window", "chosen: the severity medium")
+MOSTLY: Final = 0.5
 """Chosen: what is half of the late launches names them."""
-_NAMES: Final = 0.1
+NAMES: Final = 0.1
 """Chosen: what few programs do, and costs so much of the host's time, is changed first: the rest has no one remedy."""
 # the host launches nothing meanwhile: the same time stands under late launches, and as one of few stalls
 _IS_THE_HOSTS: Final = (
-    Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
-    Supersedes("host.stall", Way.SAID_ONCE, _MOSTLY),
+    Supersedes("host.launch_bound", Way.BEHIND, MOSTLY),
+    Supersedes("host.stall", Way.SAID_ONCE, MOSTLY),
 )
 
 GC: Final = FindingKind(
@@ -98,11 +98,11 @@ OPTIMIZER_LOOP: Final = FindingKind(
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
     late_word="optimizer",
-    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),),
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, MOSTLY),),
     meaning="With foreach=False, on a CPU the default, optimizer.step() runs some ten small operators for each parameter tensor. On a GPU each is a launch; on a CPU each has its fixed cost and one more pass over memory.",
     measured="Ranges Optimizer.step with many operators outside those of the foreach or fused kind, which are left out: of several groups of parameters one may be looped over. On a GPU, what it would idle less if they took the host no time counts, by a replay of the launches: their kernels and collectives stay whatever launches them. On a CPU, all of their time.",
     thresholds={
-        "window": _WORTH_WORK,
+        "window": WORTH_WORK,
         "operators": Threshold(
             40, "with {} operators or more in each step of the optimizer", "chosen: four parameters' worth", ""
         ),
@@ -127,7 +127,7 @@ PARAMETER_LOOP: Final = FindingKind(
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
     late_word="parameters",
-    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _NAMES),),
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, NAMES),),
     meaning="Averages of the weights (EMA), clipping, norms of gradients for a log, zeroing: written as a loop, they run some operators for each parameter tensor, and with .item() wait for each. torch has each of these for all tensors at once.",
     measured="Stretches with no operator of the forward or backward pass nor of the optimizer in which most operators take tensors of the shapes of gradients, by recorded shapes. On a GPU, what it would idle less if they took the host no time counts, by a replay of the launches; on a CPU, all of their time, less a quarter that stays.",
     thresholds={
@@ -199,169 +199,13 @@ NO_GRADIENT: Final = FindingKind(
     ),
 )
 
-_SPARED: Final = (
-    Supersedes("work.unread_forward", Way.SAID_ONCE, 0.5),
-    Supersedes("work.frozen_forward", Way.SAID_ONCE, 0.5),
-    Supersedes("work.no_gradient", Way.SAID_ONCE, 0.5),
-    Supersedes("host.launch_bound", Way.BEHIND, 1.0),
-)
-
-DENSE_EXPERTS: Final = FindingKind(
-    id="work.dense_experts",
-    title="each expert computes all tokens, of which the router picks few",
-    is_about_work=True,
-    meaning="A mixture of experts chooses few experts for each token. Here all experts compute all tokens, and what was not chosen is multiplied by zero.",
-    measured="A choice (aten::topk, argmax or max over the last axis) of few of N columns, and before the next choice N products of the same shapes that each take all of its rows, with N products by one number for each row; or one batched product of N times all rows. By recorded shapes: from the first product to the last operator, and the backward nodes of what lies between, less the share that the choice keeps.",
-    thresholds={
-        "window": _WORTH_WORK,
-        "experts": Threshold(3, "with {} experts or more", "chosen: of two, one is half", ""),
-    },
-    lookalikes=("a choice that is a metric alone, beside an ensemble that is meant to compute all",),
-    proof="Give each expert its tokens alone: the step becomes shorter by about the time shown.",
-    fixes=(
-        "give each expert its own tokens alone: rows = (index == e).any(-1).nonzero(), expert(x[rows]), out.index_add(0, rows, ...); or sort the tokens by expert",
-    ),
-)
-
-NO_CACHE: Final = FindingKind(
-    id="work.no_cache",
-    title="each new token runs the model over the whole sequence again: no key/value cache",
-    is_about_work=True,
-    is_bound=True,
-    supersedes=_SPARED,
-    meaning="Text is generated token by token. Without a cache of keys and values each call runs the model over all tokens so far, of which only the newest is new.",
-    measured="Products with the same weight whose rows grow by the same number from call to call, eight lengths or more, in forward work that no backward pass reads, by recorded shapes. Their stretches, times the share that the tokens before the newest have of each call; the time between operators stays.",
-    thresholds={"window": _WORTH_WORK},
-    lookalikes=("growing inputs that are no prefix of each other: sorted lengths",),
-    proof="Generate with the cache on: the rows of the products stay the same from call to call, and the step becomes shorter.",
-    fixes=(
-        "generate(use_cache=True), config.use_cache=True; in a loop of your own keep past_key_values and give the model the newest token alone",
-    ),
-)
-
-FULL_SORT: Final = FindingKind(
-    id="work.full_sort",
-    title="all values are sorted, and few are kept",
-    is_about_work=True,
-    supersedes=_SPARED[2:],
-    meaning="A sort puts all values into order. Where the first few are kept, topk finds them without the rest.",
-    measured="Operators aten::sort and aten::argsort with a slice of the same shape right behind them that keeps a fourth or less along an axis, by recorded shapes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time; less the part that topk takes.",
-    thresholds={
-        "window": _WORTH_WORK,
-        "kept": Threshold(0.25, "where {} of the values are kept or less", "chosen: topk of more gains little"),
-        "length": Threshold(64, "of {} values or more", "chosen: shorter ones take no time", ""),
-    },
-    lookalikes=("an order of all values that is used elsewhere as well",),
-    proof="Put topk in its place: the step becomes shorter by about the time shown.",
-    fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
-)
-
-MORE_ROWS: Final = FindingKind(
-    id="work.more_rows",
-    title="a layer computes more rows than need be",
-    is_about_work=True,
-    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),),
-    meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so it computes copies for nothing. A 1x1 convolution behind an upsampling, and a layer of which the mean alone is read, can change places with it as well.",
-    measured="Operators that gather (index_select, index, gather, repeat) and the products that take exactly what they made right behind them, with nothing but views and what works on each row alone between; 1x1 convolutions right behind an upsampling, to as many channels at most; products with a mean over rows right behind them, whose result nothing else takes. By recorded shapes: those operators and their backward nodes, less the share of the rows that would do.",
-    thresholds={
-        "window": _WORTH_WORK,
-        "rows": Threshold(0.5, "where {} of the rows or less would do", "chosen: half of the time is spared"),
-    },
-    lookalikes=("a gather of other rows than the layer takes, of the same shape by chance",),
-    proof="Let them change places: the result is the same but for rounding, and the step is shorter by about the time shown.",
-    fixes=(
-        "let them change places: apply the layer before the rows are gathered or upsampled, layer(x)[index] in place of layer(x[index]); take a mean before it, layer(x.mean(1)) in place of layer(x).mean(1)",
-    ),
-)
-
-LONG_ORDER: Final = FindingKind(
-    id="work.long_order",
-    title="three matrices are multiplied in the order that takes longer",
-    is_about_work=True,
-    meaning="A product of three matrices is the same in either order, and takes as many operations as the one in the middle is large: (q k') v makes a matrix of all pairs of rows, q (k' v) one of columns; x (A B) multiplies out two thin matrices.",
-    measured="A product (mm, bmm, matmul) whose result the next one takes, with nothing but views and a factor between, where nothing else takes that result, by recorded shapes: both and their backward nodes, less the share of the operations that the other order takes.",
-    thresholds={
-        "window": _WORTH_WORK,
-        "operations": Threshold(
-            0.4, "where the other order takes {} of the operations or less", "chosen: thin products are slower for each"
-        ),
-    },
-    lookalikes=("a result that is read elsewhere, as a view of another shape",),
-    proof="Set the brackets the other way: the result is the same but for rounding, and the step is shorter by about the time shown.",
-    fixes=("set the brackets the other way: q @ (k.transpose(-1, -2) @ v), (x @ A) @ B",),
-)
-
-PAIRS: Final = FindingKind(
-    id="work.pairs",
-    title="all pairs of vectors are spread out in memory",
-    is_about_work=True,
-    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _NAMES),),
-    meaning="Distances or products of all pairs, written with broadcasting (a[:, None] - b[None]), write each pair's whole vector to memory before they sum it. A product of matrices, or cdist, makes the sums alone.",
-    measured="A difference or product of two tensors of which each is spread along an axis of the other, then a power or an absolute value, and a sum, mean or norm over the last axis, right behind each other. By recorded shapes: those operators and their backward nodes, less what the other way takes.",
-    thresholds={"window": _WORTH_WORK},
-    notes=("a norm of products of large, close vectors loses digits: torch.cdist falls back where that matters",),
-    lookalikes=("differences that are used elsewhere as well: then they stay",),
-    proof="Put the product in its place: the result is the same but for rounding, and the step is shorter by about the time shown.",
-    fixes=(
-        "make the sums alone: a @ b.T for products; a.square().sum(-1)[:, None] + b.square().sum(-1) - 2 * a @ b.T, or torch.cdist(a, b).square(), for squared distances; torch.cdist(a, b, p=1) for absolute ones",
-    ),
-)
-
-REBUILT: Final = FindingKind(
-    id="work.rebuilt",
-    title="a tensor is copied whole to add a few rows",
-    is_about_work=True,
-    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _NAMES), *_SPARED[:3]),
-    meaning="A queue or a history of fixed size is made anew in each step: torch.cat of the new rows and the old ones, with a slice that drops as many. All of it is copied into fresh memory.",
-    measured="Operators aten::cat without a gradient whose largest part has most of the result, with a slice beside them that cuts it back to one size; aten::roll whose first rows are then written. By recorded shapes: those operators, less the share of the rows that is new.",
-    thresholds={
-        "window": _WORTH_WORK,
-        "new": Threshold(0.125, "where at most {} of the rows are new", "chosen: most of the copy is spared"),
-    },
-    lookalikes=("rows whose order counts: a ring buffer turns it",),
-    proof="Write the new rows over the oldest ones: the step is shorter by about the time shown.",
-    fixes=(
-        "write the new rows in place, over the oldest ones, at a pointer that goes round: queue[at : at + n] = rows",
-    ),
-)
-
-MASKED_ROWS: Final = FindingKind(
-    id="work.masked_rows",
-    title="layers compute rows that a mask hides and that are dropped behind them",
-    is_about_work=True,
-    meaning="A mask hides some rows of each sequence from attention, and behind the layers the other rows alone are taken. Where both are the same rows, nobody reads what the layers compute of the hidden ones. Values are not recorded, so it is a question, and no saving is promised.",
-    measured="Attention with a mask of keys that is the same for all queries, and behind it in the same forward pass a gather or an index that keeps as many rows of each sequence. By recorded shapes: all that takes as many rows as the whole sequences, forward and backward.",
-    thresholds={
-        "window": _WORTH_WORK,
-        "least": Threshold(0.2, "where {} of the rows are used at least", "chosen: a head on masked words takes 15 %"),
-        "most": Threshold(0.75, "and {} at most", "chosen: a masked autoencoder's decoder keeps as many"),
-    },
-    lookalikes=("a mask of padding, and rows that are taken for a head: what is not taken is read by attention",),
-    proof="Take the rows before the first layer: if the loss stays the same, nobody read the others.",
-    fixes=(
-        "if the rows that are dropped are those that the mask hides, take the others before the first layer, x.gather(1, keep), and leave the mask out",
-    ),
-)
-
-ONE_HOT: Final = FindingKind(
-    id="work.one_hot",
-    title="one-hot vectors are multiplied by a matrix, where rows could be looked up",
-    is_about_work=True,
-    meaning="The product of a one-hot vector and a matrix is one row of the matrix. Looking that row up reads it alone.",
-    measured="Operators aten::one_hot and the product behind that takes as many rows and columns, by recorded shapes, with what lies between, and their backward nodes.",
-    thresholds={"window": _WORTH_WORK},
-    lookalikes=("one-hot targets of a loss, which are no input of a product",),
-    proof="Put an embedding in its place: the step becomes shorter by about the time shown.",
-    fixes=("use F.embedding(index, weight), nn.Embedding, or weight[index] in place of the one-hot product",),
-)
-
 ANOMALY: Final = FindingKind(
     id="host.anomaly_mode",
     title="autograd's anomaly mode is on",
     bottleneck=Bottleneck.OVERHEAD,
     late_phase="host",
     late_word="anomaly mode",
-    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, _NAMES),),
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, NAMES),),
     meaning="torch.autograd.set_detect_anomaly(True) stores the Python stack of each forward operation and looks for NaN in each gradient of the backward pass, which waits for the device. It is for finding a bug, not for training.",
     measured="Inside backward nodes the look for NaN (aten::isnan to aten::item around aten::_is_any_true); and for each operator that makes a node as much as views take there that make one (the median): they do nothing but store the stack. On a GPU, what it would idle less without these; on a CPU, all of their time.",
     thresholds={"window": _WORTH},
@@ -377,7 +221,7 @@ PILED: Final = FindingKind(
     meaning="Gradients are computed for parameters that the optimizer does not have: a teacher that runs without torch.no_grad(), a part that was meant to be frozen, a discriminator in the generator's step. They pile up in .grad, since nobody clears them there.",
     measured="In the first backward pass after an optimizer's step, accumulations (AccumulateGrad) that add to a gradient that was left, where others of the pass find none: the nodes that lead to them. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Of nodes through which gradients flow on to parameters in use half is counted: only those of their own weights can be spared.",
     thresholds={
-        "window": _WORTH_WORK,
+        "window": WORTH_WORK,
         "gradients": Threshold(2, "with {} such gradients or more in a pass", "chosen: a layer's weight and bias", ""),
     },
     notes=(
@@ -400,7 +244,7 @@ CPU_OPERATORS: Final = FindingKind(
     meaning="Tensors that live on the CPU are worked on there, by the thread that launches the GPU's work: batches or noise that are made with torch.randn, conversions before a copy, an optimizer whose state was moved to the CPU.",
     measured="Operators of the threads that launch, in which nothing is launched, copied or waited for; outside the input pipeline and the compiler. What the GPU would idle less without them counts, by a replay of the launches.",
     thresholds={
-        "window": _WORTH_WORK,
+        "window": WORTH_WORK,
         "each": Threshold(100_000, "of {} each or longer", "chosen: dispatching an operator takes up to 50 us", "ns"),
     },
     lookalikes=("the host is far ahead: then they cost nothing, and are no finding",),
@@ -538,7 +382,7 @@ RECOMPUTATION: Final = FindingKind(
     is_about_work=True,
     meaning="Activation checkpointing keeps less in memory and pays with a second forward pass: about a third more compute where all of the model is checkpointed. Where memory is free, that is time for nothing.",
     measured="Operators of the forward side (they have an autograd number and no forward thread) inside backward nodes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own and that of the Python before each. Collectives that are launched again are not counted.",
-    thresholds={"window": _WORTH_WORK},
+    thresholds={"window": WORTH_WORK},
     notes=("what checkpointing costs in the forward pass is not in the time shown: Python, weighty on small layers",),
     lookalikes=("gradients of gradients also run forward operators inside the backward pass",),
     proof="Turn checkpointing off for half of the layers: the step becomes shorter by about half of the time shown, if memory allows it.",
@@ -548,55 +392,13 @@ RECOMPUTATION: Final = FindingKind(
     ),
 )
 
-DENSE_TABLE: Final = FindingKind(
-    id="work.dense_table",
-    title="the optimizer updates all rows of embedding tables",
-    is_about_work=True,
-    supersedes=(
-        Supersedes("host.optimizer_loop", Way.BEHIND, _MOSTLY),
-        Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),
-        Supersedes("host.launch_bound", Way.BEHIND, _MOSTLY),
-    ),
-    meaning="nn.Embedding gives a gradient of the whole table by default: zeros, but for the rows that the step looked up. Adam and its like then read and write each row, its gradient and both of its moments in each step.",
-    measured="On a CPU: ranges Optimizer.step, and where aten::embedding_dense_backward sets a gradient to zero. Of their time, the part that recorded shapes give to tables of which a step looks up a quarter at most, less that of the rows which it looks up.",
-    thresholds={"window": _WORTH_WORK},
-    notes=(
-        "SparseAdam leaves the moments of rows alone that a step does not look up: results differ from Adam's a little",
-    ),
-    lookalikes=("weight decay, or a norm of all gradients: they need every row",),
-    proof="Build the tables with sparse=True and give them to SparseAdam or SGD: the optimizer's time no longer grows with their rows.",
-    fixes=(
-        "nn.Embedding(..., sparse=True) with SparseAdam or SGD for these tables, the other parameters in an optimizer of their own",
-        "fused=True, which makes each pass over them cheaper",
-    ),
-)
-
-THROWN_AWAY: Final = FindingKind(
-    id="work.thrown_away",
-    title="a layer computes many rows of which few are used",
-    is_about_work=True,
-    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, _MOSTLY),),
-    meaning="A layer computes an output for each position (token, time step, pixel), and the line behind it keeps a slice or an index of them. The rest is computed, and its gradient, all zeros, goes back through the layer.",
-    measured="Backward nodes of select, slice and index, with nothing but views and what works on each row alone between them and a product. Recorded shapes say how many of its rows are used. Their times are those of the product, forward and backward, less the share that is used.",
-    thresholds={
-        "window": _WORTH_WORK,
-        "kept": Threshold(0.5, "where at most {} of the rows are used", "chosen: half of the time at least is spared"),
-    },
-    lookalikes=(
-        "a convolution whose border is cut off: what is left needs a part of it",
-        "all rows are read without gradients as well, as a metric does: then the backward pass alone is spared",
-    ),
-    proof="Take the slice or the index before the layer: the loss stays the same, and the step is shorter by about the time shown.",
-    fixes=("take the rows before the layer: head(hidden[mask]), head(hidden[:, -1]), in place of head(hidden)[mask]",),
-)
-
 MATH_ATTENTION: Final = FindingKind(
     id="kernel.math_attention",
     title="attention runs without a fused kernel",
     is_about_work=True,
     meaning="scaled_dot_product_attention has fused kernels. Where none takes these inputs, where weights are asked for, and where a model writes attention out, separate operators write the whole matrix of scores to memory and read it several times.",
     measured="Operators aten::_scaled_dot_product_attention_math; elsewhere what stands between two batched products with a softmax, or its backward, between them: the products themselves stay. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own. The backward of that operator is not counted.",
-    thresholds={"window": _WORTH_WORK},
+    thresholds={"window": WORTH_WORK},
     lookalikes=("short sequences: their matrix of scores is small, and a fused kernel gains little",),
     proof="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): the call raises an error that names what the kernel does not take.",
     proof_on_cpu="Time F.scaled_dot_product_attention on tensors of these shapes beside the operators: the step becomes shorter by the difference, for each layer, forward and backward.",
@@ -613,7 +415,7 @@ TRAINING_MODE: Final = FindingKind(
     is_about_work=True,
     meaning="A module is in training mode until model.eval() is called: dropout draws random numbers and multiplies, batch normalisation computes statistics of each batch. An inference pays for that, and its results are others.",
     measured="Operators of dropout, and batch normalisation that computes statistics (by its recorded argument, or by the names of the kernels that it launches), where no backward pass and no optimizer was recorded; without operators, the launches of such kernels. Of batch normalisation half at most can be saved: it normalises in any mode. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
-    thresholds={"window": _WORTH_WORK},
+    thresholds={"window": WORTH_WORK},
     lookalikes=(
         "a recording of the forward pass of a training step alone: there it is meant",
         "dropout that is meant at inference (Monte Carlo dropout)",
@@ -642,7 +444,7 @@ LAYOUT_COPIES: Final = FindingKind(
     is_about_work=True,
     meaning="A transposed or sliced view is copied when contiguous(), reshape() or an operator needs its elements in order. The copy computes nothing.",
     measured="Operators aten::contiguous and aten::reshape that copy. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
-    thresholds={"window": _WORTH_WORK},
+    thresholds={"window": WORTH_WORK},
     lookalikes=("a copy that makes the operators after it faster by more than it takes",),
     proof="Remove one of these calls, or give the operator the strided view: the copy is gone; see whether the operator behind it takes longer.",
     fixes=(
@@ -656,7 +458,7 @@ CONVERSIONS: Final = FindingKind(
     is_about_work=True,
     meaning="Autocast converts the weights of each layer in every forward pass (once per step with its cache, with activation checkpointing again), and where layers of different precision follow each other, activations too. Each conversion reads and writes the whole tensor.",
     measured="Operators aten::_to_copy from one floating-point format to another, by recorded types. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own.",
-    thresholds={"window": _WORTH_WORK},
+    thresholds={"window": WORTH_WORK},
     notes=("weights in bf16 also halve what gradients and the optimizer move: that gain is not in the time shown",),
     lookalikes=("a batch that arrives as float32 is converted once: that is cheap",),
     proof="Keep the weights in bfloat16 (model.to(torch.bfloat16), or FSDP's mixed precision): these conversions are gone.",

@@ -18,27 +18,9 @@ from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, PADDED_BATCHES, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
-from profkit.findings.patterns import (
-    CONTENTION,
-    CORES_TAKEN,
-    DENSE_EXPERTS,
-    DENSE_TABLE,
-    FULL_SORT,
-    GIL,
-    LONG_ORDER,
-    MASKED_ROWS,
-    MATH_ATTENTION,
-    MORE_ROWS,
-    NO_CACHE,
-    NO_GRADIENT,
-    ONE_HOT,
-    PAIRS,
-    PILED,
-    REBUILT,
-    THROWN_AWAY,
-    UNREAD,
-)
+from profkit.findings.patterns import CONTENTION, CORES_TAKEN, GIL, MATH_ATTENTION, NO_GRADIENT, PILED, UNREAD
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
+from profkit.findings.wasted import MASKED_ROWS, WASTED
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import SEVERITY_FROM, Finding, Severity
 from profkit.shell import CommandLine
@@ -65,26 +47,7 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
-_WASTED: Final = tuple(
-    one.id
-    for one in (
-        DENSE_EXPERTS,
-        NO_CACHE,
-        FULL_SORT,
-        MATH_ATTENTION,
-        NO_GRADIENT,
-        PILED,
-        PADDED_BATCHES,
-        DOUBLE,
-        THROWN_AWAY,
-        ONE_HOT,
-        DENSE_TABLE,
-        LONG_ORDER,
-        MORE_ROWS,
-        PAIRS,
-        REBUILT,
-    )
-)
+_WASTED: Final = tuple(one.id for one in (*WASTED, MATH_ATTENTION, NO_GRADIENT, PILED, PADDED_BATCHES, DOUBLE))
 _ASKED: Final = (UNREAD.id, MASKED_ROWS.id)
 """What may be needed: that is asked, not told."""
 FAR_MORE: Final = 2.0
@@ -387,9 +350,7 @@ def _outweighs(case: Case, cause: Finding) -> bool:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
-    if (
-        finding.id in (UNREAD.id, MASKED_ROWS.id) and not finding.recoverable_ns
-    ):  # it may be needed: that is asked, not told
+    if finding.id in _ASKED and not finding.recoverable_ns:
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]

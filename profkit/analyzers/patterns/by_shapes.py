@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.analyzers.patterns import masked, order, pairs, smaller, spared, tables, thrown
-from profkit.analyzers.patterns.pattern import Pattern
-from profkit.findings.patterns import (
+from profkit.analyzers.patterns.cost import Pattern
+from profkit.findings.wasted import (
     DENSE_EXPERTS,
     DENSE_TABLE,
     FULL_SORT,

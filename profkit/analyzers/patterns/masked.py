@@ -12,7 +12,7 @@ from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, dims_of
 from profkit.analyzers.patterns.smaller import made_of, timed_rows, typed
-from profkit.findings.patterns import MASKED_ROWS
+from profkit.findings.wasted import MASKED_ROWS
 from profkit.model.arrays import I64, place_among
 from profkit.redact.later import later
 from profkit.timeline import Facts

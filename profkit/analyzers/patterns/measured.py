@@ -10,8 +10,7 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.patterns import attention, forward, modes, piled, ranges
-from profkit.analyzers.patterns.cost import costs_ns, rows_of
-from profkit.analyzers.patterns.pattern import Pattern
+from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import (
     ANOMALY,

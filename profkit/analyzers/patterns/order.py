@@ -8,7 +8,7 @@ from typing import Any, Final
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import PRODUCT, Forward, dims_of, lead, name_of
 from profkit.analyzers.patterns.smaller import Found, behind, joined, ranges_of, typed, until_again
-from profkit.findings.patterns import LONG_ORDER
+from profkit.findings.wasted import LONG_ORDER
 from profkit.redact.later import later
 from profkit.timeline import Facts
 

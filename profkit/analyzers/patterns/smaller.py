@@ -13,7 +13,7 @@ import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, dims_of, lead, name_of, number_of
-from profkit.findings.patterns import MORE_ROWS, REBUILT
+from profkit.findings.wasted import MORE_ROWS, REBUILT
 from profkit.model.arrays import I64
 from profkit.model.signature import Signature
 from profkit.redact.later import later

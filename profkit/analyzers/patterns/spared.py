@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.patterns.forward import forward_work
 from profkit.analyzers.patterns.ranges import Ranges, named
 from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, dims_of, has, lead, number_of
-from profkit.findings.patterns import DENSE_EXPERTS, FULL_SORT
+from profkit.findings.wasted import DENSE_EXPERTS, FULL_SORT
 from profkit.model.arrays import I64, distinct_codes
 from profkit.redact.later import later
 from profkit.timeline import Facts

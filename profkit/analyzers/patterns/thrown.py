@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.findings.patterns import THROWN_AWAY
+from profkit.findings.wasted import THROWN_AWAY
 from profkit.model.arrays import distinct_codes, is_member
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace

@@ -1,0 +1,221 @@
+"""Work that is thrown away for most of it, or that smaller tensors would do, as recorded shapes tell."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.patterns import MOSTLY, NAMES, WORTH_WORK
+
+_SPARED: Final = (
+    Supersedes("work.unread_forward", Way.SAID_ONCE, 0.5),
+    Supersedes("work.frozen_forward", Way.SAID_ONCE, 0.5),
+    Supersedes("work.no_gradient", Way.SAID_ONCE, 0.5),
+    Supersedes("host.launch_bound", Way.BEHIND, 1.0),
+)
+
+DENSE_EXPERTS: Final = FindingKind(
+    id="work.dense_experts",
+    title="each expert computes all tokens, of which the router picks few",
+    is_about_work=True,
+    meaning="A mixture of experts chooses few experts for each token. Here all experts compute all tokens, and what was not chosen is multiplied by zero.",
+    measured="A choice (aten::topk, argmax or max over the last axis) of few of N columns, and before the next choice N products of the same shapes that each take all of its rows, with N products by one number for each row; or one batched product of N times all rows. By recorded shapes: from the first product to the last operator, and the backward nodes of what lies between, less the share that the choice keeps.",
+    thresholds={
+        "window": WORTH_WORK,
+        "experts": Threshold(3, "with {} experts or more", "chosen: of two, one is half", ""),
+    },
+    lookalikes=("a choice that is a metric alone, beside an ensemble that is meant to compute all",),
+    proof="Give each expert its tokens alone: the step becomes shorter by about the time shown.",
+    fixes=(
+        "give each expert its own tokens alone: rows = (index == e).any(-1).nonzero(), expert(x[rows]), out.index_add(0, rows, ...); or sort the tokens by expert",
+    ),
+)
+
+NO_CACHE: Final = FindingKind(
+    id="work.no_cache",
+    title="each new token runs the model over the whole sequence again: no key/value cache",
+    is_about_work=True,
+    is_bound=True,
+    supersedes=_SPARED,
+    meaning="Text is generated token by token. Without a cache of keys and values each call runs the model over all tokens so far, of which only the newest is new.",
+    measured="Products with the same weight whose rows grow by the same number from call to call, eight lengths or more, in forward work that no backward pass reads, by recorded shapes. Their stretches, times the share that the tokens before the newest have of each call; the time between operators stays.",
+    thresholds={"window": WORTH_WORK},
+    lookalikes=("growing inputs that are no prefix of each other: sorted lengths",),
+    proof="Generate with the cache on: the rows of the products stay the same from call to call, and the step becomes shorter.",
+    fixes=(
+        "generate(use_cache=True), config.use_cache=True; in a loop of your own keep past_key_values and give the model the newest token alone",
+    ),
+)
+
+FULL_SORT: Final = FindingKind(
+    id="work.full_sort",
+    title="all values are sorted, and few are kept",
+    is_about_work=True,
+    supersedes=_SPARED[2:],
+    meaning="A sort puts all values into order. Where the first few are kept, topk finds them without the rest.",
+    measured="Operators aten::sort and aten::argsort with a slice of the same shape right behind them that keeps a fourth or less along an axis, by recorded shapes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time; less the part that topk takes.",
+    thresholds={
+        "window": WORTH_WORK,
+        "kept": Threshold(0.25, "where {} of the values are kept or less", "chosen: topk of more gains little"),
+        "length": Threshold(64, "of {} values or more", "chosen: shorter ones take no time", ""),
+    },
+    lookalikes=("an order of all values that is used elsewhere as well",),
+    proof="Put topk in its place: the step becomes shorter by about the time shown.",
+    fixes=("use topk(k, largest=False) for the least values, topk(k) for the greatest, in place of the sort",),
+)
+
+MORE_ROWS: Final = FindingKind(
+    id="work.more_rows",
+    title="a layer computes more rows than need be",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
+    meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so it computes copies for nothing. A 1x1 convolution behind an upsampling, and a layer of which the mean alone is read, can change places with it as well.",
+    measured="Operators that gather (index_select, index, gather, repeat) and the products that take exactly what they made right behind them, with nothing but views and what works on each row alone between; 1x1 convolutions right behind an upsampling, to as many channels at most; products with a mean over rows right behind them, whose result nothing else takes. By recorded shapes: those operators and their backward nodes, less the share of the rows that would do.",
+    thresholds={
+        "window": WORTH_WORK,
+        "rows": Threshold(0.5, "where {} of the rows or less would do", "chosen: half of the time is spared"),
+    },
+    lookalikes=("a gather of other rows than the layer takes, of the same shape by chance",),
+    proof="Let them change places: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "let them change places: apply the layer before the rows are gathered or upsampled, layer(x)[index] in place of layer(x[index]); take a mean before it, layer(x.mean(1)) in place of layer(x).mean(1)",
+    ),
+)
+
+LONG_ORDER: Final = FindingKind(
+    id="work.long_order",
+    title="three matrices are multiplied in the order that takes longer",
+    is_about_work=True,
+    meaning="A product of three matrices is the same in either order, and takes as many operations as the one in the middle is large: (q k') v makes a matrix of all pairs of rows, q (k' v) one of columns; x (A B) multiplies out two thin matrices.",
+    measured="A product (mm, bmm, matmul) whose result the next one takes, with nothing but views and a factor between, where nothing else takes that result, by recorded shapes: both and their backward nodes, less the share of the operations that the other order takes.",
+    thresholds={
+        "window": WORTH_WORK,
+        "operations": Threshold(
+            0.4, "where the other order takes {} of the operations or less", "chosen: thin products are slower for each"
+        ),
+    },
+    lookalikes=("a result that is read elsewhere, as a view of another shape",),
+    proof="Set the brackets the other way: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=("set the brackets the other way: q @ (k.transpose(-1, -2) @ v), (x @ A) @ B",),
+)
+
+PAIRS: Final = FindingKind(
+    id="work.pairs",
+    title="all pairs of vectors are spread out in memory",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
+    meaning="Distances or products of all pairs, written with broadcasting (a[:, None] - b[None]), write each pair's whole vector to memory before they sum it. A product of matrices, or cdist, makes the sums alone.",
+    measured="A difference or product of two tensors of which each is spread along an axis of the other, then a power or an absolute value, and a sum, mean or norm over the last axis, right behind each other. By recorded shapes: those operators and their backward nodes, less what the other way takes.",
+    thresholds={"window": WORTH_WORK},
+    notes=("a norm of products of large, close vectors loses digits: torch.cdist falls back where that matters",),
+    lookalikes=("differences that are used elsewhere as well: then they stay",),
+    proof="Put the product in its place: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "make the sums alone: a @ b.T for products; a.square().sum(-1)[:, None] + b.square().sum(-1) - 2 * a @ b.T, or torch.cdist(a, b).square(), for squared distances; torch.cdist(a, b, p=1) for absolute ones",
+    ),
+)
+
+REBUILT: Final = FindingKind(
+    id="work.rebuilt",
+    title="a tensor is copied whole to add a few rows",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), *_SPARED[:3]),
+    meaning="A queue or a history of fixed size is made anew in each step: torch.cat of the new rows and the old ones, with a slice that drops as many. All of it is copied into fresh memory.",
+    measured="Operators aten::cat without a gradient whose largest part has most of the result, with a slice beside them that cuts it back to one size; aten::roll whose first rows are then written. By recorded shapes: those operators, less the share of the rows that is new.",
+    thresholds={
+        "window": WORTH_WORK,
+        "new": Threshold(0.125, "where at most {} of the rows are new", "chosen: most of the copy is spared"),
+    },
+    lookalikes=("rows whose order counts: a ring buffer turns it",),
+    proof="Write the new rows over the oldest ones: the step is shorter by about the time shown.",
+    fixes=(
+        "write the new rows in place, over the oldest ones, at a pointer that goes round: queue[at : at + n] = rows",
+    ),
+)
+
+MASKED_ROWS: Final = FindingKind(
+    id="work.masked_rows",
+    title="layers compute rows that a mask hides and that are dropped behind them",
+    is_about_work=True,
+    meaning="A mask hides some rows of each sequence from attention, and behind the layers the other rows alone are taken. Where both are the same rows, nobody reads what the layers compute of the hidden ones. Values are not recorded, so it is a question, and no saving is promised.",
+    measured="Attention with a mask of keys that is the same for all queries, and behind it in the same forward pass a gather or an index that keeps as many rows of each sequence. By recorded shapes: all that takes as many rows as the whole sequences, forward and backward.",
+    thresholds={
+        "window": WORTH_WORK,
+        "least": Threshold(0.2, "where {} of the rows are used at least", "chosen: a head on masked words takes 15 %"),
+        "most": Threshold(0.75, "and {} at most", "chosen: a masked autoencoder's decoder keeps as many"),
+    },
+    lookalikes=("a mask of padding, and rows that are taken for a head: what is not taken is read by attention",),
+    proof="Take the rows before the first layer: if the loss stays the same, nobody read the others.",
+    fixes=(
+        "if the rows that are dropped are those that the mask hides, take the others before the first layer, x.gather(1, keep), and leave the mask out",
+    ),
+)
+
+ONE_HOT: Final = FindingKind(
+    id="work.one_hot",
+    title="one-hot vectors are multiplied by a matrix, where rows could be looked up",
+    is_about_work=True,
+    meaning="The product of a one-hot vector and a matrix is one row of the matrix. Looking that row up reads it alone.",
+    measured="Operators aten::one_hot and the product behind that takes as many rows and columns, by recorded shapes, with what lies between, and their backward nodes.",
+    thresholds={"window": WORTH_WORK},
+    lookalikes=("one-hot targets of a loss, which are no input of a product",),
+    proof="Put an embedding in its place: the step becomes shorter by about the time shown.",
+    fixes=("use F.embedding(index, weight), nn.Embedding, or weight[index] in place of the one-hot product",),
+)
+
+DENSE_TABLE: Final = FindingKind(
+    id="work.dense_table",
+    title="the optimizer updates all rows of embedding tables",
+    is_about_work=True,
+    supersedes=(
+        Supersedes("host.optimizer_loop", Way.BEHIND, MOSTLY),
+        Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),
+        Supersedes("host.launch_bound", Way.BEHIND, MOSTLY),
+    ),
+    meaning="nn.Embedding gives a gradient of the whole table by default: zeros, but for the rows that the step looked up. Adam and its like then read and write each row, its gradient and both of its moments in each step.",
+    measured="On a CPU: ranges Optimizer.step, and where aten::embedding_dense_backward sets a gradient to zero. Of their time, the part that recorded shapes give to tables of which a step looks up a quarter at most, less that of the rows which it looks up.",
+    thresholds={"window": WORTH_WORK},
+    notes=(
+        "SparseAdam leaves the moments of rows alone that a step does not look up: results differ from Adam's a little",
+    ),
+    lookalikes=("weight decay, or a norm of all gradients: they need every row",),
+    proof="Build the tables with sparse=True and give them to SparseAdam or SGD: the optimizer's time no longer grows with their rows.",
+    fixes=(
+        "nn.Embedding(..., sparse=True) with SparseAdam or SGD for these tables, the other parameters in an optimizer of their own",
+        "fused=True, which makes each pass over them cheaper",
+    ),
+)
+
+THROWN_AWAY: Final = FindingKind(
+    id="work.thrown_away",
+    title="a layer computes many rows of which few are used",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
+    meaning="A layer computes an output for each position (token, time step, pixel), and the line behind it keeps a slice or an index of them. The rest is computed, and its gradient, all zeros, goes back through the layer.",
+    measured="Backward nodes of select, slice and index, with nothing but views and what works on each row alone between them and a product. Recorded shapes say how many of its rows are used. Their times are those of the product, forward and backward, less the share that is used.",
+    thresholds={
+        "window": WORTH_WORK,
+        "kept": Threshold(0.5, "where at most {} of the rows are used", "chosen: half of the time at least is spared"),
+    },
+    lookalikes=(
+        "a convolution whose border is cut off: what is left needs a part of it",
+        "all rows are read without gradients as well, as a metric does: then the backward pass alone is spared",
+    ),
+    proof="Take the slice or the index before the layer: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=("take the rows before the layer: head(hidden[mask]), head(hidden[:, -1]), in place of head(hidden)[mask]",),
+)
+
+WASTED: Final = (
+    DENSE_EXPERTS,
+    NO_CACHE,
+    FULL_SORT,
+    MORE_ROWS,
+    LONG_ORDER,
+    PAIRS,
+    REBUILT,
+    MASKED_ROWS,
+    ONE_HOT,
+    DENSE_TABLE,
+    THROWN_AWAY,
+)
+"""All of them, in the order of `profkit explain`."""
