@@ -21,10 +21,22 @@ class Signature(msgspec.Struct, frozen=True):
     concrete: tuple[str, ...] = ()
 
     @property
+    def tensors(self) -> list[tuple[int, ...]]:
+        """The shapes of the arguments that are one tensor."""
+        return [shape for shape in self.dims if shape and not isinstance(shape[0], tuple)]
+
+    def shape(self, place: int) -> tuple[Any, ...]:
+        """An argument's shape, of a list of tensors their shapes; () where it has none."""
+        return self.dims[place] if len(self.dims) > place else ()
+
+    def text(self, place: int) -> str:
+        """The value of an argument that is no tensor; "" where it was not recorded."""
+        return self.concrete[place] if len(self.concrete) > place else ""
+
+    @property
     def shapes(self) -> str:
         """The first tensors' shapes, for a table: "8192x2432, 2432x9728"; "" where no argument is a tensor."""
-        given = [shape for shape in self.dims if shape and not isinstance(shape[0], tuple)]
-        sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in given]
+        sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in self.tensors]
         return ", ".join(sizes[:_MOST_SHAPES]) + (", ..." if len(sizes) > _MOST_SHAPES else "")
 
 

@@ -406,6 +406,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
             codes = [code for code in distinct_codes(names).tolist() if pattern.search(self.strings[code])]
         return is_one_of(names, codes)
 
+    def given(self, row: int) -> Signature | None:
+        """What an operator takes; None where that was not recorded."""
+        code = int(self.ops.signature[row])
+        return self.signatures[code] if code >= 0 else None
+
     def device_name(self, index: int) -> str:
         """What the file calls a device; "" where it says nothing."""
         return next((device.name for device in self.meta.devices if device.index == index), "")

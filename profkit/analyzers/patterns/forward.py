@@ -383,8 +383,7 @@ def _names(trace: Trace, run: I64) -> tuple[str, ...]:
 
 def _shapes(trace: Trace, row: int) -> list[tuple[int, ...]]:
     """The shapes of the tensors that an operator takes, one by one."""
-    code = int(trace.ops.signature[row])
-    told = trace.signatures[code] if code >= 0 else None
+    told = trace.given(row)
     each = [
         part
         for one in (told.dims if told is not None else ())
@@ -407,11 +406,10 @@ def _is_of_batch(trace: Trace, used: I64, run: I64) -> bool:
 
 def _made(trace: Trace, row: int) -> list[tuple[int, ...]]:
     """The shape of what an operator makes of nothing, as its first number or list of numbers says."""
-    code, name = int(trace.ops.signature[row]), trace.name(int(trace.ops.name[row]))
-    told = trace.signatures[code] if code >= 0 else None
-    if told is None or not told.concrete or not _FRESH.search(name):
+    told = trace.given(row)
+    if told is None or not _FRESH.search(trace.name(int(trace.ops.name[row]))):
         return []
-    sizes = re.findall(r"\d+", told.concrete[0])
+    sizes = re.findall(r"\d+", told.text(0))
     return [tuple(map(int, sizes))] if sizes else []
 
 

@@ -97,12 +97,11 @@ def checks(facts: Facts) -> Ranges:
     np.maximum.at(last, node, ops.end_ns[inner])
     looked = distinct(node[named(trace, ops, _CHECK)[inner]])
     makers, stack_ns = _makers(trace) if looked.size else (np.empty(0, np.int64), 0)
-    low, high = trace.window_ns
     start = np.concatenate((first[looked], np.maximum(ops.start_ns[makers], ops.end_ns[makers] - stack_ns)))
     end = np.concatenate((last[looked], ops.end_ns[makers]))
     rows = np.concatenate((nodes[looked], makers))
-    kept = (end > low) & (start < high)
-    return Ranges(start_ns=start[kept], end_ns=end[kept], thread=ops.thread[rows[kept]], name=ops.name[rows[kept]])
+    every = Ranges(start_ns=start, end_ns=end, thread=ops.thread[rows], name=ops.name[rows])
+    return every.within(trace.window_ns)
 
 
 def _makers(trace: Trace) -> tuple[I64, int]:

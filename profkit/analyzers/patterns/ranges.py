@@ -98,15 +98,27 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, table: CpuOps | Spans, rows: NDArray[Any], window_ns: tuple[int, int]) -> Ranges:
         """These rows of a table, as far as they touch the window."""
-        low, high = window_ns
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        chosen = chosen[(table.end_ns[chosen] > low) & (table.start_ns[chosen] < high)]
-        return cls(
+        every = cls(
             start_ns=table.start_ns[chosen],
             end_ns=table.end_ns[chosen],
             thread=table.thread[chosen],
             name=table.name[chosen],
         )
+        return every.within(window_ns)
+
+    @classmethod
+    def joined(cls, *each: Ranges) -> Ranges:
+        """All of these."""
+        return cls(**{name: np.concatenate([getattr(one, name) for one in each]) for name in cls.__struct_fields__})
+
+    def take(self, rows: NDArray[Any]) -> Ranges:
+        """These rows, by number or by a mask."""
+        return Ranges(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
+
+    def within(self, window_ns: tuple[int, int]) -> Ranges:
+        """Those that touch the window."""
+        return self.take((self.end_ns > window_ns[0]) & (self.start_ns < window_ns[1]))
 
     def longest_name(self, trace: Trace) -> str:
         """The name that has most of their time; "" for none."""
@@ -167,7 +179,7 @@ def recompilations(facts: Facts) -> Ranges:
         rows = again.covered_ns(found.start_ns, found.end_ns) > 0
     else:
         rows = np.full(found.start_ns.size, bool(trace.steps))
-    return Ranges(**{name: getattr(found, name)[rows] for name in Ranges.__struct_fields__})
+    return found.take(rows)
 
 
 def searches(facts: Facts) -> Ranges:
@@ -194,12 +206,9 @@ def searches(facts: Facts) -> Ranges:
     sinks = np.flatnonzero(named(trace, ops, _SINK))
     found = Ranges.of(ops, distinct(np.concatenate((rows, sinks, asked))), trace.window_ns)
     waits = np.concatenate((_last_reductions(facts, ops.start_ns[rows]), np.stack((first[marked], last[marked]), 1)))
-    return Ranges(
-        start_ns=np.concatenate((found.start_ns, waits[:, 0])),
-        end_ns=np.concatenate((found.end_ns, waits[:, 1])),
-        thread=np.concatenate((found.thread, np.full(len(waits), ops.thread[rows[0]], np.int32))),
-        name=np.concatenate((found.name, np.full(len(waits), ops.name[rows[0]], np.int32))),
-    )
+    first_row = np.full(len(waits), rows[0])
+    thread, name = ops.thread[first_row], ops.name[first_row]
+    return Ranges.joined(found, Ranges(start_ns=waits[:, 0], end_ns=waits[:, 1], thread=thread, name=name))
 
 
 def _last_reductions(facts: Facts, searched_ns: I64) -> I64:

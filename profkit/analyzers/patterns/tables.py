@@ -64,7 +64,7 @@ def _dense_rows(typed: Trace) -> set[int]:
     """The rows of tables that get a dense gradient: of a sparse one the optimizer takes the rows that were looked up."""
     rows = np.flatnonzero(named(typed, typed.ops, _DENSE_BACKWARD))
     told = (typed.signatures[code] for code in distinct_codes(typed.ops.signature[rows]).tolist())
-    texts = (one.concrete[_N_WEIGHTS] for one in told if one is not None and len(one.concrete) > _N_WEIGHTS)
+    texts = (one.text(_N_WEIGHTS) for one in told if one is not None)
     return {int(text) for text in texts if text.isdigit()}
 
 
@@ -88,7 +88,7 @@ def updates(facts: Facts) -> Ranges | None:
         return None
     trace = facts.trace
     of_steps = Ranges.of(trace.spans, trace.spans.kind == SpanKind.OPTIMIZER, trace.window_ns)
-    return _joined(of_steps, Ranges.of(trace.ops, _fills(trace), trace.window_ns))
+    return Ranges.joined(of_steps, Ranges.of(trace.ops, _fills(trace), trace.window_ns))
 
 
 def _fills(trace: Trace) -> I64:
@@ -96,15 +96,6 @@ def _fills(trace: Trace) -> I64:
     rows = np.flatnonzero(named(trace, ops, _FILL))
     dense = ops.take(np.flatnonzero(named(trace, ops, _DENSE_BACKWARD)))
     return rows[enclosing_op(dense, ops.thread[rows], ops.start_ns[rows]) >= 0]
-
-
-def _joined(one: Ranges, other: Ranges) -> Ranges:
-    return Ranges(
-        start_ns=np.concatenate((one.start_ns, other.start_ns)),
-        end_ns=np.concatenate((one.end_ns, other.end_ns)),
-        thread=np.concatenate((one.thread, other.thread)),
-        name=np.concatenate((one.name, other.name)),
-    )
 
 
 def kept_of_updates(facts: Facts, _: Ranges) -> float:
