@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
 from profkit.model.signature import Signature
+from profkit.model.table import Table
 from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
@@ -86,7 +86,7 @@ _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF
 _DTYPE_ARGUMENT: Final = 1
 
 
-class Ranges(msgspec.Struct, frozen=True, kw_only=True):
+class Ranges(Table, frozen=True, kw_only=True):
     """Host ranges of one pattern inside the window, shape (n,) each; some may lie inside others."""
 
     start_ns: I64
@@ -111,10 +111,6 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
     def joined(cls, *each: Ranges) -> Ranges:
         """All of these."""
         return cls(**{name: np.concatenate([getattr(one, name) for one in each]) for name in cls.__struct_fields__})
-
-    def take(self, rows: NDArray[Any]) -> Ranges:
-        """These rows, by number or by a mask."""
-        return Ranges(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
 
     def within(self, window_ns: tuple[int, int]) -> Ranges:
         """Those that touch the window."""
