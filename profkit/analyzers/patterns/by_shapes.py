@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from profkit.analyzers.patterns import masked, order, pairs, smaller, spared, tables, thrown
 from profkit.analyzers.patterns.cost import Pattern
+from profkit.analyzers.patterns.ranges import Ranges
+from profkit.analyzers.patterns.shaped import Waste
+from profkit.findings.kind import FindingKind
 from profkit.findings.wasted import (
     DENSE_EXPERTS,
     DENSE_TABLE,
@@ -19,85 +23,37 @@ from profkit.findings.wasted import (
     REBUILT,
     THROWN_AWAY,
 )
+from profkit.timeline import Facts
+
+
+def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str, several: str) -> Pattern:
+    """A pattern of which all that is said is found at once."""
+
+    def ranges(facts: Facts) -> Ranges | None:
+        found = facts.once(find)
+        return found.ranges if found is not None else None
+
+    def kept(facts: Facts, _: Ranges) -> float:
+        found = facts.once(find)
+        return found.kept if found is not None else 1.0
+
+    def title(facts: Facts, _: Ranges) -> str:
+        found = facts.once(find)
+        return found.title if found is not None else ""
+
+    return Pattern(kind, ranges, False, (one, several), kept=kept, title=title)
+
 
 BY_SHAPES: Final = (
-    Pattern(
-        DENSE_TABLE,
-        tables.updates,
-        False,
-        ("update or zeroing of a table", "updates and zeroings of tables"),
-        kept=tables.kept_of_updates,
-        title=tables.title_of_updates,
-    ),
-    Pattern(
-        THROWN_AWAY,
-        thrown.products,
-        False,
-        ("such product", "such products, forward and backward"),
-        kept=thrown.kept_of_products,
-        title=thrown.title_of_products,
-    ),
-    Pattern(
-        DENSE_EXPERTS,
-        spared.dense_experts,
-        False,
-        ("stretch of such work", "stretches of such work"),
-        kept=spared.kept_of_experts,
-        title=spared.title_of_experts,
-    ),
-    Pattern(
-        NO_CACHE,
-        spared.regrown,
-        False,
-        ("generation of a sequence", "generations of sequences"),
-        kept=spared.kept_of_regrown,
-    ),
-    Pattern(
-        FULL_SORT,
-        spared.full_sorts,
-        False,
-        ("such sort", "such sorts"),
-        kept=spared.kept_of_sorts,
-        title=spared.title_of_sorts,
-    ),
-    Pattern(
-        MORE_ROWS,
-        smaller.gathered,
-        False,
-        ("such layer", "such layers, forward and backward"),
-        kept=smaller.kept_of_gathered,
-        title=smaller.title_of_gathered,
-    ),
-    Pattern(
-        PAIRS,
-        pairs.pairs,
-        False,
-        ("such operator", "such operators, forward and backward"),
-        kept=pairs.kept_of_pairs,
-        title=pairs.title_of_pairs,
-    ),
-    Pattern(
-        REBUILT,
-        smaller.rebuilt,
-        False,
-        ("such copy", "such copies"),
-        kept=smaller.kept_of_rebuilt,
-        title=smaller.title_of_rebuilt,
-    ),
-    Pattern(
-        MASKED_ROWS,
-        masked.masked_rows,
-        False,
-        ("such operator", "such operators, forward and backward"),
-        kept=lambda _, __: 1.0,
-        title=masked.title_of_rows,
-    ),
-    Pattern(
-        LONG_ORDER,
-        order.long_orders,
-        False,
-        ("such product", "such products, forward and backward"),
-        kept=order.kept_of_orders,
-    ),
-    Pattern(ONE_HOT, spared.one_hots, False, ("such product", "such products")),
+    _pattern(DENSE_TABLE, tables.updates, "update or zeroing of a table", "updates and zeroings of tables"),
+    _pattern(THROWN_AWAY, thrown.products, "such product", "such products, forward and backward"),
+    _pattern(DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
+    _pattern(NO_CACHE, spared.regrown, "generation of a sequence", "generations of sequences"),
+    _pattern(FULL_SORT, spared.full_sorts, "such sort", "such sorts"),
+    _pattern(MORE_ROWS, smaller.gathered, "such layer", "such layers, forward and backward"),
+    _pattern(PAIRS, pairs.pairs, "such operator", "such operators, forward and backward"),
+    _pattern(REBUILT, smaller.rebuilt, "such copy", "such copies"),
+    _pattern(MASKED_ROWS, masked.masked_rows, "such operator", "such operators, forward and backward"),
+    _pattern(LONG_ORDER, order.long_orders, "such product", "such products, forward and backward"),
+    _pattern(ONE_HOT, spared.one_hots, "such product", "such products"),
 )

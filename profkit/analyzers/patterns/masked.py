@@ -5,13 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Forward, dims_of
-from profkit.analyzers.patterns.smaller import made_of, timed_rows, typed
+from profkit.analyzers.patterns.shaped import Forward, Waste, each_with_backward, timed_rows, with_shapes
+from profkit.analyzers.patterns.smaller import made_of
 from profkit.findings.wasted import MASKED_ROWS
 from profkit.model.arrays import I64, place_among
 from profkit.redact.later import later
@@ -22,23 +21,16 @@ _DROP: Final = later(r"^aten::(?:gather|index|index_select|take_along_dim)$")
 _MASKS: Final = later(r"^aten::(?:scaled_dot_product_attention|masked_fill_?|where)$")
 
 
-class _Found(msgspec.Struct, frozen=True):
-    """Rows of the timed trace: what works on all rows, and what drops some; the share (0-1) that is used."""
-
-    rows: I64
-    drops: I64
-    used: float
-
-
 def _is_masked(seen: Forward, place: int, length: int) -> bool:
     """Whether it hides keys of a sequence of that length alike from all queries."""
-    dims = dims_of(seen, place)
+    dims = seen.dims(place)
     masks = [one for one in dims if len(one) > 2 and one[-2:] == (1, length)]
     return bool(masks) and any(len(one) == 4 and length in one[-2:] and one[-2] != 1 for one in dims)
 
 
-def _found(facts: Facts) -> _Found | None:
-    seen = facts.once(typed)
+def masked_rows(facts: Facts) -> Waste | None:
+    """What works on all of those rows, forward and backward: a question, so all of it stays."""
+    seen = facts.once(with_shapes)
     attention = seen.places(_MASKS) if seen is not None else []
     if seen is None or not attention:
         return None
@@ -49,7 +41,7 @@ def _found(facts: Facts) -> _Found | None:
     passed: list[int] = []
     used = []
     for place in seen.places(_DROP):
-        dims, made = dims_of(seen, place), made_of(seen, place)
+        dims, made = seen.dims(place), made_of(seen, place)
         if not dims or len(dims[0]) != 3 or len(made) != 3 or made[0] != dims[0][0] or made[2] != dims[0][2]:
             continue
         n, length, _ = dims[0]
@@ -68,26 +60,19 @@ def _found(facts: Facts) -> _Found | None:
             for one in range(first, place)
             if step[one] == step[place]
             and any(
-                prod(each[:-1]) == n * length or (len(each) == 4 and each[2] == length)
-                for each in dims_of(seen, one)[:1]
+                prod(each[:-1]) == n * length or (len(each) == 4 and each[2] == length) for each in seen.dims(one)[:1]
             )
         ]
     rows = timed_rows(facts, seen, seen.rows[np.unique(np.array(work, np.int64))])
-    return _Found(rows, timed_rows(facts, seen, seen.rows[drops]), max(used)) if rows.size else None
+    if not rows.size:
+        return None
+    title = _title(facts, timed_rows(facts, seen, seen.rows[drops]), max(used))
+    return Waste(each_with_backward(facts, rows), 1.0, title)
 
 
-def masked_rows(facts: Facts) -> Ranges | None:
-    """What works on all of those rows, forward and backward."""
-    found = facts.once(_found)
-    return facts.once(Forward).with_backward([found.rows[[at]] for at in range(found.rows.size)]) if found else None
-
-
-def title_of_rows(facts: Facts, _: Ranges) -> str:
+def _title(facts: Facts, drops: I64, used: float) -> str:
     """How many are used, and from which line on."""
-    found = facts.once(_found)
-    if found is None:
-        return ""
-    drops = Ranges.of(facts.trace.ops, found.drops, facts.trace.window_ns)
-    told = shares(facts.code, rows_of(facts, facts.code, drops, spare_work=False)) if facts.code is not None else ()
+    at = Ranges.of(facts.trace.ops, drops, facts.trace.window_ns)
+    told = shares(facts.code, rows_of(facts, facts.code, at, spare_work=False)) if facts.code is not None else ()
     there = f"from {told[0].place.name} on" if told else "behind it"
-    return f"layers compute all rows, attention hides some by a mask, and {there} {100 * found.used:.3g} % of them are used"
+    return f"layers compute all rows, attention hides some by a mask, and {there} {100 * used:.3g} % of them are used"

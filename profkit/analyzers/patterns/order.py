@@ -5,9 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Final
 
-from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import PRODUCT, Forward, dims_of, lead, name_of
-from profkit.analyzers.patterns.smaller import Found, behind, joined, ranges_of, typed, until_again
+from profkit.analyzers.patterns.shaped import PRODUCT, Forward, Waste, behind, lead, until_again, waste, with_shapes
 from profkit.findings.wasted import LONG_ORDER
 from profkit.redact.later import later
 from profkit.timeline import Facts
@@ -22,14 +20,14 @@ _NEAR: Final = 6
 
 def _costs(seen: Forward, place: int) -> tuple[int, float] | None:
     """The product behind that takes this one's result, and the share (0-1) of both products that the other order takes."""
-    dims = dims_of(seen, place)
+    dims = seen.dims(place)
     if len(dims) < 2 or min(map(len, dims[:2])) < 2 or dims[0][:-2] != dims[1][:-2]:
         return None
     n, (rows, inner), columns = prod(dims[0][:-2]), dims[0][-2:], dims[1][-1]
     out = (*dims[0][:-2], rows, columns)
     turned = (*dims[0][:-2], columns, rows)
     for number in behind(seen, place, _NEAR):
-        name, given = name_of(seen, number), dims_of(seen, number)
+        name, given = seen.name(number), seen.dims(number)
         if PRODUCT.search(name):
             one = _of_both(name, given, (out, turned), (n, inner))
             return (number, one) if one and not _is_read(seen, (place, number), (out, turned)) else None
@@ -58,24 +56,14 @@ def _of_both(
 
 def _is_read(seen: Forward, places: tuple[int, int], made: tuple[tuple[int, ...], ...]) -> bool:
     """Whether something else takes the first product's result as well."""
-    return any(one in made for at in until_again(seen, *places) for one in dims_of(seen, at))
+    return any(one in made for at in until_again(seen, *places) for one in seen.dims(at))
 
 
-def _found(facts: Facts) -> Found | None:
-    seen = facts.once(typed)
+def long_orders(facts: Facts) -> Waste | None:
+    """Both products, forward and backward, less the share of their operations that the other order takes."""
+    seen = facts.once(with_shapes)
     if seen is None:
         return None
     every = [(place, told) for place in seen.places(_FIRST) if (told := _costs(seen, place)) is not None]
     most = LONG_ORDER.limit("operations")
-    return joined(facts, seen, [([place, number], share, ()) for place, (number, share) in every if share <= most])
-
-
-def long_orders(facts: Facts) -> Ranges | None:
-    """Both products, forward and backward."""
-    return ranges_of(facts, facts.once(_found))
-
-
-def kept_of_orders(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of their operations that the other order takes."""
-    found = facts.once(_found)
-    return found.kept if found is not None else 1.0
+    return waste(facts, seen, [([place, number], share, ()) for place, (number, share) in every if share <= most])

@@ -5,19 +5,18 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Final
 
-from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Forward, dims_of, name_of, number_of
-from profkit.analyzers.patterns.smaller import (
-    LONGEST,
+from profkit.analyzers.patterns.shaped import (
     Chain,
-    Found,
+    Forward,
+    Waste,
     behind,
-    joined,
-    lists,
-    ranges_of,
-    typed,
+    number_of,
+    numbers_of,
     until_again,
+    waste,
+    with_shapes,
 )
+from profkit.analyzers.patterns.smaller import LONGEST
 from profkit.model.signature import Signature
 from profkit.redact.later import later
 from profkit.timeline import Facts
@@ -49,14 +48,13 @@ def _spread(dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
 
 def _reduces(told: Signature, shape: tuple[int, ...], *, is_norm: bool) -> bool:
     """Whether it reduces the last axis alone."""
-    place = 2 if is_norm else 1
-    axes = lists(told.concrete[place]) if len(told.concrete) > place else []
+    axes = numbers_of(told, 2 if is_norm else 1)
     return len(axes) == 1 and axes[0] % len(shape) == len(shape) - 1
 
 
 def _pair(seen: Forward, place: int) -> Chain | None:
-    shape, name = _spread(dims_of(seen, place)), name_of(seen, place)
-    told = seen.given(int(seen.rows[place]))
+    shape, name = _spread(seen.dims(place)), seen.name(place)
+    told = seen.given(place)
     if not shape or told is None:
         return None
     is_short = shape[-1] < _LONG
@@ -68,15 +66,15 @@ def _pair(seen: Forward, place: int) -> Chain | None:
         return ([place], _KEPT_OF_SQUARES[is_short], size) if is_last else None
     chain, kept = [place], _KEPT_OF_SQUARES
     for number in behind(seen, place, LONGEST):
-        one, dims = name_of(seen, number), dims_of(seen, number)
-        mine = seen.given(int(seen.rows[number]))
+        one, dims = seen.name(number), seen.dims(number)
+        mine = seen.given(number)
         if mine is None or dims[:1] != [shape]:
             return None
         if _REDUCED.search(one):
             is_norm = "norm" in one
             if not _reduces(mine, shape, is_norm=is_norm) or (len(chain) == 1) != (is_norm or name == "aten::mul"):
                 return None
-            is_read = any(shape in dims_of(seen, at) for at in until_again(seen, place, number))
+            is_read = any(shape in seen.dims(at) for at in until_again(seen, place, number))
             return None if is_read else ([*chain, number], kept[is_short], size)
         if name == "aten::mul" or len(chain) > 1 or not _POWER.search(one) or any(each != shape for each in dims):
             return None
@@ -86,26 +84,10 @@ def _pair(seen: Forward, place: int) -> Chain | None:
     return None
 
 
-def _of_pairs(facts: Facts) -> Found | None:
-    """Differences or products of all pairs of vectors, up to the sum over each pair."""
-    seen = facts.once(typed)
+def pairs(facts: Facts) -> Waste | None:
+    """Differences or products of all pairs of vectors, up to the sum over each pair, forward and backward."""
+    seen = facts.once(with_shapes)
     if seen is None:
         return None
-    return joined(facts, seen, [one for place in seen.places(_BROADCAST) if (one := _pair(seen, place)) is not None])
-
-
-def pairs(facts: Facts) -> Ranges | None:
-    """Such operators, forward and backward."""
-    return ranges_of(facts, facts.once(_of_pairs))
-
-
-def kept_of_pairs(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of their time that products, or cdist, take as well."""
-    found = facts.once(_of_pairs)
-    return found.kept if found is not None else 1.0
-
-
-def title_of_pairs(facts: Facts, _: Ranges) -> str:
-    """The kind's title with the numbers."""
-    found = facts.once(_of_pairs)
-    return f"{found.largest[0]:,} pairs of vectors are spread out to {found.largest[1]:,} values each" if found else ""
+    found = [one for place in seen.places(_BROADCAST) if (one := _pair(seen, place)) is not None]
+    return waste(facts, seen, found, "{:,} pairs of vectors are spread out to {:,} values each")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import cached_property
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
@@ -14,11 +17,24 @@ from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
+from profkit.timeline.code import matched
+from profkit.timeline.code.match import Match
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.host import outermost
 
 PRODUCT: Final = later(r"^aten::(?:linear|addmm|mm|matmul|bmm|baddbmm)$")
 LINEAR: Final = later(r"^aten::(?:linear|addmm|mm)$")
+_SLICE: Final = later(r"^aten::slice$")
+Chain: TypeAlias = tuple[list[int], float, tuple[int, ...]]
+"""Places, the share (0-1) of their time that stays, and numbers for the title."""
+
+
+class Waste(msgspec.Struct, frozen=True):
+    """Ranges of work, the share (0-1) of their time that a change leaves, and what that is called; "" as its kind."""
+
+    ranges: Ranges
+    kept: float
+    title: str = ""
 
 
 class Forward:
@@ -35,16 +51,39 @@ class Forward:
         order = np.lexsort((ops.start_ns[rows], ops.thread[rows]))
         self.rows, self.is_back = rows[order].astype(np.int64), is_back[order]
 
-    def given(self, row: int) -> Signature | None:
-        """What an operator takes; None where that was not recorded."""
-        code = int(self.trace.ops.signature[row])
-        return self.trace.signatures[code] if code >= 0 else None
+    def given(self, place: int) -> Signature | None:
+        """What the operator at a place of `rows` takes; None where that was not recorded."""
+        return self.trace.given(int(self.rows[place]))
+
+    def name(self, place: int) -> str:
+        """The name of the operator at that place."""
+        return self.trace.name(int(self.trace.ops.name[self.rows[place]]))
+
+    def dims(self, place: int) -> list[tuple[int, ...]]:
+        """The shapes of the tensors that it takes; of addmm those of the product."""
+        told = self.given(place)
+        dims = told.tensors if told is not None else []
+        return dims[1:] if self.name(place) in ("aten::addmm", "aten::baddbmm") else dims
 
     def places(self, pattern: Any) -> list[int]:
         """Places in `rows` of the operators with such a name whose arguments are known."""
         ops = self.trace.ops
         mine = named(self.trace, ops, pattern)[self.rows] & (ops.signature[self.rows] >= 0) & ~self.is_back
         return np.flatnonzero(mine).tolist()
+
+    def n_read(self, low_ns: int, high_ns: int) -> int:
+        """How many operators that begin between these times a backward node comes back to."""
+        return int(np.diff(np.searchsorted(self._read, (low_ns, high_ns)))[0])
+
+    @cached_property
+    def _read(self) -> I64:
+        made = self.backward.forward
+        return np.sort(self.trace.ops.start_ns[made[made >= 0]])
+
+    def is_read(self, place: int) -> bool:
+        """Whether a backward node comes back to it, or to what it calls."""
+        ops, row = self.trace.ops, self.rows[place]
+        return bool(self.n_read(ops.start_ns[row], ops.end_ns[row]))
 
     def with_backward(self, groups: list[I64]) -> Ranges:
         """From the first to the last operator of each group, and the backward nodes of what lies between."""
@@ -59,22 +98,69 @@ class Forward:
         place = np.searchsorted(low[order], at, "right") - 1
         mine = order[np.maximum(place, 0)]
         inside = (made >= 0) & (place >= 0) & (at < high[mine]) & (ops.thread[np.maximum(made, 0)] == thread[mine])
-        nodes = self.backward.rows[inside]
-        begin, end = self.trace.window_ns
-        starts = np.concatenate([low, ops.start_ns[nodes]])
-        ends = np.concatenate([high, ops.end_ns[nodes]])
-        kept = (ends > begin) & (starts < end)
-        return Ranges(
-            start_ns=starts[kept],
-            end_ns=ends[kept],
-            thread=np.concatenate([thread, ops.thread[nodes]])[kept],
-            name=np.concatenate([names, ops.name[nodes]])[kept],
-        )
+        forward = Ranges(start_ns=low, end_ns=high, thread=thread, name=names).within(self.trace.window_ns)
+        return Ranges.joined(forward, Ranges.of(ops, self.backward.rows[inside], self.trace.window_ns))
 
 
 def has(facts: Facts, pattern: re.Pattern[str]) -> bool:
     """Whether such an operator is in the trace at all, and shapes are."""
     return bool(facts.trace.signatures) and any(map(pattern.search, facts.trace.strings))
+
+
+def with_shapes(facts: Facts) -> Forward | None:
+    """The operators of the timed steps, or of those recorded once more, whichever have shapes."""
+    trace, again = facts.trace, facts.trace.again
+    if any(one is not None for one in trace.signatures):
+        return facts.once(Forward)
+    return Forward(facts, again) if again is not None and any(one is not None for one in again.signatures) else None
+
+
+def _match(facts: Facts) -> Match | None:
+    return matched(facts.trace)
+
+
+def timed_rows(facts: Facts, seen: Forward, rows: I64) -> I64:
+    """The operators of the timed trace that are these of the trace with shapes."""
+    if seen.trace is facts.trace or not rows.size:
+        return rows
+    match = facts.once(_match)
+    if match is None:
+        return np.empty(0, np.int64)
+    return np.flatnonzero((match.first == match.last) & np.isin(match.first, rows)).astype(np.int64)
+
+
+def waste(facts: Facts, seen: Forward, found: Sequence[Chain], title: str = "") -> Waste | None:
+    """Chains in the timed trace, with their backward nodes; `title` is filled with the numbers of the largest."""
+    if not found:
+        return None
+    ops = seen.trace.ops
+    spent = [float((ops.end_ns - ops.start_ns)[seen.rows[places]].sum()) for places, _, _ in found]
+    kept = sum(ns * each for ns, (_, each, _) in zip(spent, found, strict=True)) / max(sum(spent), 1.0)
+    rows = timed_rows(facts, seen, np.unique(np.concatenate([seen.rows[places] for places, _, _ in found])))
+    largest = found[int(np.argmax(spent))][2]
+    return Waste(each_with_backward(facts, rows), kept, title.format(*largest)) if rows.size else None
+
+
+def each_with_backward(facts: Facts, rows: I64) -> Ranges:
+    """Each of these operators of the timed trace by itself, and its backward nodes."""
+    return facts.once(Forward).with_backward([rows[[at]] for at in range(rows.size)])
+
+
+def behind(seen: Forward, place: int, most: int) -> range:
+    """The places behind it on its thread, of the forward pass."""
+    end = min(place + 1 + most, seen.rows.size)
+    thread = seen.trace.ops.thread[seen.rows[place:end]]
+    stops = np.flatnonzero(seen.is_back[place:end] | (thread != thread[0]))
+    return range(place + 1, place + int(stops[0]) if stops.size else end)
+
+
+def until_again(seen: Forward, place: int, number: int) -> range:
+    """The places behind `number`, of the forward pass, up to where the operator of `place` comes again with its shapes."""
+    every = behind(seen, number, seen.rows.size)
+    ops = seen.trace.ops
+    rows, first = seen.rows[every.start : every.stop], seen.rows[place]
+    again = np.flatnonzero((ops.name[rows] == ops.name[first]) & (ops.signature[rows] == ops.signature[first]))
+    return range(every.start, every.start + int(again[0])) if again.size else every
 
 
 def lead(dims: tuple[Any, ...]) -> int:
@@ -84,18 +170,23 @@ def lead(dims: tuple[Any, ...]) -> int:
 
 def number_of(told: Signature, place: int) -> int:
     """An argument that is a whole number; 0 of others."""
-    text = told.concrete[place] if len(told.concrete) > place else ""
+    text = told.text(place)
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
-def dims_of(seen: Forward, place: int) -> list[tuple[Any, ...]]:
-    """The shapes of the tensors that an operator takes; of addmm those of the product."""
-    row = int(seen.rows[place])
-    told = seen.given(row)
-    dims = [one for one in told.dims if one and not isinstance(one[0], tuple)] if told is not None else []
-    return dims[1:] if seen.trace.name(int(seen.trace.ops.name[row])) in ("aten::addmm", "aten::baddbmm") else dims
+def numbers_of(told: Signature, place: int) -> list[int]:
+    """The whole numbers of an argument that is a list of them; none of others."""
+    parts = told.text(place).strip("[]").split(",")
+    return [int(one) for one in parts if one.strip().lstrip("-").isdigit()]
 
 
-def name_of(seen: Forward, place: int) -> str:
-    """The name of the operator at that place."""
-    return seen.trace.name(int(seen.trace.ops.name[seen.rows[place]]))
+def sliced(seen: Forward, place: int, shape: tuple[int, ...], axis: int) -> int:
+    """How long a slice of a tensor of that shape is along the axis; 0 of other operators."""
+    told = seen.given(place)
+    if told is None or not _SLICE.search(seen.name(place)) or told.shape(0) != shape:
+        return 0
+    if number_of(told, 1) % len(shape) != axis:
+        return 0
+    size = shape[axis]
+    begin, end = (one + size * (one < 0) for one in (number_of(told, 2), min(number_of(told, 3), size)))
+    return end - begin if 0 <= begin < end else 0

@@ -9,13 +9,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
 from profkit.analyzers.patterns.ranges import Ranges, named
-from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, dims_of, has, lead, number_of
+from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, Waste, has, lead, number_of, sliced, with_shapes
 from profkit.findings.wasted import DENSE_EXPERTS, FULL_SORT
 from profkit.model.arrays import I64, distinct_codes
 from profkit.redact.later import later
@@ -28,7 +27,6 @@ _MARK: Final = later(r"^aten::(?:mul_?|index|index_put_|where|masked_fill_?|stac
 _LEAST_GROWN: Final = 8
 """Lengths one above the other, from which a sequence is known to grow by tokens. Chosen: layers grow four times."""
 _SORT: Final = later(r"^aten::(?:arg)?sort$")
-_SLICE: Final = later(r"^aten::slice$")
 _ONE_HOT: Final = later(r"^aten::one_hot$")
 _BEHIND: Final = 4
 """Operators behind a sort among which its slices are looked for: sort gives two tensors. Chosen."""
@@ -42,26 +40,19 @@ _LONG: Final = 1024
 
 def _chosen(seen: Forward, place: int) -> tuple[int, int, int]:
     """The rows, the columns and how many of these a choice along the last axis keeps; zeros of others."""
-    row = int(seen.rows[place])
-    told, is_top = seen.given(row), seen.trace.name(int(seen.trace.ops.name[row])) == "aten::topk"
-    dims = told.dims[0] if told is not None and told.dims else ()
+    told, is_top = seen.given(place), seen.name(place) == "aten::topk"
+    dims = told.shape(0) if told is not None else ()
     if told is None or len(dims) < 2 or isinstance(dims[0], tuple):
         return 0, 0, 0
     is_last = told.concrete[1:2] != ("",) and number_of(told, 2 if is_top else 1) in (-1, len(dims) - 1)
     return (lead(dims), dims[-1], number_of(told, 1) if is_top else 1) if is_last else (0, 0, 0)
 
 
-class _Experts(msgspec.Struct, frozen=True):
-    """Runs of products that each take all tokens, behind a choice of `n_kept` of `n_columns`."""
+def dense_experts(facts: Facts) -> Waste | None:
+    """Runs of products that each take all tokens, behind a choice, and their backward pass.
 
-    groups: list[I64]
-    n_kept: int
-    n_columns: int
-    seen: Forward
-
-
-def _experts(facts: Facts) -> _Experts | None:
-    """The runs behind all choices, and the choice that keeps the largest share."""
+    What stays is the share of the choice that keeps most.
+    """
     if not has(facts, _CHOICE):
         return None
     seen = facts.once(Forward)
@@ -78,7 +69,7 @@ def _experts(facts: Facts) -> _Experts | None:
         alike: dict[tuple[Any, ...], list[int]] = {}
         batched = []
         for one in (one for one in products if place < one < until):
-            dims = dims_of(seen, one)
+            dims = seen.dims(one)
             if len(dims) > 1 and lead(dims[0]) == n_rows:
                 alike.setdefault((dims[0], dims[1]), []).append(one)
             elif len(dims) > 1 and len(dims[0]) == 3 and dims[0][:2] == (n_columns, n_rows):
@@ -91,46 +82,24 @@ def _experts(facts: Facts) -> _Experts | None:
             kept.append((n_kept, n_columns))
     if not groups:
         return None
-    most = max(kept, key=lambda one: one[0] / one[1])
-    return _Experts(groups, *most, seen)
+    n_kept, n_columns = max(kept, key=lambda one: one[0] / one[1])
+    title = f"each of {n_columns} experts computes all tokens, and {n_kept} are picked for a token"
+    return Waste(seen.with_backward(groups), n_kept / n_columns, title)
 
 
 def _marks(seen: Forward, place: int, n_rows: int, n_columns: int) -> int:
     """How many experts' outputs an operator weighs, picks rows of, or puts side by side."""
-    row = int(seen.rows[place])
-    told = seen.given(row)
+    told = seen.given(place)
     if told is None or not told.dims:
         return 0
     listed = told.dims[0]
     if listed[:1] and isinstance(listed[0], tuple):
         return len(listed) if len(listed) == n_columns and all(lead(one) == n_rows for one in listed) else 0
-    dims = [one for one in told.dims if one and not isinstance(one[0], tuple)]
-    if _GATE.search(seen.trace.name(int(seen.trace.ops.name[row]))):
+    dims = told.tensors
+    if _GATE.search(seen.name(place)):
         is_one = [one[-1] == 1 for one in dims[:2]]
         return int(sorted(is_one) == [False, True] and all(lead(one) == n_rows for one in dims[:2]))
     return int(bool(dims) and lead(dims[0]) == n_rows)
-
-
-def dense_experts(facts: Facts) -> Ranges | None:
-    """The experts of all tokens, and their backward pass."""
-    found = facts.once(_experts)
-    return found.seen.with_backward(found.groups) if found is not None else None
-
-
-def title_of_experts(facts: Facts, _: Ranges) -> str:
-    """The kind's title with the numbers."""
-    found = facts.once(_experts)
-    return (
-        f"each of {found.n_columns} experts computes all tokens, and {found.n_kept} are picked for a token"
-        if found
-        else ""
-    )
-
-
-def kept_of_experts(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of that work which the choice keeps."""
-    found = facts.once(_experts)
-    return found.n_kept / found.n_columns if found is not None else 1.0
 
 
 def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
@@ -143,11 +112,9 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     if distinct_codes(codes).size < _LEAST_GROWN:
         return None
     of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
-    read = np.sort(ops.start_ns[seen.backward.forward[seen.backward.forward >= 0]])
     for place in seen.places(LINEAR):
-        dims, row = dims_of(seen, place), seen.rows[place]
-        is_read = np.diff(np.searchsorted(read, (ops.start_ns[row], ops.end_ns[row])))[0]
-        if len(dims) > 1 and len(dims[1]) == 2 and not is_read:
+        dims, row = seen.dims(place), seen.rows[place]
+        if len(dims) > 1 and len(dims[1]) == 2 and not seen.is_read(place):
             of.setdefault((int(ops.thread[row]), dims[1]), []).append((place, lead(dims[0])))
     stretches: list[tuple[int, int]] = []
     lengths: dict[int, float] = {}
@@ -162,7 +129,7 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
             first, last, by = int(part[0]), int(part[-1]) + 1, int(step[part[0]])
             low, high = int(places[begins[first]]), int(places[ends[last]])
             times = ops.start_ns[seen.rows[[low, high]]]
-            if by <= 0 or (length[first : last + 1] % by).any() or np.diff(np.searchsorted(read, times))[0]:
+            if by <= 0 or (length[first : last + 1] % by).any() or seen.n_read(*times):
                 continue
             stretches.append((low, high))
             for number in range(first, last + 1):
@@ -177,69 +144,55 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     return np.array(merged, np.int64), seen.rows[at], np.array([lengths[one] for one in at.tolist()])
 
 
-def regrown(facts: Facts) -> Ranges | None:
-    """From the first to the last product over a sequence that grows, in work without gradients."""
-    if facts.trace.signatures:
-        seen = facts.once(Forward)
-        found = _grown(seen)
-        if found is None:
-            return None
-        ops = facts.trace.ops
-        low, high = seen.rows[found[0].T]
-        begin, end = facts.trace.window_ns
-        kept = (ops.end_ns[high] > begin) & (ops.start_ns[low] < end)
-        low, high = low[kept], high[kept]
-        return Ranges(start_ns=ops.start_ns[low], end_ns=ops.end_ns[high], thread=ops.thread[low], name=ops.name[low])
-    again = facts.trace.again
-    if again is None or not again.signatures or _grown(Forward(facts, again)) is None:
+def regrown(facts: Facts) -> Waste | None:
+    """From the first to the last product over a sequence that grows, in work without gradients.
+
+    A cache leaves the newest token's part, and what is no operator.
+    """
+    seen = facts.once(with_shapes)
+    found = _grown(seen) if seen is not None else None
+    if seen is None or found is None:
         return None
-    return forward_work(facts)
-
-
-def kept_of_regrown(facts: Facts, found: Ranges) -> float:
-    """The share (0-1) of these stretches that a cache leaves: the newest token's part, and what is no operator."""
-    seen = Forward(facts) if facts.trace.signatures else Forward(facts, facts.trace.again)
-    told = _grown(seen)
-    if told is None:
-        return 1.0
-    ops = facts.trace.ops
+    stretches, rows, shares = found
+    trace, ops = facts.trace, facts.trace.ops
+    is_timed = seen.trace is trace
+    if is_timed:
+        low, high = seen.rows[stretches.T]
+        every = Ranges(start_ns=ops.start_ns[low], end_ns=ops.end_ns[high], thread=ops.thread[low], name=ops.name[low])
+        at: Ranges | None = every.within(trace.window_ns)
+    else:
+        at = forward_work(facts)
+    if at is None:
+        return None
     tops = outermost(ops)
     inside = np.zeros(tops.size, np.bool_)
-    for low, high, thread in zip(found.start_ns, found.end_ns, found.thread, strict=True):
-        inside |= (ops.start_ns[tops] >= low) & (ops.end_ns[tops] <= high) & (ops.thread[tops] == thread)
+    for begin, end, thread in zip(at.start_ns, at.end_ns, at.thread, strict=True):
+        inside |= (ops.start_ns[tops] >= begin) & (ops.end_ns[tops] <= end) & (ops.thread[tops] == thread)
     mine = tops[inside]
     lasts = ops.end_ns[mine] - ops.start_ns[mine]
-    if seen.trace is facts.trace:
-        place = np.maximum(np.searchsorted(ops.start_ns[told[1]], ops.start_ns[mine], "right") - 1, 0)
-        spared = float((lasts * told[2][place]).sum())
+    if is_timed:
+        place = np.maximum(np.searchsorted(ops.start_ns[rows], ops.start_ns[mine], "right") - 1, 0)
+        spared = float((lasts * shares[place]).sum())
     else:
-        spared = float(lasts.sum() * told[2].mean())
-    whole = int((found.end_ns - found.start_ns).sum())
-    return 1 - min(spared / whole, 1.0) if whole else 1.0
+        spared = float(lasts.sum() * shares.mean())
+    whole = int((at.end_ns - at.start_ns).sum())
+    return Waste(at, 1 - min(spared / whole, 1.0) if whole else 1.0)
 
 
-class _Sorts(msgspec.Struct, frozen=True):
-    """Sorts of which a slice right behind keeps little: of most values how many, and what topk takes at most (0-1)."""
-
-    rows: I64
-    n_values: int
-    n_kept: int
-    topk: float
-
-
-def _sorts(facts: Facts) -> _Sorts | None:
+def full_sorts(facts: Facts) -> Waste | None:
+    """Sorts of which a slice right behind keeps few values, less what topk takes as well."""
     if not has(facts, _SORT):
         return None
     seen = facts.once(Forward)
     found = []
     for place in seen.places(_SORT):
-        told = seen.given(int(seen.rows[place]))
-        dims = told.dims[0] if told is not None and told.dims else ()
+        told = seen.given(place)
+        dims = told.shape(0) if told is not None else ()
         if told is None or not dims:
             continue
         axis = next((int(text) for text in told.concrete[1:] if text.lstrip("-").isdigit()), -1) % len(dims)
-        kept = [_sliced(seen, one, dims, axis) for one in range(place + 1, min(place + 1 + _BEHIND, seen.rows.size))]
-        most = max((one for one in kept if one is not None), default=dims[axis])
+        kept = [sliced(seen, one, dims, axis) for one in range(place + 1, min(place + 1 + _BEHIND, seen.rows.size))]
+        most = max((one for one in kept if 0 < one < dims[axis]), default=dims[axis])
         if dims[axis] >= FULL_SORT.limit("length") and most <= FULL_SORT.limit("kept") * dims[axis]:
             found.append((int(seen.rows[place]), dims[axis], most))
     if not found:
@@ -247,45 +200,11 @@ def _sorts(facts: Facts) -> _Sorts | None:
     topk = max(_TOPK_OF_SORT[size < _LONG] + _TOPK_OF_SORT[2] * kept / size for _, size, kept in found)
     rows = np.array([row for row, _, _ in found], np.int64)
     _, n_values, n_kept = max(found, key=lambda one: one[1])
-    return _Sorts(rows, n_values, n_kept, min(topk, 1.0))
+    title = f"rows of {n_values:,} values are sorted whole, and {n_kept:,} of each are kept"
+    return Waste(Ranges.of(facts.trace.ops, rows, facts.trace.window_ns), min(topk, 1.0), title)
 
 
-def _sliced(seen: Forward, place: int, dims: tuple[Any, ...], axis: int) -> int | None:
-    """How many values a slice of such a tensor keeps along the axis; None of other operators, and of whole axes."""
-    row = int(seen.rows[place])
-    told = seen.given(row)
-    if told is None or not _SLICE.search(seen.trace.name(int(seen.trace.ops.name[row]))) or told.dims[0] != dims:
-        return None
-    if number_of(told, 1) % len(dims) != axis:
-        return None
-    size = int(dims[axis])
-    begin, end = (one + size * (one < 0) for one in (number_of(told, 2), min(number_of(told, 3), size)))
-    return end - begin if 0 <= begin < end and end - begin < size else None
-
-
-def full_sorts(facts: Facts) -> Ranges | None:
-    """Sorts of which few values are kept."""
-    found = facts.once(_sorts)
-    return Ranges.of(facts.trace.ops, found.rows, facts.trace.window_ns) if found is not None else None
-
-
-def title_of_sorts(facts: Facts, _: Ranges) -> str:
-    """The kind's title with the numbers."""
-    found = facts.once(_sorts)
-    return (
-        f"rows of {found.n_values:,} values are sorted whole, and {found.n_kept:,} of each are kept"
-        if found is not None
-        else ""
-    )
-
-
-def kept_of_sorts(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of their time that topk takes as well."""
-    found = facts.once(_sorts)
-    return found.topk if found is not None else 1.0
-
-
-def one_hots(facts: Facts) -> Ranges | None:
+def one_hots(facts: Facts) -> Waste | None:
     """One-hot tensors and the products that take them, with their backward pass."""
     if not has(facts, _ONE_HOT):
         return None
@@ -293,12 +212,12 @@ def one_hots(facts: Facts) -> Ranges | None:
     products = set(seen.places(PRODUCT))
     groups = []
     for place in seen.places(_ONE_HOT):
-        told = seen.given(int(seen.rows[place]))
+        told = seen.given(place)
         n_classes = number_of(told, 1) if told is not None else 0
-        dims = told.dims[0] if told is not None and told.dims else ()
+        dims = told.shape(0) if told is not None else ()
         for number in range(place + 1, min(place + 1 + _NEAR, seen.rows.size)):
-            given = dims_of(seen, number)[:1] if number in products else []
+            given = seen.dims(number)[:1] if number in products else []
             if given and n_classes > 1 and given[0][-1] == n_classes and lead(given[0]) == prod(dims):
                 groups.append(seen.rows[np.array([place, number])])
                 break
-    return seen.with_backward(groups) if groups else None
+    return Waste(seen.with_backward(groups), 0.0) if groups else None

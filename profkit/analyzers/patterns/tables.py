@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.analyzers.patterns.shaped import Waste
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.trace import EMBEDDED, SpanKind, Trace
 from profkit.redact.later import later
@@ -82,13 +83,19 @@ def _share_of_optimizer(typed: Trace, shapes: Collection[tuple[int, ...]]) -> fl
     return int(lasts[inside & is_one_of(ops.signature, of_table)].sum()) / max(int(lasts[inside].sum()), 1)
 
 
-def updates(facts: Facts) -> Ranges | None:
-    """The optimizer's steps, and where a dense gradient is set to zero before rows are added to it."""
-    if facts.cpu is None or facts.once(_tables) is None:
+def updates(facts: Facts) -> Waste | None:
+    """The optimizer's steps, and where a dense gradient is set to zero before rows are added to it.
+
+    What goes into other parameters stays, and into rows that a step looks up.
+    """
+    found = _tables(facts) if facts.cpu is not None else None
+    if found is None:
         return None
     trace = facts.trace
     of_steps = Ranges.of(trace.spans, trace.spans.kind == SpanKind.OPTIMIZER, trace.window_ns)
-    return Ranges.joined(of_steps, Ranges.of(trace.ops, _fills(trace), trace.window_ns))
+    ranges = Ranges.joined(of_steps, Ranges.of(trace.ops, _fills(trace), trace.window_ns))
+    title = f"the optimizer updates all {found.rows:,} rows of embedding tables, of which a step looks up {found.looked_up:,} at most"
+    return Waste(ranges, 1 - found.share * found.spared, title)
 
 
 def _fills(trace: Trace) -> I64:
@@ -96,17 +103,3 @@ def _fills(trace: Trace) -> I64:
     rows = np.flatnonzero(named(trace, ops, _FILL))
     dense = ops.take(np.flatnonzero(named(trace, ops, _DENSE_BACKWARD)))
     return rows[enclosing_op(dense, ops.thread[rows], ops.start_ns[rows]) >= 0]
-
-
-def kept_of_updates(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of these ranges' time that goes into other parameters, and into rows that a step looks up."""
-    found = facts.once(_tables)
-    return 0.0 if found is None else 1 - found.share * found.spared
-
-
-def title_of_updates(facts: Facts, _: Ranges) -> str:
-    """How many rows, and how many of them a step needs."""
-    found = facts.once(_tables)
-    if found is None:
-        return ""
-    return f"the optimizer updates all {found.rows:,} rows of embedding tables, of which a step looks up {found.looked_up:,} at most"

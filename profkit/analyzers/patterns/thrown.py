@@ -9,20 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from profkit.analyzers.patterns.ranges import Ranges
+from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
 from profkit.findings.wasted import THROWN_AWAY
 from profkit.model.arrays import distinct_codes, is_member
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code.phases import backward_of
 from profkit.timeline.host import enclosing_op, outermost
 from profkit.timeline.steps import steps_in_window
 
@@ -49,9 +48,9 @@ class _Chain(msgspec.Struct, frozen=True):
     product: int
 
 
-def _chains(trace: Trace) -> list[_Chain]:
+def _chains(seen: Forward) -> list[_Chain]:
     """All of them in order of time."""
-    ops, backward = trace.ops, backward_of(trace)
+    trace, ops, backward = seen.trace, seen.trace.ops, seen.backward
     what = {
         code: match[1] if (match := _NODE.match(trace.name(code))) else _STORED
         for code in distinct_codes(ops.name[backward.rows]).tolist()
@@ -105,7 +104,7 @@ def _kept(trace: Trace, chain: _Chain, inside: dict[int, list[int]]) -> float | 
 
 def _sizes(trace: Trace, row: int, is_convolution: bool) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Of an operator that gives the gradient its full size: the size used, and the full one."""
-    name, one = trace.name(int(trace.ops.name[row])), _signature(trace, row)
+    name, one = trace.name(int(trace.ops.name[row])), trace.given(row)
     if one is None or not _GIVES.match(name):
         return None
     if name in _VALUES:
@@ -113,7 +112,7 @@ def _sizes(trace: Trace, row: int, is_convolution: bool) -> tuple[tuple[int, ...
         full, used = _shape(one, 0), _shape(one, place)
         is_by_rows = bool(full and used) and full[-1] == used[-1] and not is_convolution
     else:
-        size, dim = ((one.concrete[at] if len(one.concrete) > at else "") for at in _SIZE_AND_DIM)
+        size, dim = map(one.text, _SIZE_AND_DIM)
         used, full = _shape(one, 0), tuple(int(each) for each in re.findall(r"\d+", size))
         number = int(dim) % len(full) if full and re.fullmatch(r"-?\d+", dim) else -1
         is_by_rows = number >= 2 if is_convolution else 0 <= number < len(full) - 1
@@ -121,19 +120,14 @@ def _sizes(trace: Trace, row: int, is_convolution: bool) -> tuple[tuple[int, ...
 
 
 def _shape(one: Signature, place: int) -> tuple[int, ...]:
-    shape: tuple[Any, ...] = one.dims[place] if len(one.dims) > place else ()
+    shape = one.shape(place)
     return shape if all(isinstance(size, int) for size in shape) else ()
-
-
-def _signature(trace: Trace, row: int) -> Signature | None:
-    code = int(trace.ops.signature[row])
-    return trace.signatures[code] if code >= 0 else None
 
 
 def _has_size(trace: Trace, rows: list[int], full: tuple[int, ...]) -> bool:
     """Whether one of these operators takes a tensor of so many elements: the gradient that the drops made."""
-    known = [one for row in rows if (one := _signature(trace, row)) is not None]
-    return any(math.prod(_shape(one, at)) == math.prod(full) for one in known for at in range(len(one.dims)))
+    known = [one for row in rows if (one := trace.given(row)) is not None]
+    return any(math.prod(shape) == math.prod(full) for one in known for shape in one.tensors)
 
 
 def _inside(trace: Trace, chains: list[_Chain]) -> dict[int, list[int]]:
@@ -148,20 +142,17 @@ def _inside(trace: Trace, chains: list[_Chain]) -> dict[int, list[int]]:
     return out
 
 
-class _Found(msgspec.Struct, frozen=True):
-    chains: list[_Chain]
-    """Of the timed trace."""
-    kept: float
-    """Of their rows, 0-1."""
+def products(facts: Facts) -> Waste | None:
+    """The products of which at most `kept` is used, by the order of chains in each step.
 
-
-def _found(facts: Facts) -> _Found | None:
-    """The products of which at most `kept` is used, by the order of chains in each step."""
-    typed = facts.trace if any(one is not None for one in facts.trace.signatures) else facts.trace.again
-    timed = _chains(facts.trace)
-    if typed is None or not timed:
+    Their forward operators, and the backward pass from the first drop on.
+    """
+    seen = facts.once(with_shapes)
+    timed = _chains(facts.once(Forward))
+    if seen is None or not timed:
         return None
-    chains = timed if typed is facts.trace else _chains(typed)
+    typed = seen.trace
+    chains = timed if typed is facts.trace else _chains(seen)
     inside = _inside(typed, chains)
     kept = [_kept(typed, one, inside) for one in chains]
     n_timed, n_typed = (_a_step(one, of) for one, of in ((facts.trace, timed), (typed, chains)))
@@ -175,7 +166,9 @@ def _found(facts: Facts) -> _Found | None:
     if not few:
         return None
     shares = [one for at, one in enumerate(kept) if at % n_typed in few and one is not None]
-    return _Found([one for at, one in enumerate(timed) if at % n_timed in few], max(shares))
+    used = max(shares)
+    title = f"a layer computes all rows, and {100 * used:.3g} % of them are used"
+    return Waste(_ranges(facts, [one for at, one in enumerate(timed) if at % n_timed in few]), used, title)
 
 
 def _a_step(trace: Trace, chains: list[_Chain]) -> int:
@@ -187,32 +180,15 @@ def _a_step(trace: Trace, chains: list[_Chain]) -> int:
     return n if n * len(steps) == len(chains) else 0
 
 
-def products(facts: Facts) -> Ranges | None:
-    """Forward operators of such products, and their backward from the first drop on; None without nodes or shapes."""
-    found = facts.once(_found)
-    if found is None:
-        return None
-    trace, backward = facts.trace, backward_of(facts.trace)
+def _ranges(facts: Facts, chains: list[_Chain]) -> Ranges:
+    trace, backward = facts.trace, facts.once(Forward).backward
     ops = trace.ops
-    last = np.array([one.product for one in found.chains], np.int64)
-    first = np.array([one.drops[0] for one in found.chains], np.int64)
+    last = np.array([one.product for one in chains], np.int64)
+    first = np.array([one.drops[0] for one in chains], np.int64)
     forward = backward.forward[is_member(backward.rows, np.sort(last))]
     forward = forward[forward >= 0]
     tops = outermost(ops)
     around = enclosing_op(ops.take(tops), ops.thread[forward], ops.start_ns[forward])
-    tops = tops[around[around >= 0]].astype(np.int64)
-    every = ops.take(np.concatenate((tops, last)))
-    every = replace(every, start_ns=np.concatenate((ops.start_ns[tops], ops.start_ns[first])))
-    return Ranges.of(every, np.ones(len(every), np.bool_), trace.window_ns)
-
-
-def kept_of_products(facts: Facts, _: Ranges) -> float:
-    """The share (0-1) of the products that is used."""
-    found = facts.once(_found)
-    return 0.0 if found is None else found.kept
-
-
-def title_of_products(facts: Facts, _: Ranges) -> str:
-    """How much of it is used."""
-    found = facts.once(_found)
-    return "" if found is None else f"a layer computes all rows, and {100 * found.kept:.3g} % of them are used"
+    back = Ranges(start_ns=ops.start_ns[first], end_ns=ops.end_ns[last], thread=ops.thread[last], name=ops.name[last])
+    made = Ranges.of(ops, tops[around[around >= 0]], trace.window_ns)
+    return Ranges.joined(made, back.within(trace.window_ns))
