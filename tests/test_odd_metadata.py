@@ -15,7 +15,7 @@ from profkit.pipeline import analyse
 from profkit.render import renderer_for
 from profkit.testing import Row, operator, span, trace_of
 from tests.conftest import IN_FULL
-from tests.told import MS, TOLD, instead
+from tests.told import HOT, MS, TOLD, instead
 
 SAMPLED = 40
 """Of the odd values for a key, tried by `make test`."""
@@ -53,3 +53,19 @@ def test_no_value_that_a_capture_tells_can_stop_the_report(key, monkeypatch):
         document, page = said(**{**TOLD, key: value})
         json.loads(document, parse_constant=pytest.fail)
         assert "\x1b" not in page
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"share": 1.0}, {"share": 0.9}, {"in_thirds": [0.1, 0.4, 1 - 1e-12], "share": 1 - 1e-13}]
+)
+def test_a_line_that_grows_says_something_only_where_its_shares_fit_together(odd, monkeypatch):
+    monkeypatch.setattr(pipeline, "blamed", lambda *_: nullcontext())
+    run = {
+        **TOLD["profkit_run"],
+        "rare": None,
+        "slower": None,
+        "memory": None,
+        "lines": [{**HOT, "text": "x = torch.cat([x, y])", **odd}],
+    }
+    document, _ = said(profkit_run=run)
+    assert ("of the first third of the run" in document) is (not odd)

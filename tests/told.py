@@ -33,6 +33,7 @@ LOOKED: Final = {
     "lines": [{**LINE, "ns": 70 * MS, "n_looks": 50}, {**LINE, "line": 0, "ns": 9 * MS, "n_looks": 10}],
 }
 AT: Final = {"file": "train.py", "line": 40, "function": "log", "text": "save(model)", "share": 0.9}
+HOT: Final = {**AT, "share": 0.4, "n_looks": 900, "every": 1, "around": ["main"], "in_thirds": [0.1, 0.4, 0.7]}
 HELD: Final = {"name": "losses", "has_graph": True, "has_tensor": True, "per_step": 1.0, **AT}
 TOLD: Final[dict[str, Any]] = {
     "profkit_run": {
@@ -43,6 +44,8 @@ TOLD: Final[dict[str, Any]] = {
         "first_ns": 36 * MS,
         "last_ns": 50 * MS,
         "n_long": 4,
+        "hooks": [1, 9],
+        "lines": [HOT],
         "rare": {
             "lines": [AT],
             "n": 4,

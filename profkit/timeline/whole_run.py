@@ -46,8 +46,10 @@ _EVALUATES: Final = frozenset(
 )
 _SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
+_ALL: Final = 0.9999
 """A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
-its looks. Chosen: by chance one of ten lines does so in one of 70 runs, and has to take twice as much as well."""
+its looks. Chosen: by chance one of ten lines does so in one of 70 runs, and has to take twice as much as well. Beside a
+line that has all of the last third, to the digits that the capture writes, there is no rest to compare it with."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -91,7 +93,8 @@ class Hot(Line, frozen=True):
         first, second, third = self.in_thirds
         n_each = self.n_looks / self.share / 3 if self.share else 0.0
         is_sure = (third - first) ** 2 * n_each >= _SIGMAS**2 * (third + first)
-        return is_sure and first <= second <= third < 1 and _beside(third) >= _GROWN * _beside(first)
+        is_whole = self.share <= third < _ALL  # the whole run's share is between those of its thirds
+        return is_sure and is_whole and first <= second <= third and _beside(third) >= _GROWN * _beside(first)
 
     @property
     def beyond(self) -> float:

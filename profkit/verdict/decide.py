@@ -51,8 +51,8 @@ _WASTED: Final = tuple(one.id for one in (*WASTED, MATH_ATTENTION, NO_GRADIENT, 
 _ASKED: Final = (UNREAD.id, MASKED_ROWS.id)
 """What may be needed: that is asked, not told."""
 FAR_MORE: Final = 2.0
-"""Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either is a guess to a
-third."""
+"""Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either saving may be
+off by a third."""
 _INSIDE_WORK: Final = (CONTENTION.id, GIL.id)
 """What takes its time inside operators: these take longer by it, and what looks like work is none."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
@@ -330,8 +330,8 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
         return rows
     if line is not None and saves < least * line.fraction and not _is_there(top, case):
         return line
-    is_asked = is_generic and unread is not None and not unread.recoverable_ns
-    return unread if is_asked and unread is not None and saves < least * unread.fraction else None
+    is_asked = is_generic and unread is not None and not unread.recoverable_ns and saves < least * unread.fraction
+    return unread if is_asked else None
 
 
 def _is_there(top: Finding | None, case: Case) -> bool:

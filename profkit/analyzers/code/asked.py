@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.findings.kernels import LINE, LINE_SHARE, is_often_wasted, questions
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.code import Phase, PlaceShare
 from profkit.model.finding import Evidence, Finding, Severity
-from profkit.model.trace import I32
+from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.host import enclosing_op
@@ -42,45 +42,40 @@ class Operator(msgspec.Struct, frozen=True):
     shapes: str
 
 
-def operators_of(facts: Facts, code: Code, one: PlaceShare, work: Rows) -> tuple[Operator, ...]:
-    """The operators that have most of a line's work, the longest first."""
-    trace, ops = facts.trace, facts.trace.ops
-    mine, _ = _of_line(code, one, work)
-    op = enclosing_op(ops, work.thread[mine].astype(np.int32), work.at_ns[mine])
-    mine, op = mine[op >= 0], op[op >= 0]
-    total = int(work.ns[mine].sum())
-    if not total:
-        return ()
-    spent = np.bincount(ops.name[op], weights=work.ns[mine])
-    out = []
-    for code_of in np.argsort(-spent, kind="stable")[:_MOST_NAMED].tolist():
-        rows = op[ops.name[op] == code_of]
-        given = ops.signature[rows][ops.signature[rows] >= 0]
-        most = trace.signatures[int(np.bincount(given).argmax())] if given.size else None
-        shapes = most.shapes if most is not None else ""
-        out.append(Operator(trace.name(int(code_of)), float(spent[code_of] / total), int(rows.size), shapes))
-    return tuple(one for one in out if one.share > 0)
+def on_line(facts: Facts, code: Code, one: PlaceShare, work: Rows) -> tuple[tuple[Operator, ...], int]:
+    """The operators that have most of a line's work, the longest first, and how many kinds of modules it calls.
 
-
-def n_called(code: Code, one: PlaceShare, work: Rows) -> int:
-    """How many kinds of modules, by their own names, have a part of a line's work."""
-    mine, module = _of_line(code, one, work)
-    total = int(work.ns[mine].sum())
-    spent: dict[tuple[str, str], int] = {}
-    for number in distinct_codes(module[module >= 0]).tolist():
-        known = code.modules[number]
-        key = (known.name.rpartition(".")[2], known.kind)
-        spent[key] = spent.get(key, 0) + int(work.ns[mine[module == number]].sum())
-    return sum(ns >= _PART * total for ns in spent.values())
-
-
-def _of_line(code: Code, one: PlaceShare, work: Rows) -> tuple[I64, I32]:
-    """The rows of a line's work, and the module of each."""
+    A kind is a module's own name and its class: the layers of a list have one each, whatever their number.
+    """
     known = np.flatnonzero(work.thread >= 0)
     at = code.at(work.thread[known], work.at_ns[known])
     wanted = [place for place, other in enumerate(code.places) if other.name == one.place.name]
-    is_mine = np.isin(at.place, wanted)
-    return known[is_mine], at.module[is_mine]
+    is_mine = is_one_of(at.place, wanted)
+    mine, module = known[is_mine], at.module[is_mine]
+    total = int(work.ns[mine].sum())
+    if not total:
+        return (), 0
+    spent: dict[tuple[str, str], int] = {}
+    for number in distinct_codes(module[module >= 0]).tolist():
+        called = code.modules[number]
+        key = (called.name.rpartition(".")[2], called.kind)
+        spent[key] = spent.get(key, 0) + int(work.ns[mine[module == number]].sum())
+    return _operators(facts.trace, work, mine, total), sum(ns >= _PART * total for ns in spent.values())
+
+
+def _operators(trace: Trace, work: Rows, mine: I64, total: int) -> tuple[Operator, ...]:
+    ops = trace.ops
+    op = enclosing_op(ops, work.thread[mine].astype(np.int32), work.at_ns[mine])
+    mine, op = mine[op >= 0], op[op >= 0]
+    spent = np.bincount(ops.name[op], weights=work.ns[mine])
+    out = []
+    for name in np.argsort(-spent, kind="stable")[:_MOST_NAMED].tolist():
+        rows = op[ops.name[op] == name]
+        given = ops.signature[rows][ops.signature[rows] >= 0]
+        most = trace.signatures[int(np.bincount(given).argmax())] if given.size else None
+        shapes = most.shapes if most is not None else ""
+        out.append(Operator(trace.name(name), float(spent[name] / total), int(rows.size), shapes))
+    return tuple(one for one in out if one.share > 0)
 
 
 def question(scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...]) -> Finding | None:

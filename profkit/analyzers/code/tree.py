@@ -71,7 +71,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     code = facts.code
     if code is None:
         return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
-    from profkit.analyzers.code.asked import n_called, operators_of  # loaded for traces with stacks
+    from profkit.analyzers.code.asked import on_line  # loaded for traces with stacks
 
     work, idle = work_rows(facts), idle_rows(facts)
     moments, gaps = _at(code, work), _at(code, idle)
@@ -80,6 +80,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     known = (moments.place >= 0) | (moments.module >= 0) | (moments.phase != Phase.OTHER)
     places, scope = shares(code, work, MAX_LINES), scope_of(facts)
     first = _busiest(scope, places)
+    operators, n_called = on_line(facts, code, first, work) if first is not None else ((), 0)
     return ModuleTree(
         scope=scope,
         uses=_uses(code.modules, (moments.module, moments.phase, work.ns), (gaps.module, idle.ns)),
@@ -87,8 +88,8 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
         phase_ns={phase.word: int(by_phase[phase]) for phase in Phase},
         known_share=float(work.ns[known].sum() / total) if total else 0.0,
         places=places,
-        operators=operators_of(facts, code, first, work) if first is not None else (),
-        n_called=n_called(code, first, work) if first is not None else 0,
+        operators=operators,
+        n_called=n_called,
         trainer=code.trainer,
         hooks=hooks_of(facts, code),
     )

@@ -27,8 +27,8 @@ _REDUCED: Final = later(r"^aten::(?:sum|mean|norm|linalg_vector_norm)$")
 _LONG: Final = 16
 _KEPT_OF_SQUARES: Final = (0.02, 0.1)
 _KEPT_OF_ABS: Final = (0.25, 0.5)
-"""What products, and cdist(p=1), take at least, of vectors of `_LONG` values or more and of shorter ones. Measured on a CPU, 128 to 2,048
-of 2 to 576 values, forward and backward: products 0.007 to 0.17, cdist(p=1) 0.10 to 0.34, of 2 and 3 values to 0.67."""
+"""What products, and cdist(p=1), take, of vectors of `_LONG` values or more and of shorter ones. Chosen inside what was measured on one CPU, so no
+bound: 128 to 2,048 of 2 to 576 values, forward and backward: products 0.007 to 0.17, cdist(p=1) 0.10 to 0.34, of 2 and 3 values to 0.67."""
 
 
 def _spread(dims: list[tuple[Any, ...]]) -> tuple[int, ...]:

@@ -33,8 +33,8 @@ _BEHIND: Final = 4
 _NEAR: Final = 8
 """Operators between a one-hot tensor and the product that takes it: a conversion, views. Chosen."""
 _TOPK_OF_SORT: Final = (0.05, 0.1, 1.5)
-"""What topk takes at least of the time of a long sort, of one below `_LONG` values, and beside it for each share kept.
-Measured on a CPU: 0.03 to 0.05 for 20 of 4,096 and 1,000 of 100,000; of 320 values 0.11 to 0.20 for 10, 0.6 for 80."""
+"""What topk takes of the time of a long sort, of one below `_LONG` values, and beside it for each share kept. Chosen near
+what was measured on one CPU: 0.03 to 0.05 for 20 of 4,096 and 1,000 of 100,000; of 320 values 0.11 to 0.20 for 10, 0.6 for 80."""
 _LONG: Final = 1024
 
 

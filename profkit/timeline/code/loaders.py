@@ -24,7 +24,9 @@ _LEAST: Final = 0.01
 _LEAST_LOOKS_OF_LINE: Final = 3
 """Looks from which one line is told. Chosen: fewer are chance."""
 _LEAST_SAMPLES: Final = 32
+"""Samples of a worker from which runs for each are a ratio. Chosen."""
 _LEAST_SHARING: Final = 2
+"""Of one worker nobody can tell what all should share."""
 _OFTEN: Final = 0.5
 """Runs of a line for each sample, from which it is of the samples and not of a file (chosen)."""
 _NEAR: Final = 0.15
