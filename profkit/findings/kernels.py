@@ -58,7 +58,7 @@ LINE: Final = FindingKind(
 )
 LINE_SHARE: Final = "code.line_share"
 """The metric of the evidence that says which part of the step a line has."""
-_QUESTIONS: Final = (
+_OFTEN_WASTED: Final = (
     (later(r"\b(?:sort|argsort|msort|unique)"), "where few of sorted values are kept, topk"),
     (later(r"inverse|linalg_inv|pinv"), "in place of an inverse and a product, torch.linalg.solve"),
     (later(r"one_hot|scatter"), "in place of one-hot vectors and a product, an embedding or an index"),
@@ -67,11 +67,13 @@ _QUESTIONS: Final = (
         later(r"_to_copy|copy_|clone|repeat|contiguous|aten::cat"),
         "copies: views (expand) in place of repeat() and contiguous(), one number format, lists joined once",
     ),
-    (later(r"mm\b|bmm|matmul|linear|addmm|conv"), "what a mask or an index throws away later, computed for all"),
 )
 """What lines with such operators often waste, from reports of strangers' programs."""
-_OF_ANY_MODEL: Final = 1
-"""The last of them, which most of a model's lines may be asked."""
+_OF_ANY_MODEL: Final = (
+    later(r"mm\b|bmm|matmul|linear|addmm|conv"),
+    "what a mask or an index throws away later, computed for all",
+)
+"""What most of a model's lines may be asked."""
 _MOST_QUESTIONS: Final = 2
 _A_LOOP: Final = 64
 """Calls per step, from which an operator is asked whether it runs in a loop. Chosen: more than layers of small models."""
@@ -80,7 +82,7 @@ _A_LOOP: Final = 64
 def questions(operators: Sequence[tuple[str, float]], text: str) -> str:
     """What to ask of a line with these operators, each so often per step, and this text."""
     every = " ".join((*(name for name, _ in operators), text))
-    asked = [said for pattern, said in _QUESTIONS if pattern.search(every)][:_MOST_QUESTIONS]
+    asked = [said for pattern, said in (*_OFTEN_WASTED, _OF_ANY_MODEL) if pattern.search(every)][:_MOST_QUESTIONS]
     if any(count >= _A_LOOP for _, count in operators):
         asked.append("a loop of small calls that one batched call could do")
     often = f"; often it is: {'; '.join(asked)}" if asked else ""
@@ -89,7 +91,7 @@ def questions(operators: Sequence[tuple[str, float]], text: str) -> str:
 
 def is_often_wasted(operators: Sequence[str]) -> bool:
     """Whether one of these operators is more than what any model multiplies with."""
-    return any(pattern.search(name) for pattern, _ in _QUESTIONS[:-_OF_ANY_MODEL] for name in operators)
+    return any(pattern.search(name) for pattern, _ in _OFTEN_WASTED for name in operators)
 
 
 PADDED_BATCHES: Final = FindingKind(

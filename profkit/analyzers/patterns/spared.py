@@ -6,6 +6,7 @@ product with one-hot vectors.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from math import prod
 from typing import Any, Final
 
@@ -68,14 +69,14 @@ def dense_experts(facts: Facts) -> Waste | None:
         until = min(following, *back[np.searchsorted(back, place) :][:1].tolist(), following)
         alike: dict[tuple[Any, ...], list[int]] = {}
         batched = []
-        for one in (one for one in products if place < one < until):
+        for one in _between(products, place, until):
             dims = seen.dims(one)
             if len(dims) > 1 and lead(dims[0]) == n_rows:
                 alike.setdefault((dims[0], dims[1]), []).append(one)
             elif len(dims) > 1 and len(dims[0]) == 3 and dims[0][:2] == (n_columns, n_rows):
                 batched.append(one)
         each = [found for found in alike.values() if len(found) == n_columns]
-        marked = sum(_marks(seen, one, n_rows, n_columns) for one in marks if place < one < until)
+        marked = sum(_marks(seen, one, n_rows, n_columns) for one in _between(marks, place, until))
         spans = [(min(one[0] for one in each), max(one[-1] for one in each))] if each and marked >= n_columns else []
         for first, last in (*spans, *((one, one) for one in batched)):
             groups.append(seen.rows[first : last + 1])
@@ -85,6 +86,10 @@ def dense_experts(facts: Facts) -> Waste | None:
     n_kept, n_columns = max(kept, key=lambda one: one[0] / one[1])
     title = f"each of {n_columns} experts computes all tokens, and {n_kept} are picked for a token"
     return Waste(seen.with_backward(groups), n_kept / n_columns, title)
+
+
+def _between(places: list[int], low: int, high: int) -> list[int]:
+    return places[bisect_right(places, low) : bisect_left(places, high)]
 
 
 def _marks(seen: Forward, place: int, n_rows: int, n_columns: int) -> int:
