@@ -24,6 +24,7 @@ from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of,
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
+from profkit.model.signature import Signature
 from profkit.model.trace import CpuOps, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
@@ -366,14 +367,14 @@ def _groups(facts: Facts, found: Unread) -> list[I64]:
     """
     runs, trace = _alike(facts, found), facts.trace
     if not runs or trace.signatures:
-        return [run for run in runs if not _is_of_batch(trace, found.used, run)]
+        return _without_batch(trace, found.used, runs)
     again = trace.again
     code = facts.code.beside.code if facts.code is not None and facts.code.beside is not None else None
     there = unread(again, training_threads(again)) if again is not None and again.signatures else None
     if again is None or there is None:
         return []
     known = _alike(replace(facts, code=code, trace=again), there)
-    free = {_names(again, run) for run in known if not _is_of_batch(again, there.used, run)}
+    free = {_names(again, run) for run in _without_batch(again, there.used, known)}
     return [run for run in runs if _names(trace, run) in free]
 
 
@@ -381,9 +382,8 @@ def _names(trace: Trace, run: I64) -> tuple[str, ...]:
     return tuple(map(trace.name, trace.ops.name[run].tolist()))
 
 
-def _shapes(trace: Trace, row: int) -> list[tuple[int, ...]]:
-    """The shapes of the tensors that an operator takes, one by one."""
-    told = trace.given(row)
+def _shapes(told: Signature | None) -> list[tuple[int, ...]]:
+    """The shapes of the tensors that an operator takes, those of lists one by one."""
     each = [
         part
         for one in (told.dims if told is not None else ())
@@ -392,16 +392,28 @@ def _shapes(trace: Trace, row: int) -> list[tuple[int, ...]]:
     return [one for one in each if one]
 
 
-def _is_of_batch(trace: Trace, used: I64, run: I64) -> bool:
-    """Whether what it takes first has as many rows as what the model works on, or any of it the shape of that."""
-    ops = trace.ops
-    is_input = named(trace, ops.take(used), _TAKES_ACTIVATIONS)
-    given = {shapes[0] for row in used[is_input].tolist() if (shapes := _shapes(trace, row)) and len(shapes[0]) > 1}
-    rows = {shapes[0][0] for row in used.tolist() if (shapes := _shapes(trace, row)) and len(shapes[0]) > 1}
+def _without_batch(trace: Trace, used: I64, runs: list[I64]) -> list[I64]:
+    """The runs that take nothing of the shape of the model's inputs, and first nothing with as many rows as it works on."""
+    if not runs:
+        return []
+    is_input = named(trace, trace.ops.take(used), _TAKES_ACTIVATIONS)
+    inputs = _first_shapes(trace, used[is_input])
+    rows = {one[0] for one in _first_shapes(trace, used)}
+    return [run for run in runs if not _is_of_batch(trace, inputs, rows, run)]
+
+
+def _first_shapes(trace: Trace, rows: I64) -> set[tuple[int, ...]]:
+    """Of each operator the shape of the first tensor that it takes, where that has several axes."""
+    codes = distinct_codes(trace.ops.signature[rows]).tolist()
+    firsts = (next(iter(_shapes(trace.signatures[code])), ()) for code in codes)
+    return {one for one in firsts if len(one) > 1}
+
+
+def _is_of_batch(trace: Trace, inputs: set[tuple[int, ...]], rows: set[int], run: I64) -> bool:
     made = {sizes for row in run.tolist() for sizes in _made(trace, row)}
-    taken = [[one for one in _shapes(trace, row) if one not in made] for row in run.tolist()]
+    taken = [[one for one in _shapes(trace.given(row)) if one not in made] for row in run.tolist()]
     first = next(filter(None, taken), [])
-    return any(one[0] in rows for one in first) or any(one in given for each in taken for one in each)
+    return any(one[0] in rows for one in first) or any(one in inputs for each in taken for one in each)
 
 
 def _made(trace: Trace, row: int) -> list[tuple[int, ...]]:
