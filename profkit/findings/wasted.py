@@ -7,12 +7,15 @@ from typing import Final
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.findings.patterns import MOSTLY, NAMES, WORTH_WORK
 
-_SPARED: Final = (
-    Supersedes("work.unread_forward", Way.SAID_ONCE, 0.5),
-    Supersedes("work.frozen_forward", Way.SAID_ONCE, 0.5),
-    Supersedes("work.no_gradient", Way.SAID_ONCE, 0.5),
-    Supersedes("host.launch_bound", Way.BEHIND, 1.0),
+_MOST_OF_IT: Final = 0.5
+"""Chosen: of forward work that needs no backward pass, what half of it is for names it."""
+_ONCE: Final = Supersedes("work.no_gradient", Way.SAID_ONCE, _MOST_OF_IT)
+_FORWARD: Final = (
+    Supersedes("work.unread_forward", Way.SAID_ONCE, _MOST_OF_IT),
+    Supersedes("work.frozen_forward", Way.SAID_ONCE, _MOST_OF_IT),
+    _ONCE,
 )
+_LAUNCHES: Final = Supersedes("host.launch_bound", Way.BEHIND, 1.0)
 
 DENSE_EXPERTS: Final = FindingKind(
     id="work.dense_experts",
@@ -36,7 +39,7 @@ NO_CACHE: Final = FindingKind(
     title="each new token runs the model over the whole sequence again: no key/value cache",
     is_about_work=True,
     is_bound=True,
-    supersedes=_SPARED,
+    supersedes=(*_FORWARD, _LAUNCHES),
     meaning="Text is generated token by token. Without a cache of keys and values each call runs the model over all tokens so far, of which only the newest is new.",
     measured="Products with the same weight whose rows grow by the same number from call to call, eight lengths or more, in forward work that no backward pass reads, by recorded shapes. Their stretches, times the share that the tokens before the newest have of each call; the time between operators stays.",
     thresholds={"window": WORTH_WORK},
@@ -51,7 +54,7 @@ FULL_SORT: Final = FindingKind(
     id="work.full_sort",
     title="all values are sorted, and few are kept",
     is_about_work=True,
-    supersedes=_SPARED[2:],
+    supersedes=(_ONCE, _LAUNCHES),
     meaning="A sort puts all values into order. Where the first few are kept, topk finds them without the rest.",
     measured="Operators aten::sort and aten::argsort with a slice of the same shape right behind them that keeps a fourth or less along an axis, by recorded shapes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time; less the part that topk takes.",
     thresholds={
@@ -119,7 +122,7 @@ REBUILT: Final = FindingKind(
     id="work.rebuilt",
     title="a tensor is copied whole to add a few rows",
     is_about_work=True,
-    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), *_SPARED[:3]),
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), *_FORWARD),
     meaning="A queue or a history of fixed size is made anew in each step: torch.cat of the new rows and the old ones, with a slice that drops as many. All of it is copied into fresh memory.",
     measured="Operators aten::cat without a gradient whose largest part has most of the result, with a slice beside them that cuts it back to one size; aten::roll whose first rows are then written. By recorded shapes: those operators, less the share of the rows that is new.",
     thresholds={
