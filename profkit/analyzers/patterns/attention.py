@@ -39,24 +39,20 @@ def separate(facts: Facts) -> Ranges:
     if math.size:
         scores = scores[enclosing_op(ops.take(math), ops.thread[scores], ops.start_ns[scores]) < 0]
     whole = Ranges.of(ops, math, trace.window_ns)
-    rows, low, high = [scores[:0]], [whole.start_ns], [whole.end_ns]
     if not scores.size:
         return whole
     product, other = named(trace, ops, _PRODUCT), named(trace, ops, _OTHER)
     begin, end = trace.window_ns
+    found = [whole]
     for thread, mine in rows_by_value(ops.thread[scores]):
         on, at = ops.thread == thread, scores[mine]
         after, until = _between(ops.end_ns[on & product], ops.start_ns[on & product], ops.start_ns[at])
         is_free = (after >= 0) & (until > begin) & (after < end)
         is_free &= ~_any_inside(np.sort(ops.start_ns[on & other]), after, until)
-        rows, low, high = [*rows, at[is_free]], [*low, after[is_free]], [*high, until[is_free]]
-    written = np.concatenate(rows)
-    return Ranges(
-        start_ns=np.concatenate(low),
-        end_ns=np.concatenate(high),
-        thread=np.concatenate([whole.thread, ops.thread[written]]),
-        name=np.concatenate([whole.name, ops.name[written]]),
-    )
+        written = at[is_free]
+        thread_of, name = ops.thread[written], ops.name[written]
+        found.append(Ranges(start_ns=after[is_free], end_ns=until[is_free], thread=thread_of, name=name))
+    return Ranges.joined(*found)
 
 
 def _between(ends_ns: I64, starts_ns: I64, at_ns: I64) -> tuple[I64, I64]:
