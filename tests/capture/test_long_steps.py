@@ -308,3 +308,7 @@ def test_no_steps_have_no_lines():
 def test_the_period_is_the_distance_that_comes_most_often(skipped, every):
     places = [8 * turn + (turn in (2, 5)) for turn in range(1, 14) if turn not in skipped]
     assert period_of(places) == every
+
+
+def test_steps_that_follow_each_other_now_and_then_have_no_period_of_one():
+    assert period_of([0, 1, 2, 4, 7, 10]) == 3
