@@ -91,7 +91,7 @@ class Hot(Line, frozen=True):
         first, second, third = self.in_thirds
         n_each = self.n_looks / self.share / 3 if self.share else 0.0
         is_sure = (third - first) ** 2 * n_each >= _SIGMAS**2 * (third + first)
-        return is_sure and first <= second <= third < 1 and _beside(third) >= _GROWN * _beside(first)
+        return is_sure and first <= second <= third < 1 > self.share and _beside(third) >= _GROWN * _beside(first)
 
     @property
     def beyond(self) -> float:
@@ -207,7 +207,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     rare: Rare | None = None
     memory: Memory | None = None
     slower: Slower | None = None
-    hooks: tuple[int, int] = (0, 0)
+    hooks: tuple[_Amount, _Amount] = (0, 0)
     """Hooks of the model at first and in the end, where they pile up."""
     lines: tuple[Hot, ...] = ()
     """Of a run on a CPU, what does not train and what may: the longest first."""

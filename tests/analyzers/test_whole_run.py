@@ -129,6 +129,22 @@ def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(shar
 
 
 @pytest.mark.parametrize(
+    ("text", "named", "fix"),
+    [
+        ("json.dump(self.seen, file)", "json.dump", "leave tensors as they are"),
+        ("h = torch.cat([self.up(x), skip], 1)", "loss = self(x)", "evaluate less often"),
+    ],
+)
+def test_the_fix_of_rare_steps_is_for_the_line_that_is_named(text, named, fix):
+    calls = {"file": "train.py", "line": 9, "function": "validation_step", "text": "loss = self(x)", "share": 1.0}
+    layer = {"file": "train.py", "line": 4, "function": "forward", "text": text, "share": 1.0}
+    rare = {**RARE, "lines": [layer], "callers": [calls], "way": "model", "modelled": 0.9, "share": 0.4}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert named in verdict.headline
+    assert found["host.rare"].fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
     ("text", "function"), [("json.dump(self.seen, file)", "validation_step"), ("h = self.penalty(x)", "forward")]
 )
 def test_what_is_no_evaluation_of_the_model_has_its_whole_share(text, function):
