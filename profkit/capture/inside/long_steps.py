@@ -170,7 +170,8 @@ def period_of(places: Sequence[int]) -> int:
     near = [one for one in apart if abs(one - usual) <= 1]
     if usual <= 1 or len(near) < _ALIKE * len(apart):
         return 0
-    return Counter(one for one in near if one > 1).most_common(1)[0][0]
+    most = Counter(near).most_common(1)[0][0]
+    return most if most > 1 else 0
 
 
 class _Beyond:
