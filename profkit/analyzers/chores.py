@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 _SURE: Final = 0.85
 _MANY_LOOKS: Final = 60
+"""Looks at a line, from which its share is right within a quarter (two deviations of a count). Chosen."""
 _LESS_SURE: Final = 0.7
 _MOST_LINES: Final = 40
+_LEAST_LEFT: Final = 0.02
+"""Of the run beside a chore, from which it tells how long the run is. Chosen: near 0 it tells nothing."""
 _ONE_LINE: Final = 0.6
 """Of a function's time, from which its line is named, not the function. Chosen."""
 
@@ -125,7 +128,7 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
     often = f"every {first.every} steps, " if first.every > 1 else ""
     # without what only some steps do the step is as recorded, and that comes on top
     step_ns = (
-        round((scope.step_ns or run.usual_ns) / max(1 - share, 0.02))
+        round((scope.step_ns or run.usual_ns) / max(1 - share, _LEAST_LEFT))
         if first.every > 1
         else scope.step_ns or run.mean_ns
     )

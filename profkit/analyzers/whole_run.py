@@ -269,8 +269,8 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
             fraction=line.beyond,
             evidence=(
                 Evidence(
-                    statement=f"{line.n_looks} looks at the run find {format_fraction(line.share)} of its time at that line,"
-                    f" more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first",
+                    statement=f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its"
+                    f" time at that line, more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first",
                     metric="whole_run.growing_share",
                     value=line.share,
                     unit="fraction",

@@ -13,7 +13,7 @@ from .long_steps import Look, Path, period_of, shown
 
 _LEAST: Final = 0.02
 """Of the time looked at, from which a line is told. Chosen: less is no cause."""
-_MOST: Final = 12
+_MOST: Final = 12  # chosen
 _FEW: Final = 4  # steps from which a line comes every so many; chosen: three distances
 _MOST_SKIPPED: Final = 1.4
 """Times the steps that a line is seen in, which the looks at it may stand for. Chosen: where looks are 1.5 steps apart
