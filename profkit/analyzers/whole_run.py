@@ -169,9 +169,15 @@ def _is_model(rare: Rare) -> bool:
 def _kind(rare: Rare) -> FindingKind:
     if rare.way in _INPUT:
         return RARE_INPUT
-    is_acting = any(line.place.single_words & ACTING for line in rare.lines)
+    is_acting = any(_acts(line) for line in rare.lines)
     is_small = _is_model(rare) and rare.share < RARE.limit("evaluation")
     return OTHER_STEPS if is_acting or is_small else RARE
+
+
+def _acts(line: Line) -> bool:
+    """Whether it makes what is trained on, by its words; what `gc` collects is garbage."""
+    words = line.place.single_words
+    return bool(words & ACTING - ({"collect"} if "gc" in words else set()))
 
 
 def _named(line: Line) -> str:

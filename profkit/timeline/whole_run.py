@@ -91,7 +91,7 @@ class Hot(Line, frozen=True):
         first, second, third = self.in_thirds
         n_each = self.n_looks / self.share / 3 if self.share else 0.0
         is_sure = (third - first) ** 2 * n_each >= _SIGMAS**2 * (third + first)
-        return is_sure and first <= second <= third < 1 > self.share and _beside(third) >= _GROWN * _beside(first)
+        return is_sure and first <= second <= third < 1 and _beside(third) >= _GROWN * _beside(first)
 
     @property
     def beyond(self) -> float:

@@ -136,14 +136,6 @@ def test_lines_that_a_trace_gives_more_than_all_of_the_run_have_all_of_it():
     assert found["host.chore"].fraction == 1.0
 
 
-def test_a_line_that_grows_and_has_all_of_the_run_is_not_believed():
-    _, found, rank = told(
-        computing(profkit_run={**RUN, "n_long": 0, "lines": [{**HOOK, "share": 1.0, "n_looks": 2270}]})
-    )
-    assert "host.slows" not in found
-    assert any(section.analyzer == "whole_run" for section in rank.sections), "the others of the run hold"
-
-
 @pytest.mark.parametrize("hooks", [[1, 10**5000], [-9, 54]])
 def test_hooks_that_no_capture_counts_are_not_believed(hooks):
     _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [HOOK], "hooks": hooks}))

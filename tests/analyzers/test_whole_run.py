@@ -128,6 +128,13 @@ def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(shar
     assert (verdict.bottleneck is Bottleneck.OVERHEAD) is is_cause
 
 
+@pytest.mark.parametrize(("text", "kind"), [("gc.collect()", "host.rare"), ("rows = collect(env)", "host.other_steps")])
+def test_a_collection_of_garbage_is_no_collection_of_experience(text, kind):
+    line = {"file": "train.py", "line": 4, "function": "tidy", "text": text, "share": 1.0}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [line], "way": ""}}))
+    assert {"host.rare", "host.other_steps"} & set(found) == {kind}
+
+
 @pytest.mark.parametrize(
     ("text", "named", "fix"),
     [
