@@ -15,7 +15,6 @@ from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, REC
 from profkit.model.code import ACTING, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
-from profkit.plain import clean
 from profkit.timeline import Facts
 from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, WholeRun, whole_run
 from profkit.units import format_bytes, format_fraction, format_ns
@@ -300,13 +299,9 @@ def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
     kept = (
         ""
         if held is None
-        else f"`{clean(held.name)}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
+        else f"`{held.shown_name}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
     )
-    place = (
-        ""
-        if held is None or not held.line
-        else f", in {Line(held.file, held.line, held.function, held.text).place.words}"
-    )
+    place = f", in {_named(held.at)}" if held is not None and held.at is not None else ""
     evidence = [
         Evidence(
             statement=f"{format_bytes(memory.grown_bytes)} more after {memory.n_steps} steps, steadily since step"
@@ -366,8 +361,8 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
         spent_ns = round(growing.beyond * result.run.mean_ns * result.run.n)
         found[_kind_of_growth(growing).id] = (_share(growing, 1.0, spent_ns, growing.n_looks),)
     held = memory.held if memory is not None else None
-    if held is not None and held.line:
-        found[GROWS.id] = (_share(Line(held.file, held.line, held.function, held.text), 1.0, 0, 1),)
+    if held is not None and held.at is not None:
+        found[GROWS.id] = (_share(held.at, 1.0, 0, 1),)
     return found
 
 

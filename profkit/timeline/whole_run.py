@@ -167,6 +167,16 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     function: str = ""
     text: str = ""
 
+    @property
+    def shown_name(self) -> str:
+        """Its name, as it may be shown."""
+        return clean(self.name[:_LONGEST])
+
+    @property
+    def at(self) -> Line | None:
+        """The line that adds to it, if that is known."""
+        return Line(self.file, self.line, self.function, self.text) if self.line else None
+
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that grows: bytes for each step, over so many steps since the first."""

@@ -169,6 +169,13 @@ def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
     assert found["host.rare"].fix.startswith("build the data set once, before the loop")
 
 
+def test_the_name_of_what_grows_cannot_fill_a_report_or_steer_a_terminal():
+    memory = {**GROWS, "held": {**KEPT, "name": "\x1b[2J" + "x" * 10_000}}
+    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "memory": memory}))
+    assert "\x1b" not in found["memory.grows"].title
+    assert len(found["memory.grows"].title) < 1000
+
+
 @pytest.mark.parametrize("has_graph", [True, False])
 def test_a_kept_graph_is_no_healthy_job_and_a_buffer_that_fills_is(has_graph):
     memory = {**GROWS, "held": {**KEPT, "has_graph": has_graph}}
