@@ -268,6 +268,7 @@ def _restarted(result: InputWaits) -> tuple[Finding, ...]:
     if share < RESTARTED.limit("window"):
         return ()
     each = told.n_batches / told.n
+    often = f"every {each:.0f} batches" if each >= 1.5 else "with each batch"
     start = f"persistent_workers=True: the {told.n_workers} workers of the DataLoader then live on from epoch to epoch"
     if told.is_rebuilt:
         start = f"build the DataLoader once, before the loop over epochs, with {start}"
@@ -278,7 +279,7 @@ def _restarted(result: InputWaits) -> tuple[Finding, ...]:
             recoverable_ns=round(share * step_ns),
             evidence=(
                 Evidence(
-                    statement=f"workers were started {told.n:,} times after the first, every {each:.0f} batches; each time the loop"
+                    statement=f"workers were started {told.n:,} times after the first, {often}; each time the loop"
                     f" waits {format_ns(told.ns // told.n)}: {format_ns(round(cost_ns))} per step",
                     metric="input.restart_ns",
                     value=float(told.ns),

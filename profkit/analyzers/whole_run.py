@@ -9,7 +9,7 @@ import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import JOINING, JOINS, Does, chore_of, fix_of_growth, fix_of_rare
+from profkit.findings.chores import Does, chore_of, fix_of_growth, fix_of_rare, joins
 from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
 from profkit.model.code import ACTING, Phase, PlaceShare
@@ -71,13 +71,15 @@ def judge(result: Seen) -> tuple[Finding, ...]:
 
 
 def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
-    kind, run, scope, first = _kind(rare), result.run, result.scope, rare.named
+    kind, run, scope, first = _kind(rare), result.run, result.scope, _first(rare)
     saved = 1 - _modelled(rare) if kind is RARE and not _is_model(rare) else 1.0
     share = rare.share * saved  # all of it: what no look found at the line lies beside it in the same steps
     if share < kind.limit("run"):
         return ()
     n_steps = rare.n_steps or run.n
-    often = f"every {round(rare.every)} steps" if rare.is_regular else f"in {rare.n} of {n_steps} steps"
+    often = (
+        f"every {round(rare.every)} steps" if rare.is_regular and rare.every >= 2 else f"in {rare.n} of {n_steps} steps"
+    )
     what = _STARTS if rare.way == "start" else _named(first)
     per_step_ns = rare.beyond_ns / n_steps
     # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
@@ -130,7 +132,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
             fix=fix_of_rare(
                 Does(
                     way=rare.way,
-                    text=rare.lines[0].text,
+                    text=first.text,
                     callee=rare.callee,
                     functions=rare.functions,
                     is_evaluation=rare.is_evaluation,
@@ -145,9 +147,18 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     )
 
 
+def _first(rare: Rare) -> Line:
+    """The line to name, by whose text the fix is told: of forward passes the evaluation's that calls the model."""
+    return rare.lines[0] if _has_chore(rare) else rare.named
+
+
 def _modelled(rare: Rare) -> float:
     """What of an evaluation (0-1) the model computes; a line in a module that writes or saves is no forward pass."""
-    return rare.modelled if rare.is_evaluation and not any(chore_of(line.text) for line in rare.lines) else 0.0
+    return rare.modelled if rare.is_evaluation and not _has_chore(rare) else 0.0
+
+
+def _has_chore(rare: Rare) -> bool:
+    return any(chore_of(line.text) is not None for line in rare.lines)
 
 
 def _is_model(rare: Rare) -> bool:
@@ -157,9 +168,15 @@ def _is_model(rare: Rare) -> bool:
 def _kind(rare: Rare) -> FindingKind:
     if rare.way in _INPUT:
         return RARE_INPUT
-    is_acting = any(line.place.single_words & ACTING for line in rare.lines)
+    is_acting = any(_acts(line) for line in rare.lines)
     is_small = _is_model(rare) and rare.share < RARE.limit("evaluation")
     return OTHER_STEPS if is_acting or is_small else RARE
+
+
+def _acts(line: Line) -> bool:
+    """Whether it makes what is trained on, by its words; what `gc` collects is garbage."""
+    words = line.place.single_words
+    return bool(words & ACTING - ({"collect"} if "gc" in words else set()))
 
 
 def _named(line: Line) -> str:
@@ -174,14 +191,13 @@ def confidence_cap(result: Seen | None) -> float:
     return 1.0 if run.memory is not None or (run.slower is not None and run.slower.line is not None) else _SLOWER_CAP
 
 
-def _kind_of_growth(slower: Slower) -> FindingKind:
-    text = slower.line.text if slower.line is not None else ""
-    return RECOPIES if slower.callee in JOINING or JOINS.search(text) else SLOWS
+def _kind_of_growth(line: Line, callee: str = "") -> FindingKind:
+    return RECOPIES if joins(line.text, callee) else SLOWS
 
 
 def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
     run, scope = result.run, result.scope
-    kind = _kind_of_growth(slower)
+    kind = _kind_of_growth(line, slower.callee)
     share = slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns)
     if share < kind.limit("run"):
         return ()
@@ -236,14 +252,16 @@ def _growing(run: WholeRun) -> Hot | None:
     """The line that takes more and more of the run: where the machine hides that its steps grow."""
     if run.slower is not None and run.slower.line is not None:
         return None
-    growing = [one for one in run.lines if one.grows and (JOINS.search(one.text) or one.in_thirds[0] >= _FROM_START)]
+    growing = [one for one in run.lines if one.grows and (joins(one.text) or one.in_thirds[0] >= _FROM_START)]
     return max(growing, key=lambda one: one.beyond, default=None)
 
 
 def _grown(result: Seen) -> tuple[Finding, ...]:
     line = _growing(result.run)
-    kind = RECOPIES if line is not None and JOINS.search(line.text) else SLOWS
-    if line is None or line.beyond < kind.limit("run"):
+    if line is None:
+        return ()
+    kind = _kind_of_growth(line)
+    if line.beyond < kind.limit("run"):
         return ()
     first, _, third = line.in_thirds
     step_ns = result.scope.step_ns or result.run.first_ns
@@ -256,8 +274,8 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
             fraction=line.beyond,
             evidence=(
                 Evidence(
-                    statement=f"{line.n_looks} looks at the run find {format_fraction(line.share)} of its time at that line,"
-                    f" more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first",
+                    statement=f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its"
+                    f" time at that line, more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first",
                     metric="whole_run.growing_share",
                     value=line.share,
                     unit="fraction",
@@ -278,12 +296,12 @@ def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
     slower_ns = max(run.last_ns - run.first_ns, 0)
     is_said = run.slower is not None and run.slower.line is not None  # by what costs it
     cost_ns = slower_ns // 2 if slower_ns >= _SLOWER * run.first_ns and not is_said else 0
-    kept = "" if held is None else f"`{held.name}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
-    place = (
+    kept = (
         ""
-        if held is None or not held.line
-        else f", in {Line(held.file, held.line, held.function, held.text).place.words}"
+        if held is None
+        else f"`{held.shown_name}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
     )
+    place = f", in {_named(held.at)}" if held is not None and held.at is not None else ""
     evidence = [
         Evidence(
             statement=f"{format_bytes(memory.grown_bytes)} more after {memory.n_steps} steps, steadily since step"
@@ -335,15 +353,16 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
         found[_kind(rare).id] = shown
     slower = result.run.slower
     if slower is not None and slower.line is not None:
-        found[_kind_of_growth(slower).id] = (_share(slower.line, slower.at_place, slower.beyond_ns, slower.n),)
+        found[_kind_of_growth(slower.line, slower.callee).id] = (
+            _share(slower.line, slower.at_place, slower.beyond_ns, slower.n),
+        )
     growing = _growing(result.run)
     if growing is not None:
-        kind = RECOPIES if JOINS.search(growing.text) else SLOWS
         spent_ns = round(growing.beyond * result.run.mean_ns * result.run.n)
-        found[kind.id] = (_share(growing, 1.0, spent_ns, growing.n_looks),)
+        found[_kind_of_growth(growing).id] = (_share(growing, 1.0, spent_ns, growing.n_looks),)
     held = memory.held if memory is not None else None
-    if held is not None and held.line:
-        found[GROWS.id] = (_share(Line(held.file, held.line, held.function, held.text), 1.0, 0, 1),)
+    if held is not None and held.at is not None:
+        found[GROWS.id] = (_share(held.at, 1.0, 0, 1),)
     return found
 
 

@@ -35,7 +35,7 @@ RARE: Final = FindingKind(
         "evaluation": Threshold(
             0.3,
             "an evaluation that runs the model most of the time fires at {} of the run, and is `host.other_steps` below",
-            "chosen: evaluations of healthy programs have up to a quarter",
+            "chosen on programs that docs/accuracy.md shows: evaluations of the healthy ones have up to a quarter",
         ),
     },
     lookalikes=(
@@ -88,7 +88,7 @@ _SLOWER: Final = (
     " its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should (0.2 where it grows by a quarter or more), and the last quarter 5 % longer than the first. What they cost is what all steps"
     " take beyond the pace that the run has where it begins. The line is named where two thirds of the growth are at it"
     " by the looks at the first and the last third of the steps, and where the rest of the step grows at a third of its"
-    " rate or less. Other programs on the machine may hide that steps grow: on a CPU a line is named as well that takes twice as much, beside all else, in the last third of the run as in the first, more in each, by 3 deviations of the looks at it. On a GPU the time of the host says little of that: there nothing is named."
+    " rate or less. Other programs on the machine may hide that steps grow: on a CPU a line is named as well that takes twice as much, beside all else, in the last third of the run as in the first, more in each, by 3 deviations of the looks at it. It costs what these looks find there beyond the share that it has where the run begins. On a GPU the time of the host says little of that: there nothing is named."
 )
 
 RECOPIES: Final = FindingKind(

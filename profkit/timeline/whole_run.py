@@ -170,6 +170,16 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     function: str = ""
     text: str = ""
 
+    @property
+    def shown_name(self) -> str:
+        """Its name, as it may be shown."""
+        return clean(self.name[:_LONGEST])
+
+    @property
+    def at(self) -> Line | None:
+        """The line that adds to it, if that is known."""
+        return Line(self.file, self.line, self.function, self.text) if self.line else None
+
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that grows: bytes for each step, over so many steps since the first."""
@@ -210,7 +220,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     rare: Rare | None = None
     memory: Memory | None = None
     slower: Slower | None = None
-    hooks: tuple[int, int] = (0, 0)
+    hooks: tuple[_Amount, _Amount] = (0, 0)
     """Hooks of the model at first and in the end, where they pile up."""
     lines: tuple[Hot, ...] = ()
     """Of a run on a CPU, what does not train and what may: the longest first."""

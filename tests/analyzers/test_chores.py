@@ -113,6 +113,7 @@ HOOK = {
     [
         (CAT, "memory.recopies"),
         (HOOK, "host.slows"),
+        ({**CAT, "text": "self.stats[name].append(torch.stack([dead, a.mean(), a.std()]))"}, "host.slows"),
         ({**CAT, "in_thirds": [0.18, 0.2, 0.22]}, ""),
         ({**CAT, "in_thirds": [0.08, 0.32, 0.2]}, ""),
         ({**HOOK, "in_thirds": [0.0, 0.45, 0.88]}, ""),
@@ -127,6 +128,18 @@ def test_a_line_that_takes_more_of_each_third_of_the_run_grows(line, kind):
         assert kind == verdict.findings[0].id
         assert 0.15 < found[kind].fraction < line["share"] + 0.01
         assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(found[kind].fraction, rel=0.02)
+
+
+def test_lines_that_a_trace_gives_more_than_all_of_the_run_have_all_of_it():
+    lines = [{**SAVE, "share": 0.8}, {**SAVE, "share": 0.9, "line": 32}]
+    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": lines}))
+    assert found["host.chore"].fraction == 1.0
+
+
+@pytest.mark.parametrize("hooks", [[1, 10**5000], [-9, 54]])
+def test_hooks_that_no_capture_counts_are_not_believed(hooks):
+    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [HOOK], "hooks": hooks}))
+    assert "host.slows" not in found
 
 
 @pytest.mark.parametrize("hooks", [[0, 0], [9, 54]])

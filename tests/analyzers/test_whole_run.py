@@ -128,6 +128,29 @@ def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(shar
     assert (verdict.bottleneck is Bottleneck.OVERHEAD) is is_cause
 
 
+@pytest.mark.parametrize(("text", "kind"), [("gc.collect()", "host.rare"), ("rows = collect(env)", "host.other_steps")])
+def test_a_collection_of_garbage_is_no_collection_of_experience(text, kind):
+    line = {"file": "train.py", "line": 4, "function": "tidy", "text": text, "share": 1.0}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [line], "way": ""}}))
+    assert {"host.rare", "host.other_steps"} & set(found) == {kind}
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "fix"),
+    [
+        ("json.dump(self.seen, file)", "json.dump", "leave tensors as they are"),
+        ("h = torch.cat([self.up(x), skip], 1)", "loss = self(x)", "evaluate less often"),
+    ],
+)
+def test_the_fix_of_rare_steps_is_for_the_line_that_is_named(text, named, fix):
+    calls = {"file": "train.py", "line": 9, "function": "validation_step", "text": "loss = self(x)", "share": 1.0}
+    layer = {"file": "train.py", "line": 4, "function": "forward", "text": text, "share": 1.0}
+    rare = {**RARE, "lines": [layer], "callers": [calls], "way": "model", "modelled": 0.9, "share": 0.4}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert named in verdict.headline
+    assert found["host.rare"].fix.startswith(fix)
+
+
 @pytest.mark.parametrize(
     ("text", "function"), [("json.dump(self.seen, file)", "validation_step"), ("h = self.penalty(x)", "forward")]
 )
@@ -144,6 +167,13 @@ def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
     rare = {**RARE, "lines": [line], "way": "", "callee": "wrapper"}
     _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
     assert found["host.rare"].fix.startswith("build the data set once, before the loop")
+
+
+def test_the_name_of_what_grows_cannot_fill_a_report_or_steer_a_terminal():
+    memory = {**GROWS, "held": {**KEPT, "name": "\x1b[2J" + "x" * 10_000}}
+    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "memory": memory}))
+    assert "\x1b" not in found["memory.grows"].title
+    assert len(found["memory.grows"].title) < 1000
 
 
 @pytest.mark.parametrize("has_graph", [True, False])

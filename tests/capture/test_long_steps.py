@@ -300,6 +300,12 @@ def test_a_line_that_grows_has_more_of_each_third_and_comprehensions_are_their_l
     assert lines[5]["function"] == "keep"
 
 
+@pytest.mark.parametrize(("weight", "every"), [(120, 0), (40, 3)])
+def test_looks_that_skip_steps_do_not_tell_the_rate_of_a_line(weight, every):
+    lines = hot([(SAVE,) * (place % 3 == 0) for place in range(240)], weight=weight)
+    assert lines[5]["every"] == every
+
+
 def test_no_steps_have_no_lines():
     assert hot_lines([], [], ([], [])) == {}
 
@@ -308,3 +314,7 @@ def test_no_steps_have_no_lines():
 def test_the_period_is_the_distance_that_comes_most_often(skipped, every):
     places = [8 * turn + (turn in (2, 5)) for turn in range(1, 14) if turn not in skipped]
     assert period_of(places) == every
+
+
+def test_steps_that_follow_each_other_now_and_then_have_no_period_of_one():
+    assert period_of([0, 1, 2, 4, 7, 10]) == 0

@@ -10,7 +10,7 @@ import os
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Optional
 
 from .places.owners import shown_path
@@ -158,6 +158,15 @@ def _of_regular(spent: Mapping[int, int], quartiles: tuple[int, int, int]) -> fl
     return most if is_of_some and period_of(long) > 0 else float("inf")
 
 
+def in_steps(looks: Sequence[Look], edges: tuple[Sequence[int], Sequence[int]]) -> Iterator[tuple[int, Look]]:
+    """The looks that fell into a step, each with the place of that step."""
+    began, ended = edges
+    for look in looks:
+        place = bisect_right(began, look.at_ns) - 1
+        if 0 <= place < len(ended) and look.at_ns <= ended[place]:
+            yield place, look
+
+
 def middle(values: Sequence[int]) -> int:
     """The median, the upper one of two."""
     return sorted(values)[len(values) // 2]
@@ -170,7 +179,8 @@ def period_of(places: Sequence[int]) -> int:
     near = [one for one in apart if abs(one - usual) <= 1]
     if usual <= 1 or len(near) < _ALIKE * len(apart):
         return 0
-    return Counter(near).most_common(1)[0][0]
+    most = Counter(near).most_common(1)[0][0]
+    return most if most > 1 else 0
 
 
 class _Beyond:
@@ -245,19 +255,16 @@ def _looks_in(
     usual: Mapping[int, int], long: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
 ) -> Optional[_Beyond]:  # noqa: UP045 - Python 3.9
     """The looks by the steps they fell into; None where these are too few."""
-    began, ended = edges
     in_long: Counter[Any] = Counter()
     in_usual: Counter[Any] = Counter()
     seen: set[int] = set()
-    for look in looks:
-        place = bisect_right(began, look.at_ns) - 1
-        if place < 0 or place >= len(ended) or look.at_ns > ended[place]:
-            continue
+    for place, look in in_steps(looks, edges):
         if place in long:
             in_long[look[1:]] += 1
             seen.add(place)
         elif place in usual:
             in_usual[look[1:]] += 1
+    began, ended = edges
     first_ns, last_ns = (looks[0].at_ns, looks[-1].at_ns) if looks else (0, 0)
     n_usual = sum(1 for place in usual if began[place] >= first_ns and ended[place] <= last_ns)
     if len(seen) < min(_LEAST_LONG, len(long)) or not n_usual:

@@ -5,13 +5,12 @@ Standard library only, Python 3.9 syntax.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Any, Final, Optional
+from typing import Any, Final
 
-from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, Look, Path, callee_of, shown
+from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, Look, Path, callee_of, in_steps, shown
 
 _LEAST_STEPS: Final = 24
 """Chosen: six in each quarter, whose lower quartile then holds against one odd one."""
@@ -58,32 +57,30 @@ def slower_of(
     if pace <= 0:
         return {}
     found = {"pace_ns": round(pace), "beyond_ns": round(beyond_ns), "n": n}
-    return {"slower": {**found, **(_place(usual, edges, looks) or {})}}
+    return {"slower": {**found, **_place(usual, edges, looks)}}
 
 
 def _place(
     usual: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
-) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
-    """The line that grows: by the looks at the first and the last third of the steps that were looked at."""
-    began, ended = edges
+) -> dict[str, Any]:
+    """The line that grows, by looks at the first and the last third of the steps that were looked at; {} of none."""
     of_step: dict[int, list[Look]] = defaultdict(list)
-    for look in looks:
-        place = bisect_right(began, look.at_ns) - 1
-        if place in usual and look.at_ns <= ended[place]:
+    for place, look in in_steps(looks, edges):
+        if place in usual:
             of_step[place].append(look)
     if not of_step:
-        return None
+        return {}
     seen = [place for place in sorted(usual) if min(of_step) <= place <= max(of_step)]
     third = len(seen) // 3
     if not third:
-        return None
+        return {}
     first, last = seen[:third], seen[-third:]
     before, after = (Counter(look[1:] for place in part for look in of_step.get(place, ())) for part in (first, last))
     n_before, n_after = sum(before.values()), sum(after.values())
     kept = sum(usual[place] for place in first) / sum(usual[place] for place in last)
     total = n_after * (1 - kept)  # looks that growth has: the clock knows how many
     if not n_before or total < LEAST_LOOKS:
-        return None
+        return {}
     weight = n_after * kept / n_before
     under: dict[Path, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for key in {*before, *after}:
@@ -94,7 +91,7 @@ def _place(
     growing = [path for path, two in under.items() if _grows_alone(two, total, n_after, weight)]
     line: Path = max(growing, key=len, default=())
     if not line:
-        return None
+        return {}
     share = min((under[line][1] - under[line][0]) / total, 1.0)
     weights = {key: after[key] - weight * before[key] for key in {*before, *after}}
     return {

@@ -134,11 +134,12 @@ class WholeRun:
             known = [place for place in range(n) if self._is_plain[place]]
             spent = {place: self._spent_ns(place) for place in known}
             edges = (list(self._began[:n]), list(self._ended))
+            looks = list(self._looks)
             is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
             return {
-                **told_of(spent, edges, list(self._looks), self._others(n)),
-                **({} if is_ahead else hot_lines(list(self._looks), list(self._waited), edges)),
-                **(slower_of(usual_of(spent), edges, [] if is_ahead else list(self._looks)) if spent else {}),
+                **told_of(spent, edges, looks, self._others(n)),
+                **({} if is_ahead else hot_lines(looks, list(self._waited), edges)),
+                **(slower_of(usual_of(spent), edges, [] if is_ahead else looks) if spent else {}),
                 **self._grown.told(list(self._memory)),
                 **_piled(self._hooks),
             }
