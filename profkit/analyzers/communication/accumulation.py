@@ -21,7 +21,7 @@ from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
-from profkit.timeline.gradients import NODE, bucket_requests
+from profkit.timeline.gradients import DDP_PASS, NODE, bucket_requests
 from profkit.timeline.host import enclosing_op
 from profkit.units import format_fraction, format_ns
 
@@ -43,7 +43,7 @@ class _Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DDP: Final = _Way(
-    begins=later(r"^DistributedDataParallel\.forward$"),
+    begins=DDP_PASS,
     adds_in=later(rf"^{NODE}$"),
     spares=later(r"reducer::copy_bucket_to_grad$"),
     fix="use `with model.no_sync():` around the forward and the backward pass of all but the last micro-batch",
