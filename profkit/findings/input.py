@@ -73,7 +73,7 @@ STARVED: Final = FindingKind(
 
 SAMPLER_FIX: Final = "make the sampler cheaper: it has {share} of this time, in the training process, whatever num_workers is; draw the indices of an epoch at once, as tensors or arrays"
 REPEATED_FIX: Final = "divide files or records among the workers before these are read and decoded (files[info.id :: info.num_workers] of get_worker_info()), not when a sample is made"
-LINE_FIXES: Final = (
+_LINES: Final = (
     (
         # a path that an index chooses is of one item alone
         re.compile(
@@ -88,10 +88,11 @@ LINE_FIXES: Final = (
     ),
     (re.compile(r"tokeni[sz]e", re.IGNORECASE), "tokenise once, before the training, and keep the numbers"),
 )
-"""What a line does that takes most of the time in which batches are made, and what to do about it."""
+"""What a line does that takes much of the time in which batches are made, and what to do about it. Not as in
+`chores`: this line may run in a worker of the DataLoader already."""
 LOCKS: Final = re.compile(r"\bwith\b.*lock|\.acquire\(", re.IGNORECASE)
 LOCK_FIX: Final = "hold the lock of {} for less, or take one for each file: one process has it at a time, so more workers wait longer for it"
-MOST_FIXES: Final = (
+_MOST: Final = (
     (
         re.compile(r"\bsleep\(|\burlopen\(|\brequests\.|\.recv\("),
         "it waits and does not compute: ask for many items at once, or keep a copy near",
@@ -103,9 +104,20 @@ MOST_FIXES: Final = (
     ),
 )
 """The same of a line that takes nearly all of it, by its text."""
-ANY_FIX: Final = (
+_ANY: Final = (
     "compute only what the batch keeps (crop before all other transforms), and once where each epoch computes the same"
 )
+
+
+def fix_of_line(text: str) -> str:
+    """What to do about a line that takes much of the time in which batches are made; "" where its text does not tell."""
+    return next((fix for kind, fix in _LINES if kind.search(text)), "")
+
+
+def fix_of_most(text: str) -> str:
+    """What to do about a line that takes nearly all of it, by its text and what it calls."""
+    return next((fix for kind, fix in _MOST if kind.search(text)), _ANY)
+
 
 RESTARTED: Final = FindingKind(
     id="input.restarted",
