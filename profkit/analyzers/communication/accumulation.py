@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import recapture
+from profkit.analyzers.tools import after_change
 from profkit.findings.communication import MICRO_REDUCED
 from profkit.model.arrays import I64
 from profkit.model.documents.rank_report import Section
@@ -206,13 +206,7 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
                 ),
             ),
             fix=result.fix,
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "one pass with collectives in each step; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "one pass with collectives in each step"),),
         ),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import recapture
+from profkit.analyzers.tools import after_change
 from profkit.findings.communication import ASKED, ASKED_FIXES, ONE_BY_ONE
 from profkit.model.arrays import I64, distinct, middle
 from profkit.model.documents.rank_report import Section
@@ -165,13 +165,7 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
                 ),
             ),
             fix=ASKED_FIXES[asked.kind],
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "fewer collectives in each step; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "fewer collectives in each step"),),
         ),
     )
 
@@ -200,13 +194,7 @@ def _of_loop(result: OneByOne) -> tuple[Finding, ...]:
                 ),
             ),
             fix=ONE_BY_ONE.fixes[0],
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "a few large collectives in each step; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "a few large collectives in each step"),),
         ),
     )
 

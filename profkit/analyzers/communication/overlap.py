@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, scope_of
-from profkit.analyzers.tools import recapture, system_timeline
+from profkit.analyzers.tools import after_change, recapture, system_timeline
 from profkit.findings.communication import EXPOSED, MODULE_BUFFERS
 from profkit.model.arrays import I64, distinct, median
 from profkit.model.documents.rank_report import Section, TableView
@@ -262,13 +262,7 @@ def _of_buffers(result: Overlap) -> tuple[Finding, ...]:
                 ),
             ),
             fix=MODULE_BUFFERS.fixes[0],
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "no broadcast before the forward pass; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "no broadcast before the forward pass"),),
         ),
     )
 
