@@ -8,6 +8,7 @@ from typing import Final
 from profkit.findings import parts
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
+from profkit.redact.later import later
 
 STARVED: Final = FindingKind(
     id="input.starved",
@@ -76,29 +77,29 @@ REPEATED_FIX: Final = "divide files or records among the workers before these ar
 _LINES: Final = (
     (
         # a path that an index chooses is of one item alone
-        re.compile(
+        later(
             r"\b((json|pickle|yaml|np|numpy|joblib|torch)\.(safe_)?load|(pd|pandas|pl|polars)\.read_[a-z]+|h5py\.File|ZipFile"
             r"|loadtxt)\((?!.*\[\w+\])"
         ),
         "load a file that several items share once, and keep it, not for each item",
     ),
     (
-        re.compile(r"\.i?loc\[|\.iterrows\(|\.itertuples\("),
+        later(r"\.i?loc\[|\.iterrows\(|\.itertuples\("),
         "turn the table into arrays or tensors once, before the loop",
     ),
-    (re.compile(r"tokeni[sz]e", re.IGNORECASE), "tokenise once, before the training, and keep the numbers"),
+    (later(r"tokeni[sz]e", re.IGNORECASE), "tokenise once, before the training, and keep the numbers"),
 )
 """What a line does that takes much of the time in which batches are made, and what to do about it. Not as in
 `chores`: this line may run in a worker of the DataLoader already."""
-LOCKS: Final = re.compile(r"\bwith\b.*lock|\.acquire\(", re.IGNORECASE)
+LOCKS: Final = later(r"\bwith\b.*lock|\.acquire\(", re.IGNORECASE)
 LOCK_FIX: Final = "hold the lock of {} for less, or take one for each file: one process has it at a time, so more workers wait longer for it"
 _MOST: Final = (
     (
-        re.compile(r"\bsleep\(|\burlopen\(|\brequests\.|\.recv\("),
+        later(r"\bsleep\(|\burlopen\(|\brequests\.|\.recv\("),
         "it waits and does not compute: ask for many items at once, or keep a copy near",
     ),
     (
-        re.compile(r"load|read|decompress|\bopen\(|\bh5py\b|\bz(ip)?f?\w*\["),
+        later(r"load|read|decompress|\bopen\(|\bh5py\b|\bz(ip)?f?\w*\["),
         "is the same file read or decompressed again for other samples? Keep as many files as samples are drawn from,"
         " draw the samples of one file together, or memory-map what is not compressed",
     ),
