@@ -159,11 +159,7 @@ def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
     passes = ddp_passes(trace)
     if facts.cpu is not None and len(passes):  # DDP sends in its passes alone
         spent_ns = _of_passes(trace, passes).total_ns
-        return (
-            Buffers(n=int(is_sent.sum()), total_ns=spent_ns, blocking_ns=spent_ns, is_ddp=True)
-            if spent_ns
-            else Buffers()
-        )
+        return Buffers(n=int(is_sent.sum()), total_ns=spent_ns, blocking_ns=spent_ns, is_ddp=True)
     if not is_reduced.any():
         return Buffers()
     n_bytes = bytes_of(trace, rows) if facts.main_device is not None else np.full(rows.size, UNKNOWN, np.int64)
