@@ -31,6 +31,16 @@ def recapture(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> 
     return NextTool(name=traits.tool, line=line, purpose=purpose, look_for=look_for)
 
 
+def after_change(scope: Scope, look_for: str, *, flags: str = "") -> NextTool:
+    """The same capture once the fix is in: what is expected of it, and what it gave."""
+    return recapture(
+        scope,
+        "change that, then record again: how much shorter is the step?",
+        f"{look_for}; profkit compare OLD NEW says what it gave",
+        flags=flags,
+    )
+
+
 def _n_steps(scope: Scope) -> tuple[str, ...]:
     """The option for how many steps: for ranks as many as `profkit capture` takes of short ones, however long each is."""
     return ("--steps", "20" if scope.is_of_ranks else "12")

@@ -250,13 +250,25 @@ ONE_BY_ONE: Final = FindingKind(
     ),
 )
 
+_REDUCES: Final = (
+    "add up metrics and losses on each rank and reduce the sums every n-th step, all in one tensor; drop what"
+    " DistributedDataParallel reduces already"
+)
+_GATHERS: Final = (
+    "gather only what is needed of other ranks: pooled or projected outputs, not whole activations or inputs;"
+    " labels and features in one tensor"
+)
+_SENDS: Final = (
+    "let each rank read or draw its own part of the batch (DistributedSampler, one seed for all) instead of"
+    " sending it in each step"
+)
 ASKED_FIXES: Final = {
-    "all_reduce": "add up metrics and losses on each rank and reduce the sums every n-th step, all in one tensor; drop what"
-    " DistributedDataParallel reduces already",
-    "all_gather": "gather only what is needed of other ranks: pooled or projected outputs, not whole activations or inputs;"
-    " labels and features in one tensor",
-    "broadcast": "let each rank read or draw its own part of the batch (DistributedSampler, one seed for all) instead of"
-    " sending it in each step",
+    "all-reduce": _REDUCES,
+    "all-gather": _GATHERS,
+    "broadcast": _SENDS,
+    "scatter": _SENDS,
+    "gather": _GATHERS,
+    "reduce": _REDUCES,
 }
 """What there is against collectives that a script asks for itself, by the kind that takes most of the time."""
 
@@ -283,7 +295,7 @@ ASKED: Final = FindingKind(
         "a late rank: its lateness then waits in the next collective",
     ),
     proof="Leave these calls out for some steps: the step becomes shorter by about the time shown.",
-    fixes=tuple(ASKED_FIXES.values()),
+    fixes=(_REDUCES, _GATHERS, _SENDS),
 )
 
 MODULE_BUFFERS: Final = FindingKind(

@@ -8,6 +8,7 @@ from typing import Final
 from profkit.findings import parts
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
+from profkit.redact.later import later
 
 STARVED: Final = FindingKind(
     id="input.starved",
@@ -73,39 +74,51 @@ STARVED: Final = FindingKind(
 
 SAMPLER_FIX: Final = "make the sampler cheaper: it has {share} of this time, in the training process, whatever num_workers is; draw the indices of an epoch at once, as tensors or arrays"
 REPEATED_FIX: Final = "divide files or records among the workers before these are read and decoded (files[info.id :: info.num_workers] of get_worker_info()), not when a sample is made"
-LINE_FIXES: Final = (
+_LINES: Final = (
     (
         # a path that an index chooses is of one item alone
-        re.compile(
+        later(
             r"\b((json|pickle|yaml|np|numpy|joblib|torch)\.(safe_)?load|(pd|pandas|pl|polars)\.read_[a-z]+|h5py\.File|ZipFile"
             r"|loadtxt)\((?!.*\[\w+\])"
         ),
         "load a file that several items share once, and keep it, not for each item",
     ),
     (
-        re.compile(r"\.i?loc\[|\.iterrows\(|\.itertuples\("),
+        later(r"\.i?loc\[|\.iterrows\(|\.itertuples\("),
         "turn the table into arrays or tensors once, before the loop",
     ),
-    (re.compile(r"tokeni[sz]e", re.IGNORECASE), "tokenise once, before the training, and keep the numbers"),
+    (later(r"tokeni[sz]e", re.IGNORECASE), "tokenise once, before the training, and keep the numbers"),
 )
-"""What a line does that takes most of the time in which batches are made, and what to do about it."""
-LOCKS: Final = re.compile(r"\bwith\b.*lock|\.acquire\(", re.IGNORECASE)
+"""What a line does that takes much of the time in which batches are made, and what to do about it. Not as in
+`chores`: this line may run in a worker of the DataLoader already."""
+LOCKS: Final = later(r"\bwith\b.*lock|\.acquire\(", re.IGNORECASE)
 LOCK_FIX: Final = "hold the lock of {} for less, or take one for each file: one process has it at a time, so more workers wait longer for it"
-MOST_FIXES: Final = (
+_MOST: Final = (
     (
-        re.compile(r"\bsleep\(|\burlopen\(|\brequests\.|\.recv\("),
+        later(r"\bsleep\(|\burlopen\(|\brequests\.|\.recv\("),
         "it waits and does not compute: ask for many items at once, or keep a copy near",
     ),
     (
-        re.compile(r"load|read|decompress|\bopen\(|\bh5py\b|\bz(ip)?f?\w*\["),
+        later(r"load|read|decompress|\bopen\(|\bh5py\b|\bz(ip)?f?\w*\["),
         "is the same file read or decompressed again for other samples? Keep as many files as samples are drawn from,"
         " draw the samples of one file together, or memory-map what is not compressed",
     ),
 )
 """The same of a line that takes nearly all of it, by its text."""
-ANY_FIX: Final = (
+_ANY: Final = (
     "compute only what the batch keeps (crop before all other transforms), and once where each epoch computes the same"
 )
+
+
+def fix_of_line(text: str) -> str:
+    """What to do about a line that takes much of the time in which batches are made; "" where its text does not tell."""
+    return next((fix for kind, fix in _LINES if kind.search(text)), "")
+
+
+def fix_of_most(text: str) -> str:
+    """What to do about a line that takes nearly all of it, by its text and what it calls."""
+    return next((fix for kind, fix in _MOST if kind.search(text)), _ANY)
+
 
 RESTARTED: Final = FindingKind(
     id="input.restarted",

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, is_one_of, place_among
-from profkit.model.trace import CpuOps, Trace
+from profkit.model.trace import CpuOps, Spans, Trace
+from profkit.redact.later import later
 from profkit.timeline.collectives import UNKNOWN, element_bytes
-from profkit.timeline.host import enclosing_op
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op
 
-NODE: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+NODE: Final = f"{BACKWARD_NODE}: torch::autograd::AccumulateGrad"
 REQUEST: Final = "c10d::allreduce_"
+DDP_PASS: Final = later(r"^DistributedDataParallel\.forward$")
 _DDP: Final = re.compile(r"DistributedDataParallel\.forward|\bddp\.reducer::")
 _GRADIENT: Final = "torch::autograd::AccumulateGrad"
 _MOST_BYTES: Final = 2**50
@@ -38,6 +40,21 @@ def bucket_requests(trace: Trace) -> NDArray[np.intp]:
     asked, nodes = named(trace, ops, REQUEST), named(trace, ops, NODE)
     around = enclosing_op(ops.take(nodes), ops.thread[asked], ops.start_ns[asked])
     return asked[around >= 0]
+
+
+def ddp_passes(trace: Trace) -> Spans:
+    """The forward passes of DistributedDataParallel."""
+    return trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, DDP_PASS)))
+
+
+def kernel_of_each(trace: Trace, rows: NDArray[np.intp], requests: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    """Of these device rows the one that each request launched, in their order; None unless each launched one."""
+    rows = rows[trace.gpu.launch_row[rows] >= 0]
+    launch = trace.gpu.launch_row[rows]
+    of = enclosing_op(trace.ops.take(requests), trace.calls.thread[launch], trace.calls.start_ns[launch])
+    rows, of = rows[of >= 0], of[of >= 0]
+    order = np.argsort(of, kind="stable")
+    return rows[order] if np.array_equal(of[order], np.arange(requests.size)) else None
 
 
 def argument_bytes(trace: Trace, requests: NDArray[np.intp]) -> I64:

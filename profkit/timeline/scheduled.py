@@ -1,6 +1,8 @@
-"""What the scheduler says of the training thread, where a capture read it."""
+"""What the scheduler says of the training thread and of its job, where a capture read it."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from profkit.model.trace import Trace
 
@@ -10,3 +12,21 @@ def cored_share(trace: Trace) -> float:
     told = trace.meta.scheduling
     span_ns, wait_ns = told.get("span_ns", 0), told.get("wait_ns", 0)
     return max(1 - wait_ns / span_ns, 0.0) if span_ns else 1.0
+
+
+def usable_cores(told: Mapping[str, int]) -> float | None:
+    """The cores of the process, or less where its container has a quota; None or 0 where nobody counted."""
+    cores, quota = told.get("cores"), told.get("quota_millicores")
+    return min(cores, quota / 1000) if cores and quota else cores
+
+
+def own_share(trace: Trace) -> float | None:
+    """Share (0-1) of the time of the usable cores in which this job ran: its ranks here, and what they started.
+
+    None where that is not known.
+    """
+    told = trace.meta.scheduling
+    cores, span_ns, run_ns = usable_cores(told), told.get("span_ns"), told.get("all_run_ns")
+    if not cores or not span_ns or run_ns is None or "children" not in told:
+        return None
+    return min(max(told.get("ranks", 1), 1) * (run_ns + told.get("children_run_ns", 0)) / (cores * span_ns), 1.0)

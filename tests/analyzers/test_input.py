@@ -276,6 +276,15 @@ def test_more_workers_only_where_they_are_busy_and_cores_are_free(
     assert is_advised or "more workers do not help" in finding.fix or "more workers help little" in finding.fix
 
 
+@pytest.mark.parametrize(("quota", "share"), [({}, 0.05), ({"quota_millicores": 2000}, 0.4)])
+def test_cores_that_a_container_may_not_use_are_not_free(quota: dict[str, int], share: float) -> None:
+    told = {"span_ns": 100, "all_run_ns": 30, "children": 2, "children_run_ns": 50, "cores": 16, "ranks": 1, **quota}
+    rows = [span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 10, 500)]
+    found = measure(Facts.of(trace_of([*rows, span("ProfilerStep#1", 1, 1000)], profkit_scheduling=told)))
+    assert isinstance(found, InputWaits)
+    assert found.own_share == pytest.approx(share)
+
+
 def test_workers_too_slow_for_the_step_do_not_keep_up_whatever_share_of_their_time_they_fetch() -> None:
     found = of_workers(workers_busy=0.6, own_share=0.3, workers=(Worker(0, 9, 500 * US), Worker(1, 9, 500 * US)))
     left_ns = found.scope.window_ns - found.waited_ns

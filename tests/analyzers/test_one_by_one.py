@@ -101,17 +101,21 @@ def beside_ddp(length_us: int, request: str = "c10d::allgather_", *, in_pass: bo
 
 
 @pytest.mark.parametrize(
-    ("request_", "fix"),
+    ("request_", "kind", "fix"),
     [
-        ("c10d::allgather_", "gather only what is needed"),
-        ("c10d::_allgather_base_", "gather only what is needed"),
-        ("c10d::broadcast_", "let each rank read or draw its own part"),
-        ("c10d::allreduce_", "add up metrics and losses"),
+        ("c10d::allgather_", "all-gather", "gather only what is needed"),
+        ("c10d::_allgather_base_", "all-gather", "gather only what is needed"),
+        ("c10d::gather_", "gather", "gather only what is needed"),
+        ("c10d::broadcast_", "broadcast", "let each rank read or draw its own part"),
+        ("c10d::scatter_", "scatter", "let each rank read or draw its own part"),
+        ("c10d::allreduce_", "all-reduce", "add up metrics and losses"),
+        ("c10d::reduce_", "reduce", "add up metrics and losses"),
     ],
 )
-def test_what_the_script_asks_for_beside_ddp(request_: str, fix: str) -> None:
+def test_what_the_script_asks_for_beside_ddp(request_: str, kind: str, fix: str) -> None:
     one = beside_ddp(1000, request_)
     assert one.fraction == pytest.approx(0.1)
+    assert f"mostly {kind}, beside" in one.title
     assert one.fix.startswith(fix)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import recapture
+from profkit.analyzers.tools import after_change
 from profkit.findings.communication import MICRO_REDUCED
 from profkit.model.arrays import I64
 from profkit.model.documents.rank_report import Section
@@ -21,7 +21,7 @@ from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
-from profkit.timeline.gradients import NODE, bucket_requests
+from profkit.timeline.gradients import DDP_PASS, NODE, bucket_requests
 from profkit.timeline.host import enclosing_op
 from profkit.units import format_fraction, format_ns
 
@@ -43,7 +43,7 @@ class _Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DDP: Final = _Way(
-    begins=later(r"^DistributedDataParallel\.forward$"),
+    begins=DDP_PASS,
     adds_in=later(rf"^{NODE}$"),
     spares=later(r"reducer::copy_bucket_to_grad$"),
     fix="use `with model.no_sync():` around the forward and the backward pass of all but the last micro-batch",
@@ -206,13 +206,7 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
                 ),
             ),
             fix=result.fix,
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "one pass with collectives in each step; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "one pass with collectives in each step"),),
         ),
     )
 

@@ -18,9 +18,8 @@ from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.collectives import UNKNOWN, bytes_of
-from profkit.timeline.gradients import NODE, REQUEST, argument_bytes, bucket_requests, named
-from profkit.timeline.host import enclosing_op
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.gradients import NODE, REQUEST, argument_bytes, bucket_requests, kernel_of_each, named
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_fraction, format_ns
 
 _CONFIDENCE: Final = 0.6
@@ -65,8 +64,7 @@ def measure(facts: Facts) -> Buckets | Skipped:
             reason="no gradient buckets of DistributedDataParallel in this trace",
             how_to_get="profile a job that uses it, with marked steps",
         )
-    begins = np.array([step.start_ns for step in steps], np.int64)
-    ends = np.array([step.end_ns for step in steps], np.int64)
+    begins, ends = edges(steps)
     place = np.searchsorted(begins, trace.ops.start_ns[requests], "right") - 1
     inside = (place >= 0) & (trace.ops.start_ns[requests] < ends[np.maximum(place, 0)])
     found = _operations(facts, requests) if inside.any() else None
@@ -111,18 +109,9 @@ def _operations(facts: Facts, requests: NDArray[np.intp]) -> tuple[I64, I64, I64
 
 
 def _on_device(facts: Facts, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | None:
-    trace = facts.trace
-    gpu, calls = trace.gpu, trace.calls
-    _, rows = facts.communication
-    rows = rows[gpu.launch_row[rows] >= 0]
-    launch = gpu.launch_row[rows]
-    of_request = enclosing_op(trace.ops.take(requests), calls.thread[launch], calls.start_ns[launch])
-    rows, of_request = rows[of_request >= 0], of_request[of_request >= 0]
-    order = np.argsort(of_request, kind="stable")
-    rows, of_request = rows[order], of_request[order]
-    if not np.array_equal(of_request, np.arange(requests.size)):  # each has one kernel
-        return None
-    return gpu.start_ns[rows], gpu.end_ns[rows], bytes_of(trace, rows)
+    gpu = facts.trace.gpu
+    rows = kernel_of_each(facts.trace, facts.communication[1], requests)
+    return None if rows is None else (gpu.start_ns[rows], gpu.end_ns[rows], bytes_of(facts.trace, rows))
 
 
 def _on_cpu(trace: Trace, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | None:
@@ -132,7 +121,7 @@ def _on_cpu(trace: Trace, requests: NDArray[np.intp]) -> tuple[I64, I64, I64] | 
     asked = named(trace, ops, REQUEST)
     if ranges.size != asked.size:
         return None
-    mine = ranges[np.argsort(spans.start_ns[ranges], kind="stable")][np.searchsorted(asked, requests)]
+    mine = ranges[np.searchsorted(asked, requests)]
     if (spans.start_ns[mine] < ops.start_ns[requests]).any():
         return None
     return spans.start_ns[mine], spans.end_ns[mine], np.full(requests.size, UNKNOWN, np.int64)

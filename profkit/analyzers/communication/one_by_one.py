@@ -10,26 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import recapture
+from profkit.analyzers.tools import after_change
 from profkit.findings.communication import ASKED, ASKED_FIXES, ONE_BY_ONE
-from profkit.model.arrays import I64, Bool, distinct, is_one_of, middle
+from profkit.model.arrays import I64, distinct, middle
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.model.trace import SpanKind, Trace
+from profkit.model.trace import SpanKind
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.collectives import is_request
-from profkit.timeline.gradients import bucket_requests
-from profkit.timeline.host import enclosing_op
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.gradients import bucket_requests, ddp_passes, kernel_of_each
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
+from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_count, format_fraction, format_ns
 
 _SURE: Final = 0.8
-_NODE: Final = later(r"^autograd::engine::evaluate_function")
 _KINDS: Final = later(r"^c10d::(allreduce_|broadcast_|reduce_|send|recv_)$")
 _OTHER_KINDS: Final = later(r"^c10d::(all_?reduce|_?all_?gather|broadcast|gather|scatter|reduce_$)")
-_PASS: Final = later(r"^DistributedDataParallel\.forward$")
 _FLOOR: Final = 10
 """Percentile of the times that is taken for what any of them needs. Chosen: of biases, which have next to no bytes."""
 
@@ -38,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The collectives that the script asks for beside those of DistributedDataParallel, outside of its passes."""
 
     kind: str
-    """The one with most of the time: "all_reduce", as `ASKED_FIXES` has it."""
+    """The one with most of the time: "all-reduce", as `ASKED_FIXES` has it."""
     n: int
     cost_ns: int
     """What they take in each step without compute, by the median of each."""
@@ -49,23 +47,23 @@ class OneByOne(msgspec.Struct, frozen=True, kw_only=True):
     """The collectives that the script asks for between two backward passes, in runs of many."""
 
     scope: Scope
-    n_runs: int
-    n_each: int
+    n_runs: int = 0
+    n_each: int = 0
     """Collectives of a run, the median."""
-    usual_ns: int
-    spent_ns: int
+    usual_ns: int = 0
+    spent_ns: int = 0
     """From the first to the last of each run, all runs."""
-    cost_ns: int
+    cost_ns: int = 0
     """What one collective for all of a run would spare: what each needs at least, and what lies between two."""
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp] = np.empty(0, np.intp)
     asked: Asked | None = None
+    """In a job of DistributedDataParallel, whose runs are not looked for."""
 
 
 def measure(facts: Facts) -> OneByOne | Skipped:
     """Find the runs of collectives outside of autograd, with what each takes."""
     trace, ops = facts.trace, facts.trace.ops
     asked = np.flatnonzero(is_request(trace, ops.name))
-    asked = asked[np.argsort(ops.start_ns[asked], kind="stable")]
     found = _operations(facts, asked) if asked.size else None
     if found is None:
         return Skipped(
@@ -75,17 +73,13 @@ def measure(facts: Facts) -> OneByOne | Skipped:
         )
     starts, stops = found
     if bucket_requests(trace).size:
-        none = np.empty(0, np.intp)
-        beside = _beside_ddp(facts, asked, starts, stops)
-        return OneByOne(
-            scope=scope_of(facts), n_runs=0, n_each=0, usual_ns=0, spent_ns=0, cost_ns=0, rows=none, asked=beside
-        )
-    nodes = np.flatnonzero(_named(trace, _NODE.pattern))
+        return OneByOne(scope=scope_of(facts), asked=_beside_ddp(facts, asked, starts, stops))
+    nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     low, high = trace.window_ns
-    outside = enclosing_op(ops.take(nodes), ops.thread[asked], ops.start_ns[asked]) < 0
-    chosen = outside & _named(trace, _KINDS.pattern)[asked] & (ops.start_ns[asked] >= low) & (stops <= high)
+    chosen = trace.named(ops.name[asked], _KINDS) & ~in_backward(trace, asked)
+    chosen &= (ops.start_ns[asked] >= low) & (stops <= high)
     # Between two operators of backward passes lies one run.
-    run = np.searchsorted(np.sort(ops.start_ns[nodes]), ops.start_ns[asked[chosen]], "right")
+    run = np.searchsorted(ops.start_ns[nodes], ops.start_ns[asked[chosen]], "right")
     rows, starts, stops = asked[chosen], starts[chosen], stops[chosen]
     _, place, n_of = np.unique(run, return_inverse=True, return_counts=True)
     is_long = (n_of >= ONE_BY_ONE.limit("many"))[place.reshape(-1)] & (run > 0)
@@ -110,17 +104,13 @@ def measure(facts: Facts) -> OneByOne | Skipped:
 def _beside_ddp(facts: Facts, asked: NDArray[np.intp], starts: I64, stops: I64) -> Asked | None:
     """Those outside of autograd and of the passes of DDP, which sends the buffers of its model in them."""
     trace, ops = facts.trace, facts.trace.ops
-    nodes = ops.take(np.flatnonzero(_named(trace, _NODE.pattern)))
-    passes = trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, _PASS)))
-    steps = steps_in_window(trace)
-    mine = _named(trace, _OTHER_KINDS.pattern)[asked]
-    for around in (nodes, passes):
-        mine &= enclosing_op(around, ops.thread[asked], ops.start_ns[asked]) < 0
-    begins = np.array([step.start_ns for step in steps], np.int64)
     low, high = trace.window_ns
+    mine = trace.named(ops.name[asked], _OTHER_KINDS) & ~in_backward(trace, asked)
+    mine &= enclosing_op(ddp_passes(trace), ops.thread[asked], ops.start_ns[asked]) < 0
     mine &= (ops.start_ns[asked] >= low) & (stops <= high)
     rows, starts, stops = asked[mine], starts[mine], stops[mine]
-    if rows.size == 0 or not steps:
+    begins, _ = edges(steps_in_window(trace))
+    if rows.size == 0 or begins.size == 0:
         return None
     if facts.main_device is not None:
         taken = (facts.parts["comm_exposed"] - facts.main_device.unasked).covered_ns(starts, stops)
@@ -131,14 +121,9 @@ def _beside_ddp(facts: Facts, asked: NDArray[np.intp], starts: I64, stops: I64) 
     place = np.arange(rows.size) - np.searchsorted(step, step)  # in its step
     needed = [np.median(taken[place == one]) * (place == one).sum() for one in distinct(place)]
     names, which = np.unique(ops.name[rows], return_inverse=True)
-    name = trace.name(int(names[np.bincount(which.reshape(-1), weights=taken).argmax()]))
-    kind = next((one for one in ASKED_FIXES if one.replace("_", "") in name.replace("_", "")), "all_reduce")
+    name = trace.name(int(names[np.bincount(which.reshape(-1), weights=taken).argmax()])).replace("_", "")
+    kind = next(one for one in ASKED_FIXES if one.replace("-", "") in name)
     return Asked(kind=kind, n=int(rows.size), cost_ns=round(float(sum(needed))), rows=rows)
-
-
-def _named(trace: Trace, pattern: str) -> Bool:
-    told = later(pattern)
-    return is_one_of(trace.ops.name, [code for code, text in enumerate(trace.strings) if told.search(text)])
 
 
 def _operations(facts: Facts, asked: NDArray[np.intp]) -> tuple[I64, I64] | None:
@@ -147,19 +132,10 @@ def _operations(facts: Facts, asked: NDArray[np.intp]) -> tuple[I64, I64] | None
     if facts.main_device is None:
         spans = trace.spans
         ranges = np.flatnonzero(spans.kind == SpanKind.COMM)
-        ranges = ranges[np.argsort(spans.start_ns[ranges], kind="stable")]
         is_told = ranges.size == asked.size and bool((spans.start_ns[ranges] >= ops.start_ns[asked]).all())
         return (spans.start_ns[ranges], spans.end_ns[ranges]) if is_told else None
-    gpu, calls = trace.gpu, trace.calls
-    _, rows = facts.communication
-    rows = rows[gpu.launch_row[rows] >= 0]
-    launch = gpu.launch_row[rows]
-    of = enclosing_op(ops.take(np.sort(asked)), calls.thread[launch], calls.start_ns[launch])
-    rows, of = rows[of >= 0], of[of >= 0]
-    order = np.argsort(of, kind="stable")
-    if not np.array_equal(of[order], np.arange(asked.size)):
-        return None
-    return gpu.start_ns[rows[order]], gpu.end_ns[rows[order]]
+    rows = kernel_of_each(trace, facts.communication[1], asked)
+    return None if rows is None else (trace.gpu.start_ns[rows], trace.gpu.end_ns[rows])
 
 
 def judge(result: OneByOne) -> tuple[Finding, ...]:
@@ -172,17 +148,16 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
     if asked is None or scope.fraction(asked.cost_ns) < ASKED.limit("window") or asked.n < scope.n_steps:
         return ()
     fraction = scope.fraction(asked.cost_ns)
-    kind = asked.kind.replace("_", "-")
     each = format_count(round(asked.n / max(scope.n_steps, 1), 1))
     return (
         ASKED.found(
-            title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {kind}, beside DDP's",
+            title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {asked.kind}, beside DDP's",
             fraction=fraction,
             confidence=_SURE,
             recoverable_ns=scope.per_step(asked.cost_ns),
             evidence=(
                 Evidence(
-                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of all time)",
+                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
                     metric="asked.cost_ns",
                     value=float(asked.cost_ns),
                     unit="ns",
@@ -190,13 +165,7 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
                 ),
             ),
             fix=ASKED_FIXES[asked.kind],
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "fewer collectives in each step; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "fewer collectives in each step"),),
         ),
     )
 
@@ -225,13 +194,7 @@ def _of_loop(result: OneByOne) -> tuple[Finding, ...]:
                 ),
             ),
             fix=ONE_BY_ONE.fixes[0],
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "a few large collectives in each step; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "a few large collectives in each step"),),
         ),
     )
 

@@ -11,18 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, scope_of
-from profkit.analyzers.tools import recapture, system_timeline
+from profkit.analyzers.tools import after_change, recapture, system_timeline
 from profkit.findings.communication import EXPOSED, MODULE_BUFFERS
 from profkit.model.arrays import I64, distinct, median
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
-from profkit.model.trace import GpuWork
+from profkit.model.trace import GpuWork, Spans, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.collectives import UNKNOWN, bytes_of
+from profkit.timeline.gradients import ddp_passes
 from profkit.timeline.host import enclosing_op, outermost
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
@@ -32,7 +33,6 @@ _MAX_SHOWN = 5
 _LIBRARIES: Final = {Vendor.NVIDIA: "NCCL", Vendor.AMD: "RCCL", Vendor.INTEL: "oneCCL"}
 _BROADCAST: Final = later(r"broadcast(?!_to)", re.IGNORECASE)
 _ALL_REDUCE: Final = later(r"all_?reduce", re.IGNORECASE)
-_DDP: Final = later(r"^DistributedDataParallel\.forward$")
 _SENDS: Final = later(r"^c10d::_?broadcast_")
 _COPIES_BACK: Final = later(r"^aten::(?:unflatten_dense_tensors|copy_)$")
 _FIX: Final = (
@@ -154,12 +154,13 @@ def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
     """DDP's; else the broadcasts, where all-reduces run beside them and move ten times the bytes, or nothing says how many."""
     table, trace = facts.communication[0], facts.trace
     is_sent, is_reduced = (trace.named(table.name[rows], one) for one in (_BROADCAST, _ALL_REDUCE))
-    of_ddp = _of_ddp(facts) if facts.cpu is not None and is_sent.any() else None
-    if of_ddp is not None:
-        n = int(is_sent.sum())
-        return Buffers(n=n, total_ns=of_ddp.total_ns, blocking_ns=of_ddp.total_ns, is_ddp=True)
-    is_of_script = facts.cpu is not None and trace.named(trace.spans.name, _DDP).any()
-    if is_of_script or not (is_sent.any() and is_reduced.any()):  # DDP sends in its passes alone
+    if not is_sent.any():
+        return Buffers()
+    passes = ddp_passes(trace)
+    if facts.cpu is not None and len(passes):  # DDP sends in its passes alone
+        spent_ns = _of_passes(trace, passes).total_ns
+        return Buffers(n=int(is_sent.sum()), total_ns=spent_ns, blocking_ns=spent_ns, is_ddp=True)
+    if not is_reduced.any():
         return Buffers()
     n_bytes = bytes_of(trace, rows) if facts.main_device is not None else np.full(rows.size, UNKNOWN, np.int64)
     is_told = n_bytes.min() > UNKNOWN
@@ -173,13 +174,11 @@ def _buffers(facts: Facts, rows: NDArray[np.intp]) -> Buffers:
     )
 
 
-def _of_ddp(facts: Facts) -> Intervals | None:
-    """In each forward pass of DDP what comes before the model: buffers are joined, sent, and copied back; None without it.
+def _of_passes(trace: Trace, passes: Spans) -> Intervals:
+    """In each forward pass of DDP that sends buffers what comes before the model: they are joined, sent, and copied back.
 
     All of it is on the thread that trains, which waits for the broadcasts.
     """
-    trace, low, high = facts.trace, *facts.trace.window_ns
-    passes = trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, _DDP)))
     tops = trace.ops.take(outermost(trace.ops))
     sent = np.flatnonzero(trace.named(tops.name, _SENDS))
     around = enclosing_op(passes, tops.thread[sent], tops.start_ns[sent])
@@ -192,8 +191,7 @@ def _of_ddp(facts: Facts) -> Intervals | None:
         until = at + (int(np.argmin(is_back)) if not is_back.all() else is_back.size)
         begins.append(int(passes.start_ns[row]))
         ends.append(int(tops.start_ns[mine[until]] if until < mine.size else passes.end_ns[row]))
-    found = Intervals.of(np.array(begins, np.int64), np.array(ends, np.int64))
-    return found & Intervals.of(np.array([low]), np.array([high])) if begins else None
+    return Intervals.of(np.array(begins, np.int64), np.array(ends, np.int64)).clip(*trace.window_ns)
 
 
 def _hideable_ns(facts: Facts) -> int:
@@ -260,13 +258,7 @@ def _of_buffers(result: Overlap) -> tuple[Finding, ...]:
                 ),
             ),
             fix=MODULE_BUFFERS.fixes[0],
-            next_tools=(
-                recapture(
-                    scope,
-                    "change that, then record again: how much shorter is the step?",
-                    "no broadcast before the forward pass; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(after_change(scope, "no broadcast before the forward pass"),),
         ),
     )
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.patterns.measured import Patterns, Taken
-from profkit.analyzers.tools import operators, recapture
+from profkit.analyzers.tools import after_change, operators, recapture
 from profkit.findings.kernels import UNUSED_DEVICE
 from profkit.findings.patterns import CONVERSIONS, GC, GRAPH_BREAKS, NO_GRADIENT, RECOMPILE
 from profkit.model.documents.rank_report import Section, TableView
@@ -91,12 +91,7 @@ def _next(scope: Scope, taken: Taken, *, is_over: bool) -> NextTool:
             purpose="which lines of the model break the graph, and why?",
             look_for="a line of your own code with each break; the reason names the call that cannot be traced",
         )
-    return recapture(
-        scope,
-        "change that, then record again: how much shorter is the step?",
-        "this finding gone; profkit compare OLD NEW says what it gave",
-        flags=flags,
-    )
+    return after_change(scope, "this finding gone", flags=flags)
 
 
 def _over(scope: Scope, taken: Taken) -> str:

@@ -15,6 +15,7 @@ from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.timeline import Facts
+from profkit.timeline.scheduled import own_share, usable_cores
 from profkit.units import format_fraction, format_ns
 
 _SLEEPS: Final = 0.1
@@ -50,6 +51,10 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     throttled_ns: int | None = None
     """Taken by the container's quota, from all its processes."""
     cores: int | None = None
+    usable_cores: float | None = None
+    """These, or less where the container has a quota."""
+    own_share: float | None = None
+    """Share (0-1) of their time in which this job ran: its ranks here, and what they started."""
     threads: int | None = None
     """Threads that share one operator."""
     children: int | None = None
@@ -79,24 +84,10 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.wait_ns / self.span_ns, 1.0)
 
     @property
-    def usable_cores(self) -> float | None:
-        """The cores of the process, or less where its container has a quota."""
-        if not self.cores or not self.quota_millicores:
-            return self.cores
-        return min(self.cores, self.quota_millicores / 1000)
-
-    @property
     def wanted_cores(self) -> float | None:
         """The cores that the threads of this process ran on or waited for, on average."""
         known = self.all_run_ns is not None and self.all_wait_ns is not None
         return ((self.all_run_ns or 0) + (self.all_wait_ns or 0)) / self.span_ns if known else None
-
-    @property
-    def own_share(self) -> float | None:
-        """Share (0-1) of the time of the usable cores in which this job ran: its ranks here, and what they started."""
-        if self.all_run_ns is None or not self.usable_cores or self.children is None:
-            return None
-        return min(self.ranks * (self.all_run_ns + self.children_run_ns) / (self.usable_cores * self.span_ns), 1.0)
 
     @property
     def helpers_share(self) -> float:
@@ -137,6 +128,8 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         children=told.get("children"),
         children_run_ns=told.get("children_run_ns", 0),
         cores=told.get("cores"),
+        usable_cores=usable_cores(told),
+        own_share=own_share(facts.trace),
         threads=told.get("threads"),
         ranks=max(told.get("ranks", 1), 1),
         quota_millicores=told.get("quota_millicores"),

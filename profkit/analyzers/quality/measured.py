@@ -18,9 +18,9 @@ from profkit.timeline.cpu import training_threads
 from profkit.timeline.elsewhere import unrecorded
 from profkit.timeline.first_use import first_use
 from profkit.timeline.host import os_waits
+from profkit.timeline.idle import profiler_work
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.launch_order import before_capture
-from profkit.timeline.overhead import profiler_work
 from profkit.timeline.steps import steps_in_window
 from profkit.timeline.totals import Sampled, waiting_samples
 

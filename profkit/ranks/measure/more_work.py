@@ -16,7 +16,8 @@ _HALF: Final = 0.5
 """Of what its steps take longer, what more work must be. Chosen, as for kernels."""
 _LEAST: Final = 1.1
 """Chosen: dynamic programs differ by a few percent from rank to rank."""
-_OWN: Final = (PHASES.index("compute"), PHASES.index("host"))
+_COMPUTE: Final = PHASES.index("compute")
+_OWN: Final = (_COMPUTE, PHASES.index("host"))
 
 
 class MoreWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ def more_work(by_rank: Mapping[int, RankSummary], rank: int) -> MoreWork | None:
     if min(all_of[2], backward[2]) >= least:
         return MoreWork(is_operators=True, mine=all_of[0], peers=all_of[1])
     if all_of[2] >= _LEAST > backward[2]:  # its first layer may have the inputs of that work
-        run_ns = _over_peers({k: _own_ns(s, _OWN[:1]) for k, s in by_rank.items()}, rank)
+        run_ns = _over_peers({k: _own_ns(s, (_COMPUTE,)) for k, s in by_rank.items()}, rank)
         is_it = run_ns[0] - run_ns[1] >= _HALF * (own_ns[0] - own_ns[1])
         return MoreWork(is_operators=True, mine=all_of[0], peers=all_of[1], is_own=True) if is_it else None
     inputs = _over_peers({k: elements(s) for k, s in by_rank.items()}, rank)

@@ -13,19 +13,19 @@ from profkit.findings import KINDS, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.kind import Way
 from profkit.model.budget import HOST_PARTS, IDLE_PARTS, PARTS, WORK_PARTS, column, label
-from profkit.model.documents.rank_report import Check, DeviceReport, RankReport
+from profkit.model.documents.rank_report import UNEVEN, Check, DeviceReport, RankReport, Steps
 from profkit.model.documents.report import LEAST_LEFT, Bottleneck, Report, Verdict
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import short_name
 from profkit.model.trace import DEVICE_STEPS
 from profkit.plain import told_apart
-from profkit.render.words.few_steps import few_steps
 from profkit.shell import clean, stand_in
 from profkit.units import format_bytes, format_ceiling, format_count, format_fraction, format_ns
 
 _MAX_MAIN_EVIDENCE: Final = 4
 _TRACE_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.json|\.sqlite|\.nsys-rep)(?:\.gz|\.zst)?$")
 _MIN_LABEL: Final = 16
+_FEW_STEPS: Final = 6  # fewer are listed; chosen: what fits on the line
 _COMMAND_SHOWN: Final = 200  # characters of a command that somebody else recorded
 _COMMAND_IN_SHORT: Final = 60  # where it should be a line or two; chosen
 _PLACE: Final = re.compile(r"(?:\(\)|>) (?:\([^()<>]+:\d+\)|in \S+\.\w)|:\d+ in \S|\.\w+ outside functions")
@@ -107,6 +107,14 @@ def headline(verdict: Verdict) -> str:
     return clean(verdict.headline).removeprefix("healthy: ")
 
 
+def _few_steps(steps: Steps, varies: float | None) -> str:
+    """` of 141 ms, 370 ms and 138 ms`; "" where there are more, or where a mean says as much."""
+    if not 1 < steps.n < _FEW_STEPS or len(steps.durations_ns) != steps.n or (varies or 0.0) <= UNEVEN:
+        return ""
+    *others, last = map(format_ns, steps.durations_ns)
+    return f" of {', '.join(others)} and {last}"
+
+
 def step_sentence(report: Report) -> str:
     """`Step 41.2 ms (5 steps, varies by 2.0 %)`, or what stands for it without steps; "" without any rank."""
     rank = shown_rank(report)
@@ -116,7 +124,7 @@ def step_sentence(report: Report) -> str:
         return f"Window {format_ns(rank.window_ns[1] - rank.window_ns[0])}, no steps found"
     known = [f"{rank.steps.n} step" + ("s" if rank.steps.n != 1 else "")]
     varies = step_variation(report)
-    listed = few_steps(rank.steps, varies) if report.verdict.recorded_step_ns is None else ""
+    listed = _few_steps(rank.steps, varies) if report.verdict.recorded_step_ns is None else ""
     if rank.steps.n > 1 and not listed and varies is not None:
         known.append(f"varies by {format_fraction(varies)}")
     known[0] += listed

@@ -4,7 +4,7 @@ In: `Activity`, `HostStates` and a `Trace`. Out: `Queue`, `IdleCauses` and `Idle
 `causes`; `queue` says when the device had caught up with the host, `places` what launches the work that ends idle time.
 """
 
-from profkit.timeline.idle.causes import IdleCauses, ending_rows, idle_causes
+from profkit.timeline.idle.causes import IdleCauses, ending_rows, idle_causes, profiler_work
 from profkit.timeline.idle.places import IdlePlaces, Place, idle_places
 from profkit.timeline.idle.queue import MAX_LATENCY_NS, MIN_LATENCY_NS, Queue, launch_queue
 
@@ -19,4 +19,5 @@ __all__ = [
     "idle_causes",
     "idle_places",
     "launch_queue",
+    "profiler_work",
 ]

@@ -15,6 +15,9 @@ where many operations start before their launch, each idle interval that is not 
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -25,10 +28,14 @@ from profkit.model import arrays
 from profkit.model.arrays import I64, of_rows, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
+from profkit.redact.later import later
 from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates
 from profkit.timeline.idle.queue import Queue
-from profkit.timeline.overhead import profiler_work
+
+_OWN: Final = later(r"buffer flush|instrumentation|^resource$|buffer request|^uvm activity init", re.IGNORECASE)
+"""CUPTI's own work, as Kineto's `ActivityType` names it. Not "Command Buffer Full", which is a launch queue that is
+full, and not the loading of modules and functions, which the job does without a profiler too."""
 
 
 class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +54,15 @@ class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
     def none(cls) -> IdleCauses:
         """The causes of no time."""
         return _none_known(Intervals.empty())
+
+
+def profiler_work(trace: Trace) -> Intervals:
+    """When the profiler was busy with its own buffers, inside the window; on which thread is not recorded."""
+    rows = trace.overhead
+    if len(rows) == 0:
+        return Intervals.empty()
+    chosen = np.flatnonzero(trace.named(rows.name, _OWN))
+    return Intervals.of(rows.start_ns[chosen], rows.end_ns[chosen]).clip(*trace.window_ns)
 
 
 class _Gaps(msgspec.Struct, frozen=True):

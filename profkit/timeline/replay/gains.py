@@ -17,8 +17,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, RuntimeCalls, Trace
 from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates, blocking_calls
-from profkit.timeline.idle import IdleCauses, Queue
-from profkit.timeline.overhead import profiler_work
+from profkit.timeline.idle import IdleCauses, Queue, profiler_work
 from profkit.timeline.replay.clocks import WAIT, Events, Program, program_of, run
 from profkit.timeline.replay.streams import Stream, streams_of, timed
 from profkit.timeline.replay.waits import holding, waiting

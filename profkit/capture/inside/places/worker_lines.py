@@ -220,14 +220,7 @@ class LineWatch:
         """
         if n_samples and n_workers > 1 and self._n_counted < _COUNTED and self._looker is not None:
             self._n_counted += 1
-            runs = Runs()
-            begun_ns = time.perf_counter_ns()
-            result = runs.during(make)
-            with suppress(Exception):
-                told = {"n_samples": n_samples, "n_workers": n_workers, "reads": runs.told()}
-                text = json.dumps({**told, "ns": time.perf_counter_ns() - begun_ns}) + "\n"
-                os.write(self._looker.descriptor, text.encode())
-            return result
+            return _counted(make, n_samples, n_workers, self._looker.descriptor)
         try:
             begun = self._begin()
         except Exception:  # noqa: BLE001 - no room for a thread, a disk that is full: the batch comes first
@@ -266,6 +259,18 @@ class LineWatch:
             self._n_left = 0
         text = json.dumps({"ns": ns, "lines": lines}) + "\n"
         os.write(self._looker.descriptor, text.encode())
+
+
+def _counted(make: Callable[[], Any], n_samples: int, n_workers: int, descriptor: int) -> Any:
+    """What `make` gives; how often lines ran for it is written to the file."""
+    runs = Runs()
+    begun_ns = time.perf_counter_ns()
+    result = runs.during(make)
+    with suppress(Exception):
+        told = {"n_samples": n_samples, "n_workers": n_workers, "reads": runs.told()}
+        text = json.dumps({**told, "ns": time.perf_counter_ns() - begun_ns}) + "\n"
+        os.write(descriptor, text.encode())
+    return result
 
 
 def words_of(line: Line) -> tuple[str, str, int, int, str]:

@@ -1,255 +1,45 @@
-"""Does the step wait for its data? (docs/method.md)"""
+"""Findings on the input pipeline, and what to do: by the line that makes batches slow, else by the kind of loader."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
-
-from profkit.analyzers.base import Analyzer, Scope, idle_before, scope_of
+from profkit.analyzers.base import Analyzer, idle_before
+from profkit.analyzers.input.measured import UNMARKED, InputWaits, measure, waiting_rows
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import (
-    ANY_FIX,
-    LINE_FIXES,
     LOCK_FIX,
     LOCKS,
-    MOST_FIXES,
     REPEATED_FIX,
     RESTARTED,
     SAMPLER_FIX,
     STARVED,
+    fix_of_line,
+    fix_of_most,
 )
-from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
-from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.finding import Evidence, Finding
 from profkit.model.names import OFF_CORE
-from profkit.model.trace import SpanKind, Trace
-from profkit.timeline import Facts, IdlePlaces
-from profkit.timeline.code import Rows, shares
-from profkit.timeline.code.loaders import (
-    LoaderCode,
-    Repeated,
-    Restarts,
-    Worker,
-    is_by_index,
-    loader_code,
-    repeated,
-    restarts,
-    whole_ns,
-    workers,
-    workers_busy,
-)
-from profkit.timeline.code.threads import PythonThread, python_threads
-from profkit.timeline.host import os_waits
-from profkit.timeline.input import loader_ranges
-from profkit.timeline.steps import edges, whole_steps
+from profkit.timeline import Facts
+from profkit.timeline.code import Rows
 from profkit.units import format_fraction, format_ns, format_speedup
-
-if TYPE_CHECKING:
-    from profkit.timeline.code.code import Code
 
 ONCE = "once, not every step"
 OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
 WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
-UNMARKED = "unmarked"
 _ASLEEP, _PLACE = 0.75, 0.55
 """Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
-_LEAST_WORKERS = 3  # chosen: of two, nobody knows which is usual
-_SHORT = 0.9  # chosen: of the time that the step takes besides, what workers need for its batch at least
-_CROWDED = 0.1  # chosen: of the time, for which the training thread is ready without a core
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
-class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """Waits in the input pipeline. `idle_ns` is the part in which the device had nothing to do."""
-
-    scope: Scope
-    n_waits: int
-    waited_ns: int
-    idle_ns: int
-    longest_ns: int
-    shortest_ns: int
-    is_once_a_step: bool
-    """Whether one wait, no more, begins in each step of the window, and none beside them."""
-    longest_span_ns: tuple[int, int]
-    loader: str
-    """"single-process", "workers", "thread", "custom", or "unmarked" where no range but its place tells that it is
-    input."""
-    top_step_share: float
-    """Share of all waiting that the worst step holds."""
-    n_steps_waiting: int
-    n_steps: int
-    """Steps that lie wholly in the window."""
-    gain_ns: int
-    """Idle time that the window would not have without the waits, debts that later gaps pay off included."""
-    places: IdlePlaces = IdlePlaces()
-    """Where the device is idle."""
-    code: LoaderCode = LoaderCode()
-    """What the workers run."""
-    workers_busy: float | None = None
-    """The share (0-1) of their time in which the workers fetch; None where that is not known."""
-    workers: tuple[Worker, ...] = ()
-    """What each of them took for a batch."""
-    restarts: Restarts | None = None
-    plain_step_ns: int = 0
-    """The mean step without the profiler, else the recorded one."""
-    usual_step_ns: int = 0
-    """The median one, which holds no start of workers where these are rare."""
-    own_share: float | None = None
-    """Of the time of the usable cores (0-1) in which this job ran; None where that is not known."""
-    is_crowded: bool = False
-    """Whether the training thread is often ready without a core."""
-    feeders: tuple[PythonThread, ...] = ()
-    """The threads of this process that make the batches."""
-    host_lines: tuple[PlaceShare, ...] = ()
-    """Where this process is while the step waits, the longest first."""
-    repeated: Repeated | None = None
-    """What each worker does for the samples of all."""
-    is_by_index: bool = False
-    """Whether the dataset is known to be read by index."""
-    os_waits: tuple[tuple[str, int], ...] = ()
-    """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
-
-    @property
-    def beside(self) -> tuple[PlaceShare, ...]:
-        """Where the time goes in the workers, or the thread, that make the batches."""
-        if self.loader == "workers":
-            return self.code.lines
-        return self.feeders[0].lines if self.feeders else ()
-
-
-def measure(facts: Facts) -> InputWaits | Skipped:
-    """Measure the loader's ranges and the idle time below them."""
-    trace = facts.trace
-    low, high = trace.window_ns
-    spans = trace.spans
-    rows = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.end_ns > low) & (spans.start_ns < high))
-    is_unmarked = facts.main_device is not None and not facts.host.input.is_marked
-    if rows.size == 0 and not is_unmarked:
-        return Skipped(
-            analyzer="input",
-            reason="no DataLoader ranges in this trace",
-            how_to_get=trace.meta.traits.how_to_mark_input,
-        )
-    waits = facts.cpu.data if facts.cpu is not None else facts.host.loader  # ranges within ranges are one wait
-    if not waits and is_unmarked:
-        return Skipped(
-            analyzer="input",
-            reason="no range marks a wait for input, and the host is at work before each copy to the device",
-            how_to_get=trace.meta.traits.how_to_mark_input,
-        )
-    if not waits:
-        return Skipped(
-            analyzer="input",
-            reason="the threads that wait in a DataLoader neither launch work nor mark steps: the trace does not show"
-            " whether the step waits for them",
-            how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
-        )
-    kind = UNMARKED if is_unmarked else _loader_kind(trace, _of_step(facts, rows))
-    worst = int(waits.lengths_ns.argmax())
-    per_step = waits.covered_ns(*edges(whole_steps(trace)))
-    return InputWaits(
-        scope=scope_of(facts),
-        n_waits=len(waits),
-        waited_ns=waits.total_ns,
-        idle_ns=facts.budget.idle_data,
-        longest_ns=int(waits.lengths_ns[worst]),
-        shortest_ns=int(waits.lengths_ns.min()),
-        is_once_a_step=_is_once_a_step(trace, waits.start_ns),
-        longest_span_ns=(int(waits.start_ns[worst]), int(waits.end_ns[worst])),
-        loader=kind,
-        top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
-        n_steps_waiting=int((per_step > 0).sum()),
-        n_steps=per_step.size,
-        gain_ns=facts.budget.idle_data if facts.main_device is None else facts.main_device.gains.data_ns,
-        places=IdlePlaces() if facts.main_device is None else facts.main_device.places,
-        code=loader_code(trace),
-        workers_busy=workers_busy(trace),
-        workers=workers(trace),
-        restarts=restarts(trace),
-        plain_step_ns=trace.meta.unprofiled_step_ns or facts.step_ns or 0,
-        usual_step_ns=_whole(trace, "profkit_unprofiled_step_ns") or facts.step_ns or 0,
-        own_share=_own_share(trace),
-        is_crowded=_is_crowded(trace),
-        feeders=_feeders(trace) if kind == OF_THREAD else (),
-        host_lines=() if facts.code is None else shares(facts.code, _of_host(facts, facts.code)),
-        repeated=repeated(trace),
-        is_by_index=is_by_index(trace),
-        os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
-    )
-
-
-def _of_step(facts: Facts, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Those of these ranges that are the step's own, as `loader_ranges` tells; all where none is."""
-    mine = rows[loader_ranges(facts.trace.spans, facts.host.threads)[0][rows]]
-    return mine if mine.size else rows
-
-
-def _feeders(trace: Trace) -> tuple[PythonThread, ...]:
-    """The threads that put what the step waits for into a queue, the one that it waits for longest first."""
-    found = [one for one in python_threads(trace) if one.awaited_ns]
-    return tuple(sorted(found, key=lambda one: -one.awaited_ns))
-
-
-def _whole(trace: Trace, key: str) -> int:
-    return whole_ns(trace.meta.metadata.get(key))
-
-
-def _own_share(trace: Trace) -> float | None:
-    told = trace.meta.scheduling
-    cores, span_ns, run_ns = (told.get(key) for key in ("cores", "span_ns", "all_run_ns"))
-    if not cores or not span_ns or run_ns is None or "children_run_ns" not in told:
-        return None
-    return min(told.get("ranks", 1) * (run_ns + told["children_run_ns"]) / (cores * span_ns), 1.0)
-
-
-def _waiting_threads(facts: Facts, rows: NDArray[np.intp]) -> tuple[int, ...]:
-    """The threads of these ranges; without any, the one that copies most batches."""
-    if rows.size:
-        return tuple(distinct_codes(facts.trace.spans.thread[rows]).tolist())
-    return facts.host.input.threads
-
-
-def _is_crowded(trace: Trace) -> bool:
-    told = trace.meta.scheduling
-    return told.get("wait_ns", 0) >= _CROWDED * told.get("span_ns", 0) > 0
-
-
 def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
-    """What the waiting threads do meanwhile: where the process makes its batches itself, that is the dataset's code."""
-    return {} if facts.code is None else {STARVED.id: _of_host(facts, facts.code)}
-
-
-def _of_host(facts: Facts, code: Code) -> Rows:
-    spans = facts.trace.spans
-    mine = loader_ranges(spans, facts.host.threads)[0]
-    threads = distinct_codes(spans.thread[mine]).tolist() or list(facts.host.input.threads)
-    waits = facts.cpu.data if facts.main_device is None and facts.cpu is not None else facts.host.loader
-    return Rows.of_host(code, threads, waits & facts.parts["idle_data"])
+    return {} if facts.code is None else {STARVED.id: waiting_rows(facts, facts.code)}
 
 
 def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]]:
     """What the workers do meanwhile, where the step waits for them."""
     return {STARVED.id: result.beside} if result.beside else {}
-
-
-def _is_once_a_step(trace: Trace, start_ns: I64) -> bool:
-    first, last = edges(whole_steps(trace))
-    begun = np.searchsorted(start_ns, last) - np.searchsorted(start_ns, first)
-    return first.size > 1 and start_ns.size == first.size and bool((begun == 1).all())
-
-
-def _loader_kind(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> str:
-    names = {trace.name(code) for code in distinct(trace.spans.name[rows])}
-    if any("SingleProcess" in name for name in names):
-        return "single-process"
-    if any("MultiProcessing" in name for name in names):
-        return "workers"
-    return OF_THREAD if any("batch_of_thread" in name for name in names) else "custom"
 
 
 def judge(result: InputWaits) -> tuple[Finding, ...]:
@@ -327,7 +117,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
         *idle_before(result.places, scope, "idle_data"),
     ]
     title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
-    slow = _slow_worker(result)
+    slow = result.slow_worker
     if result.feeders:
         title = f"the step waits for the thread {result.feeders[0].shown}, which makes its batches"
     elif slow is not None and slow.n_batches > 1:
@@ -353,20 +143,9 @@ def _confidence(result: InputWaits) -> float:
     return _ASLEEP if 2 * sum(spent for _, spent in result.os_waits) >= result.waited_ns else _PLACE
 
 
-def _keeps_up(result: InputWaits) -> bool:
-    """Whether the workers have time left: then no batch is late but for those that take long."""
-    return result.workers_busy is not None and result.workers_busy < STARVED.limit("busy")
-
-
-def _falls_short(result: InputWaits) -> bool:
-    """Whether workers make batches more slowly than the step takes them, whatever else they do than fetch."""
-    left_ns = result.scope.window_ns - result.waited_ns
-    return result.code.fetch_ns * result.n_waits > _SHORT * max(len(result.workers), 1) * left_ns
-
-
 def _is_handover(result: InputWaits) -> bool:
     """Whether the step only takes over, on a CPU, what workers have ready: all waits are about as long as the shortest."""
-    if not (result.scope.is_cpu and result.loader == "workers" and _keeps_up(result)):
+    if not (result.scope.is_cpu and result.loader == "workers" and result.has_time_left):
         return False
     return result.scope.fraction(result.idle_ns - result.n_waits * result.shortest_ns) < STARVED.limit("window")
 
@@ -461,25 +240,12 @@ def _of_thread(result: InputWaits) -> str:
     one, span_ns = result.feeders[0], result.scope.window_ns
     ran = format_fraction(min(one.run_ns / span_ns, 1.0) if span_ns else 0.0)
     return f"the thread {one.shown} puts them into a queue; it ran for {ran} of the time" + (
-        ", and waits for storage, another process or a lock else" if _is_waiting(result) else ""
+        ", and waits for storage, another process or a lock else" if result.is_feeder_waiting else ""
     )
 
 
-def _is_waiting(result: InputWaits) -> bool:
-    """Whether the thread that makes the batches mostly waits itself."""
-    return 2 * result.feeders[0].run_ns < result.waited_ns
-
-
-def _slow_worker(result: InputWaits) -> Worker | None:
-    """The one worker that takes far longer for its batches than the others, which have time left."""
-    if result.loader != "workers" or len(result.workers) < _LEAST_WORKERS:
-        return None
-    *others, slowest = sorted(result.workers, key=lambda one: one.fetch_ns)
-    return slowest if slowest.fetch_ns >= STARVED.limit("slow") * others[-1].fetch_ns else None
-
-
 def _of_workers(result: InputWaits) -> str:
-    slow = _slow_worker(result)
+    slow = result.slow_worker
     if slow is not None:
         others = format_ns(max(one.fetch_ns for one in result.workers if one is not slow))
         batches = "its one batch" if slow.n_batches == 1 else "a batch"
@@ -487,9 +253,9 @@ def _of_workers(result: InputWaits) -> str:
             f"worker {slow.number} takes {format_ns(slow.fetch_ns)} for {batches}, the others {others} at most: batches are"
             " taken in turn, so all wait for it"
         )
-    if result.workers_busy is None or not _keeps_up(result) or _falls_short(result):
+    if not result.keeps_up:
         return "the worker processes of the DataLoader do not keep up"
-    busy = format_fraction(result.workers_busy)
+    busy = format_fraction(result.workers_busy or 0)
     return f"the worker processes of the DataLoader fetch for {busy} of their time: some batches come late"
 
 
@@ -500,43 +266,28 @@ def _fix(result: InputWaits) -> str:
         return SAMPLER_FIX.format(share=format_fraction(of_sampler))
     if _is_repeating(result):
         return REPEATED_FIX
-    first = (result.beside or result.host_lines)[:1]
-    line = _known_line(result)
+    line, first = result.line, result.first_line
     if line is not None and LOCKS.search(line.place.text):
         return LOCK_FIX.format(line.place.name)
-    said = (words for one in first for kind, words in LINE_FIXES if kind.search(one.place.text))
-    of_line = next(said, "") if first and first[0].share >= STARVED.limit("line") else ""
-    if of_line:
-        return f"{of_line}; else {_fix_of_loader(result)}"
-    return _of_most(result) or _fix_of_loader(result)
+    of_line = fix_of_line(first.place.text) if first is not None else ""
+    return f"{of_line}; else {_fix_of_loader(result)}" if of_line else _of_most(result) or _fix_of_loader(result)
 
 
 def _of_most(result: InputWaits) -> str:
     """What there is against one line that takes nearly all of the time, before what there is of the loader."""
-    is_late_alone = result.loader == "workers" and (
-        _slow_worker(result) or (_keeps_up(result) and not _falls_short(result))
-    )
-    first = _known_line(result)
+    is_late_alone = result.loader == "workers" and (result.slow_worker is not None or result.keeps_up)
+    first = result.line
     if first is None or first.share < STARVED.limit("most") or result.loader in (OF_THREAD, UNMARKED) or is_late_alone:
         return ""
     place = first.place
-    kinds = (words for kind, words in MOST_FIXES if kind.search(f"{place.text} {place.call}"))
-    what = next(kinds, ANY_FIX)
+    what = fix_of_most(f"{place.text} {place.call}")
     workers = "more workers second" if result.loader == "workers" else "workers of the DataLoader (num_workers) second"
     return f"{place.name} first, which has {format_fraction(first.share)} of that time: {what}; {workers}"
 
 
-def _known_line(result: InputWaits) -> PlaceShare | None:
-    """The line that takes most of the time, where one does; the loop itself says nothing of what makes the batch."""
-    first = next(iter(result.beside or result.host_lines), None)
-    if first is None or first.share < STARVED.limit("line") or first.place.function == "<module>":
-        return None
-    return None if first.of == "" and first.place.text.startswith("for ") else first
-
-
 def _cheaper(result: InputWaits, else_words: str) -> str:
     """How batches become cheaper: the line first that takes most of the time, where one does."""
-    first = _known_line(result)
+    first = result.line
     if first is None:
         return else_words
     return f"{first.place.name} first, which has {format_fraction(first.share)} of that time"
@@ -568,13 +319,13 @@ def _fix_of_loader(result: InputWaits) -> str:
     on_gpu = "" if result.scope.is_cpu else ", GPU decoding"
     if result.loader == OF_THREAD:
         return _fix_of_thread(result)
-    slow = _slow_worker(result)
+    slow = result.slow_worker
     if slow is not None:
         return (
             f"find why worker {slow.number} is slow: what it reads (its shard, its storage), or the samples that it got; with"
             " DataLoader(in_order=False) the others go ahead of it"
         )
-    if _keeps_up(result) and not _falls_short(result):
+    if result.keeps_up:
         return (
             f"more workers help little, they fetch for {format_fraction(result.workers_busy or 0)} of their time: make the batches that"
             " come late cheaper, or hide them behind a higher prefetch_factor; hand over few large tensors, which are"
@@ -593,7 +344,7 @@ def _fix_of_loader(result: InputWaits) -> str:
 def _fix_of_thread(result: InputWaits) -> str:
     """Processes where it computes; more threads where it waits."""
     who = result.feeders[0].shown if result.feeders else "that makes them"
-    if result.feeders and _is_waiting(result):
+    if result.is_feeder_waiting:
         return (
             f"let several threads do what the thread {who} does, each ahead of the step, or read more at a time: it mostly"
             " waits itself; a DataLoader with num_workers does that in processes"
