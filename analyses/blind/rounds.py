@@ -117,7 +117,7 @@ def read_round(number: int) -> Round:
     if not names:
         raise FileNotFoundError(f"no programs in {folder.name}")
     timings: dict[str, list[Timing]] = {}
-    for one in _rows(folder / "timings.jsonl", Timing):
+    for one in rows_of(folder / "timings.jsonl", Timing):
         timings.setdefault(one.name, []).append(one)
     judged, note = folder / "judged.toml", folder / "note.md"
     scores = msgspec.toml.decode(judged.read_bytes(), type=dict[str, list[Score]])["score"] if judged.exists() else []
@@ -125,7 +125,7 @@ def read_round(number: int) -> Round:
         number=number,
         truths={name: msgspec.toml.decode((folder / name / "truth.toml").read_bytes(), type=Truth) for name in names},
         timings=timings,
-        looks=list(_rows(folder / "looks.jsonl", Look)),
+        looks=list(rows_of(folder / "looks.jsonl", Look)),
         scores={one.name: one for one in scores},
         note=note.read_text(encoding="utf-8").strip() if note.exists() else "",
     )
@@ -137,12 +137,13 @@ def rounds() -> list[Round]:
     return [read_round(number) for number in numbers]
 
 
-def append(number: int, name: str, row: Any) -> None:
+def append(path: Path, row: Any) -> None:
     """Adds a row to "timings.jsonl" or "looks.jsonl" of a round."""
-    with (folder_of(number) / name).open("ab") as file:
+    with path.open("ab") as file:
         file.write(msgspec.json.encode(row) + b"\n")
 
 
-def _rows(path: Path, kind: type[Any]) -> Iterable[Any]:
+def rows_of(path: Path, kind: type[Any]) -> Iterable[Any]:
+    """The rows of a file that `append` writes; none where it is not there."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=kind) for line in lines]

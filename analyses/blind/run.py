@@ -37,7 +37,7 @@ _REST_S: Final = 2
 """For so long they are free then: who asks a few times a second gets one. Chosen."""
 _UNLIKE: Final = 0.04
 """By how much the gains of two turns may differ before a third is asked. Chosen: more than a decoy costs."""
-_NAME: Final = "train.py"
+NAME: Final = "train.py"
 """What both sides are called when they run: a name on a screen must not tell the side."""
 
 
@@ -65,10 +65,11 @@ def main() -> None:
         for name in names
     ]
     looks = [partial(_asked, chosen.round, name, side) for name in names for side in SIDES]
-    _in_turns(turns if chosen.no_ask else turns + looks, chosen.lock)
+    in_turns(turns if chosen.no_ask else turns + looks, chosen.lock)
 
 
-def _in_turns(tasks: Iterable[Callable[[], None]], locks: Sequence[Path]) -> None:
+def in_turns(tasks: Iterable[Callable[[], None]], locks: Sequence[Path]) -> None:
+    """Does the tasks, and holds locks for `_HELD_S` at a time."""
     with contextlib.ExitStack() as held:
         since = 0.0
         for task in tasks:
@@ -87,7 +88,7 @@ def _placed(number: int, name: str, side: str) -> Iterator[Path]:
     """A fresh folder that holds nothing but the program, under a name that both sides have."""
     with tempfile.TemporaryDirectory(prefix="blind-") as made:
         folder = Path(made)
-        shutil.copy(folder_of(number) / name / f"{side}.py", folder / _NAME)
+        shutil.copy(folder_of(number) / name / f"{side}.py", folder / NAME)
         yield folder
 
 
@@ -99,13 +100,19 @@ def _timed(number: int, name: str, turn: int, *, is_extra: bool) -> None:
     load, found = os.getloadavg()[0], {}
     for side in SIDES:
         with _placed(number, name, side) as folder:
-            done = _run([sys.executable, _NAME], folder)
-            found[side] = _loop(done.stdout)
-            if done.returncode or not found[side][1]:
-                raise SystemExit(f"{name}/{side}: exit {done.returncode}: {done.stderr.strip()[-400:]}")
+            found[side] = timed(folder, f"{name}/{side}")
     row = Timing(name=name, slow_s=found["slow"][0], healthy_s=found["healthy"][0], steps=found["slow"][1], load=load)
-    append(number, "timings.jsonl", row)
+    append(folder_of(number) / "timings.jsonl", row)
     print(f"{name}: gain {100 * (1 - row.healthy_s / row.slow_s):.1f} %, load {load:.1f}", flush=True)
+
+
+def timed(folder: Path, name: str, arguments: Sequence[str] = ()) -> tuple[float, int]:
+    """The loop's time of the program in a folder, s, and its steps; raises `SystemExit` where it fails."""
+    done = _run([sys.executable, NAME, *arguments], folder)
+    found = _loop(done.stdout)
+    if done.returncode or not found[1]:
+        raise SystemExit(f"{name}: exit {done.returncode}: {done.stderr.strip()[-400:]}")
+    return found
 
 
 def _asked(number: int, name: str, side: str) -> None:
@@ -113,25 +120,30 @@ def _asked(number: int, name: str, side: str) -> None:
     if name not in known.timings:
         return
     with _placed(number, name, side) as folder:
-        line = [sys.executable, "-m", "profkit", "run", "--no-color", "--", sys.executable, _NAME]
-        done = _run(line, folder)
-        told = _run([sys.executable, "-m", "profkit", "triage", "profkit-capture", "-f", "json"], folder)
-        hidden = (str(folder.resolve()), str(folder), sys.executable, sys.prefix, str(ROOT))
-        screen = _without(done.stderr, hidden)
+        look = looked_at(folder, name, side, SEEN if known.first(name, side) else FIRST)
+    append(folder_of(number) / "looks.jsonl", look)
+
+
+def looked_at(folder: Path, name: str, side: str, kind: str, arguments: Sequence[str] = ()) -> Look:
+    """What profkit says of the program in a folder, which is asked once."""
+    line = [sys.executable, "-m", "profkit", "run", "--no-color", "--", sys.executable, NAME, *arguments]
+    done = _run(line, folder)
+    told = _run([sys.executable, "-m", "profkit", "triage", "profkit-capture", "-f", "json"], folder)
+    hidden = (str(folder.resolve()), str(folder), sys.executable, sys.prefix, str(ROOT))
     report = json.loads(told.stdout) if told.returncode in {0, 1} and told.stdout else None
     look = Look(
-        look=SEEN if known.first(name, side) else FIRST,
+        look=kind,
         name=name,
         side=side,
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         commit=commit_of(ROOT),
         exit_code=done.returncode,
-        screen=screen,
+        screen=_without(done.stderr, hidden),
         loop_s=_loop(done.stdout)[0],
         **({} if report is None else _said(report)),
     )
-    append(number, "looks.jsonl", look)
     print(f"{name}/{side}: {look.look}, {look.bottleneck or 'no report'}, exit {look.exit_code}", flush=True)
+    return look
 
 
 def _said(report: dict[str, Any]) -> dict[str, Any]:
