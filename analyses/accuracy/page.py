@@ -22,6 +22,7 @@ from analyses.accuracy.shown import charts, tables, words
 from analyses.accuracy.shown.tables import Table, share_words
 from analyses.blind import page as blind
 from analyses.blind.rounds import Round, rounds
+from analyses.blind.table import answers
 from profkit.verdict.on_cpu import BEYOND
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
@@ -80,9 +81,10 @@ def page(
     n_planned: int | None,
     chosen: Limits | None = None,
     strangers: Sequence[Round] = (),
+    rebuilt: str = "",
 ) -> str:
-    """The page as Markdown: first looks at programs of strangers, then our own cells."""
-    parts = [words.HEAD, blind.part(strangers) if strangers else "", words.CELLS, _progress(cells, n_planned)]
+    """The page as Markdown: first looks at programs of strangers, the table rebuilt, then our own cells."""
+    parts = [words.HEAD, blind.part(strangers) if strangers else "", rebuilt, words.CELLS, _progress(cells, n_planned)]
     if cells:
         of = score.judged(cells, OURS)
         head = ("of profkit", "goal", "found", "")
@@ -104,7 +106,7 @@ def files(cells: Sequence[CellResult], *, n_planned: int | None, chosen: Limits 
     """Every file that the page consists of, by its path under docs/."""
     drawn = charts.drawn(score.judged(cells, OURS))
     return {
-        NAME: page(cells, n_planned=n_planned, chosen=chosen, strangers=rounds()),
+        NAME: page(cells, n_planned=n_planned, chosen=chosen, strangers=rounds(), rebuilt=answers.part()),
         **{f"{CHARTS}/{name}": text for name, text in drawn.items()},
     }
 

@@ -33,9 +33,10 @@ def main() -> None:
     parser.add_argument("--no-ask", action="store_true", help="time only")
     chosen = parser.parse_args()
     names = [name for name in faults() if chosen.only in name]
-    tasks = [partial(_timed, name) for name in names if name not in _UNTIMED and name not in timings()]
-    if not chosen.no_ask:
-        tasks += [partial(_asked, name, side) for name in names for side in SIDES]
+    tasks = []
+    for name in names:
+        tasks += [] if name in _UNTIMED or name in timings() else [partial(_timed, name)]
+        tasks += [] if chosen.no_ask else [partial(_asked, name, side) for side in SIDES]
     in_turns(tasks, chosen.lock)
     for one in judged():
         print(f"{one.name}: {one.score}{', false alarm' if one.alarm else ''}: {one.why}")

@@ -57,7 +57,7 @@ def gil(healthy: bool) -> Run:
                     time.sleep(1)
 
     Heartbeat(name="heartbeat", daemon=True).start()
-    return train(mlp(), 120)
+    return train(mlp(), 80)
 
 def fp64(healthy: bool) -> Run:
     rng = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def fp64(healthy: bool) -> Run:
         features = features.float()
     else:
         model = model.double()  # "mat1 and mat2 must have the same dtype"
-    return train(model, 150, data=(features, labels))
+    return train(model, 80, data=(features, labels))
 
 @torch.no_grad()
 def evaluate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -86,7 +86,7 @@ def evaluation(healthy: bool) -> Run:
         if not healthy or step % 100 == 99:
             best = max(best, evaluate(model, x, y))
 
-    return train(model, 150, 128, after)
+    return train(model, 80, 128, after)
 
 def checkpoint(healthy: bool) -> Run:
     model, folder = mlp(width=1024), Path(tempfile.mkdtemp())
@@ -95,22 +95,22 @@ def checkpoint(healthy: bool) -> Run:
         if step % (100 if healthy else 10) == 9:
             torch.save({"step": step, "model": model.state_dict()}, folder / "last.pt")
 
-    return train(model, 250, 32, after)
+    return train(model, 200, 32, after)
 
 def leak(healthy: bool) -> Run:
     model, (x, y) = mlp(width=512, depth=6), table_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     losses, start = [], time.perf_counter()
-    for step in range(150):
+    for step in range(90):
         rows = torch.randint(0, len(x), (384,))
         loss = F.cross_entropy(model(x[rows]), y[rows])
         optimizer.zero_grad()
         loss.backward(retain_graph=not healthy)
         optimizer.step()
         losses.append(loss.item() if healthy else loss)
-        if step % 50 == 49:
+        if step % 30 == 29:
             print(f"step {step} mean loss {float(sum(losses) / len(losses)):.3f}")
-    return start, 150
+    return start, 90
 
 class Shards(IterableDataset[Any]):
     """Each worker reads a shard of its own; the last one lies on a slow disk."""
@@ -147,7 +147,7 @@ def slow_worker(healthy: bool) -> Run:
 def restarted(healthy: bool) -> Run:
     data = TensorDataset(*table_of(2560))
     loader = DataLoader(data, batch_size=256, shuffle=True, num_workers=2, persistent_workers=healthy)
-    return from_loader(mlp(), loader, 20)
+    return from_loader(mlp(), loader, 16)
 
 class Scans(Dataset[Any]):
     """Pictures; one of a hundred is a scan of many pages."""
@@ -172,7 +172,7 @@ def rare_items(healthy: bool) -> Run:
 
 def threads(healthy: bool) -> Run:
     torch.set_num_threads(1 if healthy else 16)
-    return train(mlp(width=256), 200, 256)
+    return train(mlp(width=256), 120, 256)
 
 def loader_thread(healthy: bool) -> Run:
     batches: queue.Queue[torch.Tensor] = queue.Queue(maxsize=4)
@@ -225,7 +225,7 @@ def muon(healthy: bool) -> Run:
     others = [p for p in model.parameters() if p.shape != (48, 48)]
     optimizers = [Muon(hidden, 0.02, healthy), torch.optim.AdamW(others, lr=1e-3, fused=True)]
     start = time.perf_counter()
-    for _ in range(300):
+    for _ in range(200):
         rows = torch.randint(0, len(x), (256,))
         loss = F.cross_entropy(model(x[rows]), y[rows])
         for optimizer in optimizers:
@@ -233,7 +233,7 @@ def muon(healthy: bool) -> Run:
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
-    return start, 300
+    return start, 200
 
 class Clicks(nn.Module):
     """26 categories, a table each, or one table of all with offsets."""
@@ -258,7 +258,7 @@ def sparse_adam(healthy: bool) -> Run:
     dense = torch.optim.AdamW(model.top.parameters(), lr=1e-3, fused=True)
     ids, clicked = torch.randint(0, 2000, (8192, 26)), torch.randint(0, 2, (8192,)).float()
     start = time.perf_counter()
-    for _ in range(300):
+    for _ in range(250):
         rows = torch.randint(0, 8192, (256,))
         loss = F.binary_cross_entropy_with_logits(model(ids[rows]), clicked[rows])
         sparse.zero_grad()
@@ -266,10 +266,10 @@ def sparse_adam(healthy: bool) -> Run:
         loss.backward()
         sparse.step()
         dense.step()
-    return start, 300
+    return start, 250
 
 def ema(healthy: bool) -> Run:
-    model = mlp(width=64, depth=60)
+    model = mlp(width=32, depth=60)
     average = {name: value.clone() for name, value in model.state_dict().items()}
 
     @torch.no_grad()
@@ -280,13 +280,13 @@ def ema(healthy: bool) -> Run:
             for name, value in model.state_dict().items():
                 average[name] = 0.999 * average[name] + 0.001 * value
 
-    return train(model, 500, 64, after)
+    return train(model, 300, 32, after)
 
 def clipping(healthy: bool) -> Run:
     model, (x, y) = mlp(width=48, depth=40), table_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, foreach=True)
     start = time.perf_counter()
-    for _ in range(400):
+    for _ in range(250):
         rows = torch.randint(0, len(x), (64,))
         loss = F.cross_entropy(model(x[rows]), y[rows])
         optimizer.zero_grad()
@@ -297,7 +297,7 @@ def clipping(healthy: bool) -> Run:
             for p in model.parameters():
                 nn.utils.clip_grad_norm_(p, 1.0)
         optimizer.step()
-    return start, 400
+    return start, 250
 
 class Reviews(Dataset[Any]):
     """Sentences, split into words when they are asked for, or once."""
@@ -346,7 +346,7 @@ def distillation(healthy: bool) -> Run:
         kept = teacher(x) if healthy else None
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, fused=True)
     start = time.perf_counter()
-    for _ in range(300):
+    for _ in range(200):
         rows = torch.randint(0, len(x), (256,))
         with torch.no_grad():
             target = teacher(x[rows]) if kept is None else kept[rows]
@@ -354,13 +354,13 @@ def distillation(healthy: bool) -> Run:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return start, 300
+    return start, 200
 
 def ppo(healthy: bool) -> Run:
     policy, value = mlp(64, 2, 8, 4), mlp(64, 2, 8, 1)
     optimizer = torch.optim.Adam([*policy.parameters(), *value.parameters()], lr=3e-4, fused=True)
     state, steps, start = torch.zeros(16, 8), 0, time.perf_counter()
-    for _ in range(30):
+    for _ in range(15):
         states, actions, rewards = [], [], []
         for _ in range(32):
             with torch.no_grad():
@@ -391,22 +391,22 @@ def logging(healthy: bool) -> Run:
     model, folder = mlp(width=512), Path(tempfile.mkdtemp())
 
     def after(step: int) -> None:
-        if step % (200 if healthy else 20) == 19:
+        if step % (100 if healthy else 20) == 19:
             for name, p in model.named_parameters():
                 counts, edges = np.histogram(p.detach().numpy(), bins=64)
                 np.savez(folder / f"{name}-{step}.npz", counts=counts, edges=edges)
 
-    return train(model, 300, 128, after)
+    return train(model, 200, 128, after)
 
 def own_profiler(healthy: bool) -> Run:
     if healthy:
-        return train(mlp(), 200)
+        return train(mlp(), 100)
     schedule = torch.profiler.schedule(wait=5, warmup=2, active=3, repeat=1)
     with torch.profiler.profile(schedule=schedule) as profiler:
-        return train(mlp(), 200, after=lambda step: profiler.step())
+        return train(mlp(), 100, after=lambda step: profiler.step())
 
 def three_steps(healthy: bool) -> Run:
-    return train(mlp(), 200 if healthy else 3)
+    return train(mlp(), 100 if healthy else 3)
 
 FAULTS = {
     one.__name__: one

@@ -35,12 +35,12 @@ def hf_trainer(healthy: bool) -> int:
     rows = [{"input_ids": row, "labels": row} for row in ids]
     told = TrainingArguments(
         output_dir=tempfile.mkdtemp(),
-        max_steps=100,
+        max_steps=60,
         per_device_train_batch_size=8,
         optim="adamw_torch_fused" if healthy else "adamw_torch",
         eval_strategy="steps",
-        eval_steps=40,
-        logging_steps=40,
+        eval_steps=20,
+        logging_steps=20,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
@@ -74,7 +74,7 @@ def lightning(healthy: bool) -> int:
     x = torch.randn(4096, 64)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, :10].argmax(1)), batch_size=256)
     trainer = L.Trainer(
-        max_steps=100, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
+        max_steps=80, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
     )
     trainer.fit(Classifier(), loader)
     return trainer.global_step
@@ -82,7 +82,7 @@ def lightning(healthy: bool) -> int:
 def generation(healthy: bool) -> int:
     model = gpt()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    for _ in range(12):
+    for _ in range(8):
         prompt = torch.randint(2, 256, (8, 64))
         model.eval()
         out = model.generate(prompt, max_new_tokens=24, min_new_tokens=24, do_sample=True, use_cache=healthy)
@@ -94,7 +94,7 @@ def generation(healthy: bool) -> int:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return 12
+    return 8
 
 class Experts(nn.Module):
     """A deep net whose second head some tasks leave out."""

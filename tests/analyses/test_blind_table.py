@@ -1,0 +1,63 @@
+"""The table of faults, rebuilt: an answer is right by the first finding of its headline, and by its line."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from analyses.blind.rounds import HEALTHY, SEEN, SLOW, Found, Look
+from analyses.blind.table import answers
+from analyses.blind.table.answers import HERE, Fault, faults, judge
+
+FAULT = Fault(fault="memory grows", ids=("memory.grows",), lines=("losses.append(",), never="fused=True")
+LINE = next(
+    number for number, line in enumerate((HERE / "own.py").read_text().splitlines(), 1) if "losses.append(" in line
+)
+GROWS = Found(id="memory.grows", title="memory grows", about=0.1, at_most=0.2)
+BOUND = Found(id="host.launch_bound", title="Python slows", about=0.3, at_most=0.3)
+QUIET = Look(look=SEEN, name="leak", side=HEALTHY, date="2026-11-28", commit="0" * 8, exit_code=0)
+SAID = replace(
+    QUIET, side=SLOW, headline="memory grows: 10 %", findings=(BOUND, GROWS), screen=f"at train.py:{LINE} in leak()"
+)
+
+
+@pytest.mark.parametrize(
+    ("slow", "score"),
+    [
+        (SAID, "right"),
+        (replace(SAID, headline="Python slows; memory grows"), "partly"),
+        (replace(SAID, screen=f"also found: at train.py:{LINE}"), "partly"),
+        (replace(SAID, screen=f"at train.py:{LINE}0"), "partly"),
+        (replace(SAID, findings=(BOUND,)), "wrong"),
+        (replace(SAID, screen=f"at train.py:{LINE}, fused=True"), "wrong"),
+    ],
+)
+def test_an_answer_is_right_by_its_first_finding_and_its_line(slow: Look, score: str):
+    assert judge("leak", FAULT, slow, QUIET).score == score
+
+
+def test_the_finding_on_the_twin_is_a_false_alarm():
+    assert judge("leak", FAULT, SAID, replace(QUIET, findings=(GROWS,))).alarm
+    assert not judge("leak", FAULT, SAID, replace(QUIET, findings=(BOUND,))).alarm
+
+
+def test_without_ids_the_exit_code_is_asked():
+    asked = Fault(fault="three steps")
+    assert judge("three_steps", asked, SAID, QUIET).score == "right"
+    assert judge("three_steps", asked, replace(SAID, exit_code=4), QUIET).score == "wrong"
+
+
+def test_each_fault_is_a_program_and_each_line_stands_in_it():
+    assert len(faults()) == 24
+    for name, fault in faults().items():
+        text = (HERE / f"{fault.script}.py").read_text()
+        assert f"def {name}(" in text
+        assert [part for part in fault.lines if part not in text] == []
+
+
+def test_the_section_says_that_it_is_regression(monkeypatch: pytest.MonkeyPatch):
+    known = {("leak", SLOW): SAID, ("leak", HEALTHY): QUIET}
+    monkeypatch.setattr(answers, "looks", lambda: known)
+    monkeypatch.setattr(answers, "timings", dict)
+    assert "regression, not first looks" in answers.part()
+    assert "right 100 % (1 of 1" in answers.part()
