@@ -89,13 +89,13 @@ def evaluation(healthy: bool) -> Run:
     return train(model, 80, 128, after)
 
 def checkpoint(healthy: bool) -> Run:
-    model, folder = mlp(width=1024), Path(tempfile.mkdtemp())
-
+    model, folder = mlp(width=2048, depth=3), Path(tempfile.mkdtemp())
     def after(step: int) -> None:
         if step % (100 if healthy else 10) == 9:
-            torch.save({"step": step, "model": model.state_dict()}, folder / "last.pt")
+            for name in ("last.pt", f"step{step // 50}.pt"):
+                torch.save({"step": step, "model": model.state_dict()}, folder / name)
 
-    return train(model, 200, 32, after)
+    return train(model, 90, 8, after)
 
 def leak(healthy: bool) -> Run:
     model, (x, y) = mlp(width=512, depth=6), table_of()
