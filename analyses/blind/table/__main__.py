@@ -1,6 +1,6 @@
 """Time the faults of the table and their healthy twins without a profiler, then ask profkit about each.
 
-    python -m analyses.blind.table [--only NAME] [--lock FILE] [--no-ask]
+    python -m analyses.blind.table [--only NAME] [--lock FILE] [--new] [--no-ask]
 
 A fault that was timed is not timed again; an answer is appended, and the newest one counts.
 """
@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from analyses.blind.rounds import SEEN, SIDES, SLOW, Timing, append
+from analyses.blind.rounds import HEALTHY, SEEN, SIDES, SLOW, Timing, append
 from analyses.blind.run import NAME, in_turns, looked_at, timed
-from analyses.blind.table.answers import HERE, LOOKS, TIMINGS, Fault, faults, judged, timings
+from analyses.blind.table.answers import HERE, LOOKS, TIMINGS, Fault, faults, judged, looks, timings
 
 _UNTIMED: Final = ("own_profiler", "three_steps")
 """Of these, the exit code is asked: they cost nothing."""
@@ -31,8 +31,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="the faults whose name holds this")
     parser.add_argument("--lock", type=Path, action="append", default=[], help="as of analyses.blind.run")
     parser.add_argument("--no-ask", action="store_true", help="time only")
+    parser.add_argument("--new", action="store_true", help="the faults that were never asked about")
     chosen = parser.parse_args()
-    names = [name for name in faults() if chosen.only in name]
+    asked = {name for name, side in looks() if chosen.new and side == HEALTHY}
+    names = [name for name in faults() if chosen.only in name and name not in asked]
     tasks = []
     for name in names:
         tasks += [] if name in _UNTIMED or name in timings() else [partial(_timed, name)]
