@@ -153,6 +153,24 @@ def test_a_copy_of_the_weights_that_is_evaluated_has_a_saving() -> None:
     assert "work.frozen_forward" not in findings
 
 
+@pytest.mark.parametrize(("until_us", "line"), [(805, 72), (900, 71)], ids=["only passes on", "does more"])
+def test_a_callback_that_only_passes_on_is_not_the_line_but_what_it_calls(until_us: int, line: int) -> None:
+    drawn = of_main(
+        ("train.py(7): after", 305, until_us),
+        ("torch/utils/_contextlib.py(120): decorate_context", 306, 801),
+        ("train.py(17): evaluate", 307, 800),
+        ("nn.Module: Linear_0", 395, 705),
+    )
+    rows = [row for step in range(N_STEPS) for row in (*training(step), *drawn(step))]
+    begun = [
+        (BASE + step * STEP + at_us * US, line) for step in range(N_STEPS) for at_us, line in ((305, 71), (306, 72))
+    ]
+    told = {"unix_ns": [one[0] for one in begun], "line": [one[1] for one in begun]}
+    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=told))
+    one = next(one for one in rank.findings if one.id == "work.unread_forward")
+    assert one.places[0].place.line == line
+
+
 def layers(step: int, *between: str, n: int = 2, shapes: Any = ()) -> list[Row]:
     """Layers with a backward node each, and before each but the first operators that no gradient goes through."""
     rows = []

@@ -235,7 +235,7 @@ def _calling(facts: Facts, found: Unread, runs: list[I64]) -> tuple[PlaceShare, 
     ops = trace.ops
     rows = np.concatenate([np.empty(0, np.int64), *runs])
     trained = (ops.thread, ops.start_ns, found.trained)
-    called = callers(trace, code.joined, (ops.thread[rows], ops.start_ns[rows]), trained)
+    called = callers(trace, code.joined, (ops.thread[rows], ops.start_ns[rows]), trained, ACTING | _EVALUATION)
     spent: dict[CodePlace, list[int]] = {}
     lasts = (ops.end_ns - ops.start_ns)[rows].tolist()
     for place, ns in zip(called, lasts, strict=True):

@@ -39,7 +39,7 @@ venv wsgiref xml xmlrpc zipfile zoneinfo
 _STANDARD_FOLDERS: Final = frozenset(_STANDARD.split())
 _WRAPPERS: Final = frozenset(("wrapper", "decorate_context", "_use_grad", "_fn", "inner", "compile_wrapper"))
 """Functions of torch that only call another one."""
-_PARTS: Final = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+PARTS: Final = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 _TORCH: Final = frozenset(("torch", "triton", "functorch", "torchgen", "profkit", "numpy", "typing_extensions"))
 _OF_TORCH: Final = re.compile(
     r"/lib/python3[^/]*/(?!(?:site|dist)-packages)|-packages/(?:torch|triton|functorch|numpy)/"
@@ -153,7 +153,7 @@ def _is_library(frame: Frame) -> bool:
 
 def _is_part(frame: Frame) -> bool:
     """Whether a frame is a comprehension: a part of the line that it stands in, and no function to its reader."""
-    return frame.function in _PARTS
+    return frame.function in PARTS
 
 
 def _wraps(frame: Frame) -> bool:
