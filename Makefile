@@ -29,7 +29,7 @@ NCU_HOW = $(if $(and $(shell command -v ncu),$(GPU)),,--dry-run)
 HOTTEST = $(if $(KERNEL),--kernel '$(KERNEL)',$(if $(TRACE),--from $(TRACE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy blind field analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
+.PHONY: help demo compare profile nsys ncu native native-asan native-fuzz native-compare test afresh long full s3 fuzz drawn-ranks simulated mutants check lint types imports gpu bench bench-large bench-nsys bench-ranks accuracy blind table field analyses recipe golden schemas report screens pictures docs bench-pages report-check release-check clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -153,6 +153,10 @@ blind: $(STAMP) ## programs of strangers: times without a profiler, then asked o
 	@echo '==> blind: round $(ROUND)'
 	@$(VENV) -m analyses.blind.run $(ROUND) $(ARGS)
 	@$(VENV) -m analyses.blind.score $(ROUND)
+
+table: $(STAMP) ## the table of faults of strangers, rebuilt: times, asks, scores; ARGS='--new' those never asked about
+	@echo '==> table'
+	@$(VENV) -m analyses.blind.table $(ARGS)
 
 FIELD ?= ../shared/data
 field: $(STAMP) ## how right profkit is on public captures that lie in FIELD=folder; '--look first --keep FILE' keeps the answers
