@@ -69,7 +69,7 @@ def judge(name: str, fault: Fault, slow: Look, healthy: Look) -> Score:
     leads = [one.id for one in slow.findings if one.title in slow.headline]
     order = list(dict.fromkeys([*leads, *(one.id for one in slow.findings)]))
     found = next((one for one in order[:_FIRST] if one in fault.ids), "")
-    is_said = not fault.never or fault.never not in slow.screen
+    is_said = not fault.never or fault.never not in " ".join(slow.screen.split())
     is_right = leads[:1] == [found] and _has_line(fault, slow) and is_said
     alarms = [one.id for one in healthy.findings if one.id in fault.ids]
     return Score(
