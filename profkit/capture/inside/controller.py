@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from ..beside import units
 from ..command import raised, tell
 from ..options import STEPS_AFTER, Options, Window, window_for
 from ..place import PLACES
@@ -31,7 +32,7 @@ from .places.looked import collect_after_fork
 from .places.names import variables
 from .places.thread_lines import ThreadLooks
 from .places.window import LONG, LONG_NS, SecondWindow
-from .record.price import MOST_NS, Price
+from .record.price import LONGER, LONGER_NS, MOST_NS, TOO_MANY, Price
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
@@ -46,10 +47,6 @@ FEW_LONG: Final = 3
 LONG_ENOUGH_NS: Final = 1_500_000_000
 """Unprofiled steps before the recording of a run whose steps are long: so many, and so much time. Chosen: their median
 is steady, and a run of fourteen accumulated updates still has a recording."""
-_LONGER: Final = 2
-_LONGER_NS: Final = 50_000_000
-"""So many times as long as usual, and at least so long, a recorded step lasts before it is asked what it makes
-(chosen: in less it makes no more operators than are paid for)."""
 _MAX_UNSTARTED: Final = 5000  # boundaries after which a capture that could not start gives up (chosen)
 
 
@@ -345,7 +342,7 @@ class Controller(Listener):
         """Inside such a step: end the recording. With gradients memory holds what the backward pass will read."""
         if not torch.is_grad_enabled() and self._is_safe() and self._is_dear():
             self._seen.facts["n_wanted"] = self._seen.window.steps if self._seen.window else 0
-            self._cut("a step ran more operators than can be written in time")
+            self._cut(TOO_MANY)
 
     def _consider_start(self, ended_ns: int, ended: Any) -> None:
         rows = self._finder.step_rows()
@@ -368,7 +365,7 @@ class Controller(Listener):
         self._n_ranks = store.world_size()
         usual_ns = clock.summary(clock.durations_ns(self._seen.times["baseline"])).get("median_ns", 0)
         self._most_ns = max(LONG * usual_ns, LONG_NS)
-        self._long_ns = max(_LONGER * usual_ns, _LONGER_NS)
+        self._long_ns = max(LONGER * usual_ns, LONGER_NS)
         self._loops.record(usual_ns)
         self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
@@ -394,6 +391,9 @@ class Controller(Listener):
             self._seen.facts["n_wanted"] = window.steps
         if is_spent or n_recorded == window.steps or has_enough(window, self._seen, n_recorded):
             self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended, self._finder.n_loads))
+            price_ns = self._price.so_far_ns(n_recorded)
+            if price_ns > MOST_NS:
+                tell(f"to write these steps holds the script up for about {units().format_ns(price_ns)}")
             self._export(is_cut=False)
             self.stage = "after"
             self._seen.times["after"].append(

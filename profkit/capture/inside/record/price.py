@@ -20,11 +20,18 @@ from typing import Any, Final, Optional
 from .host_watch import OURS
 
 MOST_NS: Final = 1_000_000_000
-"""What the script waits for the timed steps at most, unless it was told how many to record. Chosen: half of the 2 s that
-a capture may take; the steps with Python stacks, the start and the end have the other half."""
+"""What the script waits for the timed steps at most, unless it was told how many to record. Chosen: half of the 2 s
+that a capture may take; the steps with Python stacks, the start and the end have the other half."""
 _EVENT_BYTES: Final = 208
 _EVENT_NS: Final = 9_000
 """For an operator: 3.2 us to stop, 2.4 to write, 2.0 to let go, the rest to record (torch 2.13 on two slow cores)."""
+WITH_STACKS: Final = 3
+"""Times as dear with stacks and shapes (measured with it: 33 us to stop and write, for more memory)."""
+LONGER: Final = 2
+LONGER_NS: Final = 50_000_000
+"""So many times as long as usual, and at least so long, a recorded step lasts before it is asked what it makes
+(chosen: in less it makes no more operators than are paid for)."""
+TOO_MANY: Final = "a step ran more operators than can be written in time"
 _EVERY_S: Final = 0.02
 _LEAST_STEPS: Final = 2
 """Steps whose mean tells what one more takes; the first alone may make what lasts."""
@@ -118,7 +125,7 @@ def is_between_lines(frame: Any) -> bool:
 
 
 def _called(_: Any) -> int:
-    """Do what is pending, if the main thread is between two lines of the script's own; else the next look asks again."""
+    """Do what is pending where the main thread runs code of the script's own; else the next look asks again."""
     if _PENDING and is_between_lines(sys._getframe(1)):  # noqa: SLF001
         _PENDING.pop()()
     return 0
