@@ -154,8 +154,9 @@ def test_a_trace_that_no_capture_wrote_is_not_replaced(tmp_path):
     assert sorted(tmp_path.glob("*.gz")) == theirs
 
 
-def test_a_manifest_that_profkit_did_not_write_stays(tmp_path):
-    (tmp_path / "capture.json").write_text('{"schema": "mine"}')
+@pytest.mark.parametrize("text", ['{"schema": "mine"}', '{"schema": "profkit.capture/1", "ranks": [{"places": [1]}]}'])
+def test_a_manifest_that_profkit_did_not_write_stays(text, tmp_path):
+    (tmp_path / "capture.json").write_text(text)
     done = capture(tmp_path, *SEVEN, options=("--overwrite",))
     assert (done.code, done.out) == (2, "")
     assert f"profkit did not write {tmp_path / 'capture.json'}" in done.err

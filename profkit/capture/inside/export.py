@@ -230,7 +230,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         return {}
     is_ours = isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA.partition("/")[0] + "/")
     ranks = found.get("ranks") if is_ours else None
-    if not isinstance(ranks, list) or not all(isinstance(one, dict) for one in ranks):
+    if not isinstance(ranks, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("places") or {}, dict) for one in ranks
+    ):
         return {}
     return {"capture_id": "", **found}
 
