@@ -373,6 +373,22 @@ def test_rows_are_read_from_files_up_to_a_bound(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["victim"]
 
 
+def test_fetches_of_a_recording_that_begins_anew_are_in_its_own_files(tmp_path, monkeypatch):
+    from profkit.capture.inside import loader
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    log, worker = loader.FetchLog(OTHER), loader._Worker(OTHER)
+    for again in range(2):
+        log.open()
+        assert worker.is_wanted()
+        worker.write(0, again, 2, 3)
+        log.shut()
+        assert [row[2] for row in log.rows()] == [again]
+        log.delete()
+        assert not worker.is_wanted()
+
+
 def test_an_export_does_not_follow_a_work_folder_that_was_exchanged(tmp_path):
     hold = place.join(tmp_path, OTHER, is_first=True)
     victim = tmp_path / "victim"
