@@ -1,4 +1,4 @@
-"""Products of the very tensors of which one was made before in the same step: each after the first is marked by a range.
+"""Products of the very tensors of which one was made before in the same step: all but the first are marked by ranges.
 
 That it is the same tensor is known by the object and its count of changes in place. Runs in the traced process:
 standard library and torch only.
