@@ -211,6 +211,9 @@ _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 _WRITES: Final = frozenset(
     {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
 )
+_BUILDS: Final = later(r"=\s*(?:\w+\.)*[A-Z]\w*[a-z]\w*\(")
+"""An object of a class is made and kept."""
+_LESS: Final = "do it less often, or beside the training (a thread, another process)"
 _APPEND: Final = (
     "write only what is new: append one line of it to the file (JSON lines, CSV), or write it all once at the end"
 )
@@ -268,7 +271,9 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
             "evaluation",
             "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches",
         )
-    return "", chore.fix if chore else "do it less often, or beside the training (a thread, another process)"
+    if chore is None and _BUILDS.search(rare.text):
+        return "", f"if it builds the same each time, build it once before the loop and keep it; else {_LESS}"
+    return "", chore.fix if chore else _LESS
 
 
 def fix_of_growth(kind: FindingKind, text: str, *, has_hooks: bool) -> str:
