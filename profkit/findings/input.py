@@ -120,6 +120,7 @@ def fix_of_most(text: str) -> str:
     return next((fix for kind, fix in _MOST if kind.search(text)), _ANY)
 
 
+KEPT_FIX: Final = "keep what the loop takes of it: fetch the batch once before the loop, or make one iterator there and take its next batches, as iter(loader) starts workers each time"
 RESTARTED: Final = FindingKind(
     id="input.restarted",
     tries=("persistent",),

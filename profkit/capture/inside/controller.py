@@ -220,6 +220,7 @@ class Controller(Listener):
     @guarded
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
+        self._starts.n_steps += is_step
         self._act(source, ended_ns, ended, is_step=is_step)
         if self.stage in _RECORDING:
             is_plain = self.stage == "after" or self._second.is_waiting
