@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import attention, forward, modes, piled, ranges
+from profkit.analyzers.patterns import attention, forward, modes, piled, ranges, side_by_side
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import (
@@ -19,6 +19,7 @@ from profkit.findings.patterns import (
     FROZEN,
     GC,
     GRAPH_BREAKS,
+    LAYER_LOOP,
     LAYOUT_COPIES,
     MATH_ATTENTION,
     NO_GRADIENT,
@@ -63,6 +64,13 @@ PATTERNS: Final = (
         ("loop", "loops"),
         kept=lambda facts, _: PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
         title=forward.title_of_loop,
+    ),
+    Pattern(
+        LAYER_LOOP,
+        side_by_side.layers,
+        False,
+        ("stretch of such layers", "stretches of such layers, forward and backward"),
+        kept=lambda facts, _: LAYER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
     ),
     Pattern(
         UNREAD,

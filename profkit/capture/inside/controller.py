@@ -405,6 +405,7 @@ class Controller(Listener):
         if self._finder.is_leader(key) and threading.get_ident() == self.home_thread and not clock.is_capturing_graph():
             event = clock.recorded_event()
             self._run.boundary(time.perf_counter_ns(), event, is_plain=True, began=event)
+            self._starts.n_steps += 1
         self._reconsider()
 
     # ------------------------------------------------------------------------------------------------- ends
