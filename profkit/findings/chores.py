@@ -130,8 +130,11 @@ CHORES: Final = tuple(
 
 Chosen with the programs of rounds 1 and 2 of docs/accuracy.md at hand: their later scores are no proof of it.
 """
-_MODEL_CALLS: Final = later(r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad|\boptim\.")
-"""What trains, in a line that may do something else as well."""
+_MODEL_CALLS: Final = later(
+    r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad|\boptim\."
+    r"|(?<![.\w])(?:evaluate|validate)\w*\("
+)
+"""What trains or evaluates, in a line that may do something else as well: a log of what it gives."""
 
 
 def chore_of(text: str) -> Chore | None:

@@ -176,6 +176,8 @@ def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
         ("order = shuffled(rows)", "print(validate(model, held_out))", "do it less often, or beside"),
         ("score(model, held_out)", "for x, y in validate(held_out):", "do it less often, or beside"),
         ("err = validate(model, held_out)", "order = shuffled(rows)", "compute the metric on whole batches"),
+        ("print(validate(model, held_out))", "windows = Windows(path, cfg)", "compute the metric on whole batches"),
+        ("print(metrics.validate(rows))", "windows = Windows(path, cfg)", "compute metrics every few hundred steps"),
     ],
 )
 def test_the_fix_speaks_of_a_metric_where_the_line_that_is_named_evaluates(text, other, fix):
