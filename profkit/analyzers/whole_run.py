@@ -121,7 +121,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                 unit="count",
             )
         )
-    of = " of an evaluation" if saved < 1 else ""
+    of = " of an evaluation" if saved < 1 and rare.evaluates(first) else ""
     return (
         kind.found(
             title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n * saved))}{of}",

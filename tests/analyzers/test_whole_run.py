@@ -183,9 +183,10 @@ def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
 def test_the_fix_speaks_of_a_metric_where_the_line_that_is_named_evaluates(text, other, fix):
     line = {"file": "train.py", "line": 122, "function": "run", "text": text, "share": 0.6}
     beside = {**line, "line": 133, "text": other, "share": 0.3}
-    rare = {**RARE, "lines": [line, beside], "way": ""}
+    rare = {**RARE, "lines": [line, beside], "way": "", "modelled": 0.2}
     _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
     assert found["host.rare"].fix.startswith(fix)
+    assert ("of an evaluation" in found["host.rare"].title) == ("validate(model" in text)
 
 
 def test_the_name_of_what_grows_cannot_fill_a_report_or_steer_a_terminal():
