@@ -122,15 +122,16 @@ class WorkerStarts:
         self._of[known.latest] = known
 
     def _ending(self, original: Any) -> Any:
+        now_ns = time.perf_counter_ns  # an iterator may go when the interpreter has let go of its modules
+
         @functools.wraps(original)
         def _shutdown_workers(iterator: Any) -> None:
-            known = self._of.get(id(iterator))
-            begun_ns = time.perf_counter_ns()
+            known, begun_ns = self._of.get(id(iterator)), now_ns()
             try:
                 original(iterator)
             finally:
                 if known is not None:
-                    known.pending[1] += time.perf_counter_ns() - begun_ns
+                    known.pending[1] += now_ns() - begun_ns
 
         return _shutdown_workers
 
