@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import attention, forward, modes, piled, ranges, side_by_side
+from profkit.analyzers.patterns import attention, forward, modes, piled, ranges
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import (
@@ -19,7 +19,6 @@ from profkit.findings.patterns import (
     FROZEN,
     GC,
     GRAPH_BREAKS,
-    LAYER_LOOP,
     LAYOUT_COPIES,
     MATH_ATTENTION,
     NO_GRADIENT,
@@ -64,13 +63,6 @@ PATTERNS: Final = (
         ("loop", "loops"),
         kept=lambda facts, _: PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
         title=forward.title_of_loop,
-    ),
-    Pattern(
-        LAYER_LOOP,
-        side_by_side.layers,
-        False,
-        ("stretch of such layers", "stretches of such layers, forward and backward"),
-        kept=lambda facts, _: LAYER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
     ),
     Pattern(
         UNREAD,
@@ -171,12 +163,17 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _patterns(facts: Facts) -> tuple[Pattern, ...]:
-    """All that may be found: those by shapes are loaded where shapes are."""
-    if not facts.trace.signatures and facts.trace.again is None:
-        return PATTERNS
-    from profkit.analyzers.patterns.by_shapes import BY_SHAPES
+    """All that may be found: those by shapes are loaded where shapes are, those by modules where code is known."""
+    found: tuple[Pattern, ...] = PATTERNS
+    if facts.trace.signatures or facts.trace.again is not None:
+        from profkit.analyzers.patterns.by_shapes import BY_SHAPES
 
-    return PATTERNS + BY_SHAPES
+        found += BY_SHAPES
+    if facts.code is not None:
+        from profkit.analyzers.patterns.side_by_side import LAYERS
+
+        found += (LAYERS,)
+    return found
 
 
 def measure(facts: Facts) -> Patterns:

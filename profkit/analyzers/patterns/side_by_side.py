@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges, named
 from profkit.analyzers.patterns.shaped import Forward
 from profkit.findings.patterns import LAYER_LOOP
@@ -15,8 +16,10 @@ from profkit.model.arrays import I64
 from profkit.model.trace import I32
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code.code import Code
 from profkit.timeline.steps import step_of
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 _LOOK_UP: Final = later(r"^aten::embedding(?:_bag)?$")
 _LAYER: Final = later(r"^aten::(?:linear|addmm)$")
@@ -59,3 +62,12 @@ def _runs(places: I64, module: I32, step: NDArray[np.integer[Any]]) -> Iterator[
     for run in np.split(places, np.flatnonzero((np.diff(places) > _NEAR) | (np.diff(step[places]) != 0)) + 1):
         if run.size >= LAYER_LOOP.limit("layers") and np.unique(module[run]).size == run.size:
             yield run
+
+
+LAYERS: Final = Pattern(
+    LAYER_LOOP,
+    layers,
+    False,
+    ("stretch of such layers", "stretches of such layers, forward and backward"),
+    kept=lambda facts, _: LAYER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
+)
