@@ -162,9 +162,7 @@ LAYER_LOOP: Final = FindingKind(
         "window": WORTH_WORK,
         "layers": Threshold(32, "with {} layers or more in a loop", "chosen: fewer are heads of a model", ""),
         "each": Threshold(50_000, "most of {} each or less", "chosen: as host.parameter_loop", "ns"),
-        "stays": Threshold(
-            0.25, "on a CPU {} of the time stays", "measured on 180 columns of 48 rows: half of it as recorded went"
-        ),
+        "stays": Threshold(0.25, "on a CPU {} of the time stays", "chosen: as host.parameter_loop"),
     },
     lookalikes=("layers of large tables: there the look-ups themselves take the time",),
     proof="Put one operation in their place: the result is the same, and the step becomes shorter by about the time shown.",
