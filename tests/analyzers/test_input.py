@@ -406,6 +406,13 @@ def test_workers_that_are_started_in_each_epoch_are_the_cause_of_the_waits() -> 
     assert one.fix.startswith("persistent_workers=True")
     rebuilt = judge(replace(found, restarts=replace(told, is_rebuilt=True)))[-1]
     assert rebuilt.fix.startswith("build the DataLoader once")
+    validation = judge(replace(found, restarts=replace(told, n_steps=180)))[-1]
+    assert validation.recoverable_ns == round(10_000_000 * 1 / 6), "60 ms every 60 steps"
+    assert validation.fix == one.fix
+    look = judge(replace(found, restarts=replace(told, n_steps=180, n_batches=3)))[-1]
+    assert look.recoverable_ns == validation.recoverable_ns
+    assert look.title.endswith("are started anew every 60 steps")
+    assert look.fix.startswith("keep what the loop takes of it")
     for other in (replace(told, n=1), replace(told, ns=1_000_000), None):
         assert "input.restarted" not in {each.id for each in judge(replace(found, restarts=other))}
 
