@@ -390,6 +390,7 @@ class Controller(Listener):
         is_spent = 0 < n_recorded < window.steps and window.least > 0 and self._price.is_spent(n_recorded)
         if is_spent:
             self._seen.facts["n_wanted"] = window.steps
+        self._seen.whole_steps_ns = self._price.so_far_ns(n_recorded) if n_recorded > 0 else 0
         if is_spent or n_recorded == window.steps or has_enough(window, self._seen, n_recorded):
             self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended, self._finder.n_loads))
             price_ns = self._price.so_far_ns(n_recorded)

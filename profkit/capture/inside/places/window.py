@@ -112,6 +112,8 @@ class SecondWindow:
         usual_ns = int(clock.summary(clock.durations_ns(seen.times["baseline"])).get("median_ns", 0))
         self._most_ns = max(LONG * usual_ns, LONG_NS)
         spent_ns = seen.facts.get("stop_ns", 0) + seen.facts.get("export_ns", 0)
+        if seen.facts.get("is_cut") and seen.facts.get("n_wanted"):  # the step that was left made most of it
+            spent_ns = min(spent_ns, seen.whole_steps_ns)
         self._allowance = Allowance(
             usual_ns=usual_ns,
             operators_ns=spent_ns // max(len(seen.times["profiled"]) - 1, 1),
