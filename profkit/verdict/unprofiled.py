@@ -46,7 +46,7 @@ def in_unprofiled_time(
         gain_ns = _unprofiled_ns(finding, recorded_ns, plain_ns, idle_ns)
         if case.is_cpu and kind_of(finding.id).part is LAUNCHES:
             gain_ns = _without_operators_ns(finding, recorded_ns, plain_ns, round(case.small_work * recorded_ns))
-        return replace(finding, recoverable_ns=gain_ns)
+        return finding.worth(gain_ns)
 
     top = verdict.findings[0] if verdict.recoverable_ns and verdict.findings else None
     gain_ns = scaled(top).recoverable_ns if top else round(verdict.recoverable_ns * plain_ns / recorded_ns)

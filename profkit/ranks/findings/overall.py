@@ -127,7 +127,7 @@ def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Findin
         for one in across
         if one not in kept
     ]
-    return [replace(one, recoverable_ns=min(one.recoverable_ns, step_ns)) for one in kept], notes
+    return [one.worth(min(one.recoverable_ns, step_ns)) for one in kept], notes
 
 
 def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
@@ -240,9 +240,8 @@ def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Fin
         unit="fraction",
     )
     return replace(
-        finding,
+        finding.worth(int(finding.recoverable_ns * (1 - share))),
         fraction=fraction,
-        recoverable_ns=int(finding.recoverable_ns * (1 - share)),
         severity=severity_of(fraction),
         evidence=(said, *finding.evidence),
     )
@@ -289,10 +288,9 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome, late: Colle
         )
         out.append(
             replace(
-                shown,
+                shown.worth(gain_ns),
                 rank=None,
                 fraction=float(np.median(spread)),
-                recoverable_ns=gain_ns,
                 evidence=(*shown.evidence[:1], seen, *shown.evidence[1:])
                 if kind_of(name).bottleneck
                 else shown.evidence,
