@@ -406,7 +406,11 @@ def test_workers_that_are_started_in_each_epoch_are_the_cause_of_the_waits() -> 
     assert one.fix.startswith("persistent_workers=True")
     rebuilt = judge(replace(found, restarts=replace(told, is_rebuilt=True)))[-1]
     assert rebuilt.fix.startswith("build the DataLoader once")
-    for other in (replace(told, n=1), replace(told, ns=1_000_000), None):
+    now_and_then = replace(told, n_batches=3, span_ns=2_000_000_000)
+    one = next(one for one in judge(replace(found, restarts=now_and_then)) if one.id == "input.restarted")
+    assert one.fraction == pytest.approx(0.09), "a loader beside the one of the steps: of the run, not of each batch"
+    assert "started 3 times after the first, every 667 ms" in one.evidence[0].statement
+    for other in (replace(told, n=1), replace(told, ns=1_000_000), replace(told, span_ns=10**10), None):
         assert "input.restarted" not in {each.id for each in judge(replace(found, restarts=other))}
 
 

@@ -55,10 +55,13 @@ def _restarted(result: InputWaits) -> tuple[Finding, ...]:
     cost_ns = told.ns / told.n_batches * max(n_batches, 1 / result.n_steps)
     usual_ns = min(result.usual_step_ns, step_ns)
     share = cost_ns / (usual_ns + cost_ns)
-    if share < RESTARTED.limit("window"):
-        return ()
     each = told.n_batches / told.n
     often = f"every {each:.0f} batches" if each >= 1.5 else "with each batch"
+    if told.span_ns > told.ns:  # another loader may give the batches of the steps
+        share, often = told.ns / told.span_ns, f"every {format_ns(told.span_ns // told.n)}"
+        cost_ns = share * step_ns
+    if share < RESTARTED.limit("window"):
+        return ()
     start = f"persistent_workers=True: the {told.n_workers} workers of the DataLoader then live on from epoch to epoch"
     if told.is_rebuilt:
         start = f"build the DataLoader once, before the loop over epochs, with {start}"

@@ -27,6 +27,8 @@ class _Loader:
         self.n_starts = self.n_batches = self.spent_ns = 0
         self.is_rebuilt = False
         self.latest = 0
+        self.begun_ns = self.until_ns = 0
+        """When its first pass began, and what the latest start took was over."""
         self.pending: list[int] = [0, 0]
         """Of the latest pass: its batches, and how long its end took."""
 
@@ -63,13 +65,14 @@ class WorkerStarts:
     def told(self) -> list[dict[str, Any]]:
         """Of each loader that was passed over more than once: its starts after the first, `ns` of them in all.
 
-        `batches` are those of the whole passes between these starts.
+        `batches` are those of the passes between these starts, `span_ns` is the time from the first to the latest.
         """
         return [
             {
                 "n_workers": one.n_workers,
                 "starts": one.n_starts - 1,
                 "ns": one.spent_ns,
+                "span_ns": max(one.until_ns - one.begun_ns, 0),
                 "batches": one.n_batches,
                 "is_rebuilt": one.is_rebuilt,
             }
@@ -100,7 +103,10 @@ class WorkerStarts:
                 return
             known = _Loader(loader, kind)
             self._loaders.append(known)
-        if known.n_starts:
+        known.until_ns = time.perf_counter_ns()
+        if not known.n_starts:
+            known.begun_ns = known.until_ns
+        else:
             n_batches, end_ns = known.pending
             known.n_batches += n_batches
             known.spent_ns += spent_ns + end_ns  # the end of the pass before, and the start of this one
@@ -123,7 +129,8 @@ class WorkerStarts:
                 known.pending[1] = time.perf_counter_ns() - begun_ns
                 raise
             if not known.pending[0] and known.n_starts > 1:
-                known.spent_ns += time.perf_counter_ns() - begun_ns
+                known.until_ns = time.perf_counter_ns()
+                known.spent_ns += known.until_ns - begun_ns
             known.pending[0] += 1
             return found
 

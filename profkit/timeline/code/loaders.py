@@ -107,6 +107,8 @@ class Restarts(msgspec.Struct, frozen=True):
     """Those between the starts."""
     is_rebuilt: bool
     """Whether each time the loader itself is another one."""
+    span_ns: int = 0
+    """From the first start to the latest; 0 where that is not known."""
 
 
 def restarts(trace: Trace) -> Restarts | None:
@@ -118,6 +120,7 @@ def restarts(trace: Trace) -> Restarts | None:
             whole_ns(one.get("ns")),
             whole_ns(one.get("batches")),
             one.get("is_rebuilt") is True,
+            whole_ns(one.get("span_ns")),
         )
         for one in _rows(trace, "profkit_worker_starts")
     ]
