@@ -37,6 +37,9 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     """The training thread, but for waits for data and ranks, outside innermost operators."""
     idle_ns: int = 0
     """The training thread did not run, for whatever reason."""
+    longer: float = 1.0
+    """Times as long as a recorded step takes one without the profiler, which moves when threads ask for the lock; 1 at
+    least."""
     filled: float = 0.0
     """Share (0-1) of the time in operators that run on a thread for each core; 0 where they leave a core free."""
 
@@ -57,10 +60,12 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     def most_share(self) -> float:
         """The most (0-1) that it can have lost: while they neither run nor want to they hold nothing.
 
-        Nor does it lose what it runs itself, unless operators' threads wait for each other, which runs as well.
+        Nor does it lose what it runs itself, unless operators' threads wait for each other, which runs as well. All that
+        a step takes more without the profiler may be theirs.
         """
         wanted = sum(one.run_ns + one.wait_ns for one in self.holding)
-        return min(wanted if self.filled else min(wanted, self.idle_ns), self.span_ns) / self.span_ns
+        recorded = min(wanted if self.filled else min(wanted, self.idle_ns), self.span_ns) / self.span_ns
+        return 1 - (1 - recorded) / self.longer
 
     @property
     def _run_ns(self) -> int:
@@ -86,8 +91,14 @@ def threads_of(facts: Facts) -> Threads | None:
         holding=holding,
         slept_ns=round(max(slept, 0.0) * span),
         idle_ns=max(round(min(span - run, span if facts.main_device is None else _outside(facts) * span)), 0),
+        longer=_longer(facts),
         filled=_filled(facts),
     )
+
+
+def _longer(facts: Facts) -> float:
+    plain_ns, with_ns = facts.trace.meta.unprofiled_step_ns, facts.trace.meta.profiled_step_ns or facts.step_ns
+    return max(plain_ns / with_ns, 1.0) if plain_ns and with_ns else 1.0
 
 
 def _filled(facts: Facts) -> float:

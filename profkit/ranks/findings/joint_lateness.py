@@ -53,8 +53,10 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
 
 
 def _unseen(straggler: Straggler, joint: Joint) -> float:
-    """All steps over those up to the last collective, where these are rare: what comes behind waits at one that is not
-    recorded."""
+    """All steps over those up to the last collective, where these are rare.
+
+    What is late behind it shows at the next one, which is not recorded.
+    """
     waits = next((one for one in joint.waits if one.group == straggler.group), None)
     if waits is None or straggler.event is not None or straggler.is_once or 2 * waits.n_steps > joint.n_steps:
         return 1.0
