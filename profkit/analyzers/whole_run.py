@@ -196,17 +196,18 @@ def _kind_of_growth(line: Line, callee: str = "") -> FindingKind:
 
 
 def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
-    run, scope = result.run, result.scope
-    kind = _kind_of_growth(line, slower.callee)
+    run, scope, kind = result.run, result.scope, _kind_of_growth(line, slower.callee)
     share = slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns)
     if share < kind.limit("run"):
         return ()
     grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
+    gain_ns = round(slower.beyond_ns / slower.n * (scope.step_ns or slower.pace_ns) / slower.pace_ns)
     return (
         kind.found(
             title=f"{_named(line)} {_does(kind, run)}: {grows}",
             confidence=_SURE if slower.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=round(slower.beyond_ns / slower.n * (scope.step_ns or slower.pace_ns) / slower.pace_ns),
+            recoverable_ns=gain_ns,
+            most_recoverable_ns=run.most_ns(gain_ns, share, line),
             fraction=share,
             evidence=(
                 Evidence(
@@ -263,14 +264,14 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
     kind = _kind_of_growth(line)
     if line.beyond < kind.limit("run"):
         return ()
-    first, _, third = line.in_thirds
-    step_ns = result.scope.step_ns or result.run.first_ns
+    gain_ns = round((result.scope.step_ns or result.run.first_ns) * line.beyond / (1 - line.beyond))
     return (
         kind.found(
-            title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(first)} of the first third of the run,"
-            f" {format_fraction(third)} of the last",
+            title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(line.in_thirds[0])} of the first third of the run,"
+            f" {format_fraction(line.in_thirds[2])} of the last",
             confidence=_SURE if line.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=round(step_ns * line.beyond / (1 - line.beyond)),
+            recoverable_ns=gain_ns,
+            most_recoverable_ns=result.run.most_ns(gain_ns, line.beyond, line),
             fraction=line.beyond,
             evidence=(
                 Evidence(

@@ -225,6 +225,16 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Hot, ...] = ()
     """Of a run on a CPU, what does not train and what may: the longest first."""
 
+    def most_ns(self, gain_ns: int, share: float, line: Line) -> int | None:
+        """What a fix saves at most of a line that grows, where its growth is that share (0-1) of the run.
+
+        All that the run is at lines of its function: how much of it is there from the first step on, nothing tells.
+        None where looks did not find more there.
+        """
+        at = (line.file, line.function)
+        whole = min(sum(one.share for one in self.lines if (one.file, one.function) == at), 1.0)
+        return round(gain_ns * whole / share) if whole > share > 0 else None
+
     @property
     def has_rare(self) -> bool:
         """Whether only some steps do something that takes long, by their times or by the looks at them."""
