@@ -112,6 +112,8 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its time is a bound alone of what a fix saves: no trace shows how much of it is needed."""
     is_estimated: bool = False
     """Whether what stays of its part is an estimate: then a fix saves at most the time of the whole part."""
+    is_pause: bool = False
+    """Whether nothing that a profiler slows runs in it: on a CPU it then lasts as long without one."""
     is_of_run: bool = False
     """Whether its share is of the run, not of the window, which may hold none of it."""
     leads: bool = False
