@@ -197,11 +197,12 @@ def _kind_of_growth(line: Line, callee: str = "") -> FindingKind:
 
 def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
     run, scope, kind = result.run, result.scope, _kind_of_growth(line, slower.callee)
-    share = slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns)
+    share = run.beyond(slower, line)
     if share < kind.limit("run"):
         return ()
     grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
-    gain_ns = round(slower.beyond_ns / slower.n * (scope.step_ns or slower.pace_ns) / slower.pace_ns)
+    gain_ns = round((scope.step_ns or slower.pace_ns) * share / (1 - share))
+    pace_ns = round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share))
     return (
         kind.found(
             title=f"{_named(line)} {_does(kind, run)}: {grows}",
@@ -225,7 +226,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
                 Evidence(
-                    statement=f"all steps at the pace of the first ones ({format_ns(slower.pace_ns)}) would save"
+                    statement=f"all steps at the pace of the first ones ({format_ns(pace_ns)}) would save"
                     f" {format_fraction(share)} of the run so far; of a run that goes on longer, more",
                     metric="whole_run.slower_share",
                     value=share,
@@ -240,8 +241,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
 
 
 def _does(kind: FindingKind, run: WholeRun) -> str:
-    first, last = run.hooks
-    piled = f", while hooks of the model pile up ({first} at first, {last} in the end)"
+    piled = ", while hooks of the model pile up ({} at first, {} in the end)".format(*run.hooks)
     return _DOES[kind.id] + (piled if kind is SLOWS and _has_hooks(run) else "")
 
 

@@ -47,6 +47,7 @@ _EVALUATES: Final = frozenset(
 _SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
 _ALL: Final = 0.9999
+_MOST_PILED: Final = 0.95  # chosen: some of the step is the work
 """A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
 its looks. Chosen: by chance one of ten lines does so in one of 70 runs, and has to take twice as much as well. Beside a
 line that has all of the last third, to the digits that the capture writes, there is no rest to compare it with."""
@@ -231,9 +232,24 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         All that the run is at lines of its function: how much of it is there from the first step on, nothing tells.
         None where looks did not find more there.
         """
-        at = (line.file, line.function)
-        whole = min(sum(one.share for one in self.lines if (one.file, one.function) == at), 1.0)
+        whole = self._at_function(line)
         return round(gain_ns * whole / share) if whole > share > 0 else None
+
+    def beyond(self, slower: Slower, line: Line) -> float:
+        """The share (0-1) of the run that goes with what makes the line grow.
+
+        By the steps, what they take beyond the pace at the begin. Where hooks pile up, no less than what looks find at
+        the line's function, but for the part of the first hooks: these rise evenly.
+        """
+        by_steps = slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns)
+        first, last = self.hooks
+        piled = self._at_function(line) * (1 - 2 * first / (first + last)) if last > first else 0.0
+        return max(by_steps, min(piled, _MOST_PILED))
+
+    def _at_function(self, line: Line) -> float:
+        """The share (0-1) of the run that is at lines of its function."""
+        at = (line.file, line.function)
+        return min(sum(one.share for one in self.lines if (one.file, one.function) == at), 1.0)
 
     @property
     def has_rare(self) -> bool:

@@ -260,6 +260,17 @@ def test_a_line_that_grows_saves_at_most_all_that_the_run_is_at_its_function():
     assert verdict.most_recoverable_ns == pytest.approx((1 + BEYOND) * whole, rel=0.01)
 
 
+def test_hooks_that_pile_up_save_what_the_run_is_at_their_function_but_for_the_first_ones():
+    text = "self.stats[name].append(output.mean())"
+    hot = {**CAT, "text": text, "share": 0.3, "n_looks": 300, "in_thirds": [0.1, 0.3, 0.5]}
+    slower = {**SLOWER, "line": {**CAT, "text": text}}
+    run = {**GETS_SLOWER, "slower": slower, "lines": [hot], "hooks": [6, 234]}
+    _, found, _ = told(computing(step_ms=30, profkit_run=run))
+    assert found["host.slows"].fraction == pytest.approx(0.3 * (1 - 12 / 240))
+    _, steady, _ = told(computing(step_ms=30, profkit_run={**run, "hooks": [0, 0]}))
+    assert steady["host.slows"].fraction == pytest.approx(800 / 3800), "what stays of the line is not known"
+
+
 @pytest.mark.parametrize(
     ("text", "fix"),
     [
