@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 
@@ -14,6 +15,7 @@ pytest.importorskip("torch")
 from torch import nn
 
 from profkit.capture.inside import clock
+from profkit.capture.inside.places.looked import collect_after_fork, nothing_collected
 from profkit.capture.inside.whole_run import WholeRun
 
 pytestmark = pytest.mark.torch
@@ -52,9 +54,33 @@ def test_nobody_looks_while_steps_are_recorded_or_when_it_is_over():
     run.boundary(40, None, is_plain=False)
     assert not run._goes.is_set()
     run.stop()
-    run._looking.join(2)
-    assert not run._looking.is_alive()
+    assert not run._looking.is_alive(), "Python would end it in the middle of whatever it does"
     assert run.told()["n"] == 3, "two before, one after the recording"
+
+
+def test_a_look_collects_none_of_the_scripts_garbage(monkeypatch):
+    run, is_collecting = WholeRun(), []
+    run._thread = threading.get_ident()
+    monkeypatch.setattr(run, "_stack", lambda *_: is_collecting.append(gc.isenabled()))
+    run._look(0)
+    assert (is_collecting, gc.isenabled()) == ([False], True)
+
+
+def test_a_child_forked_during_a_look_collects_garbage():
+    with nothing_collected():
+        assert not gc.isenabled()
+        collect_after_fork()
+        assert gc.isenabled()
+
+
+def test_a_look_leaves_collecting_off_where_the_script_has_turned_it_off():
+    gc.disable()
+    try:
+        with nothing_collected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_a_fault_of_its_own_ends_the_looking_alone():

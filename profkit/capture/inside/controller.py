@@ -27,6 +27,7 @@ from .loader import FetchLog
 from .loops import Keys, Loops
 from .padding import Padding
 from .places.frames import found_in
+from .places.looked import collect_after_fork
 from .places.names import variables
 from .places.thread_lines import ThreadLooks
 from .places.window import LONG, LONG_NS, SecondWindow
@@ -95,6 +96,7 @@ class Controller(Listener):
 
     def after_fork(self) -> None:
         """In a forked child: a worker needs no more than the hooks it has, a rank begins anew."""
+        collect_after_fork()
         self._second.leave_to_parent()
         self._run.after_fork()
         _KEPT.append((self._recorder, self._second, self._log))  # the parent's; to take apart would stop a profiler

@@ -21,6 +21,7 @@ from ..beside import files
 from .grown import Grown
 from .hot_lines import hot_lines
 from .long_steps import MODEL, Look, told_of, usual_of
+from .places.looked import nothing_collected
 from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
 
@@ -71,9 +72,9 @@ class WholeRun:
         self._grown = Grown()
         self._models: Any = weakref.WeakSet()
         self._hooks: list[int] = []  # of the models, after 1, 2, 4, 8... steps
-        self._thread = 0
+        self._thread = self._read_ns = 0
         self._every_s = _LEAST_EVERY_S
-        self._goes = threading.Event()
+        self._goes, self._stopped = threading.Event(), threading.Event()
         self._looking: Optional[threading.Thread] = None  # noqa: UP045 - Python 3.9
 
     @_contained
@@ -119,9 +120,12 @@ class WholeRun:
         return False
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Look no longer; the thread is gone then: one that Python ends while it frees a tensor aborts the process."""
         self.is_over = True
+        self._stopped.set()
         self._goes.set()
+        if self._looking not in (None, threading.current_thread()):
+            self._looking.join(1)
 
     def after_fork(self) -> None:
         """In a forked child there is no thread that looks."""
@@ -170,26 +174,34 @@ class WholeRun:
             self._looking.start()
 
     def _look_on(self) -> None:
-        read_ns, pid = 0, os.getpid()
+        pid = os.getpid()
         while self._goes.wait() and not self.is_over and os.getpid() == pid:
             is_eager = len(self._looks) < _EAGER_LOOKS
             slept_ns = time.perf_counter_ns()
-            time.sleep(self._every_s if is_eager else max(self._every_s, _LATER_EVERY_S))
+            self._stopped.wait(self._every_s if is_eager else max(self._every_s, _LATER_EVERY_S))
             if not self._goes.is_set() or self.is_over:
                 continue
             try:
-                at_ns, frame = time.perf_counter_ns(), sys._current_frames().get(self._thread)  # noqa: SLF001
-                if frame is None:
-                    return
-                self._looks.append(self._stack(at_ns, frame))
-                self._waited.append(at_ns - slept_ns)
-                if at_ns - read_ns >= _MEMORY_EVERY_NS:
-                    read_ns = at_ns
-                    self._memory.append((len(self._ended), _held_bytes()))
-                    self._grown.look(frame, self._memory, self._owns)
-                del frame
+                self._look(slept_ns)
             except Exception:  # noqa: BLE001 - frames change while they are looked at
                 self.is_over = True
+
+    def _look(self, slept_ns: int) -> None:
+        at_ns = time.perf_counter_ns()
+        is_due = at_ns - self._read_ns >= _MEMORY_EVERY_NS
+        held = _held_bytes() if is_due else 0  # before there are frames: to read a file lets the others go on
+        with nothing_collected():
+            frame = sys._current_frames().get(self._thread)  # noqa: SLF001
+            if frame is None:
+                self.is_over = True
+                return
+            self._looks.append(self._stack(at_ns, frame))
+            self._waited.append(at_ns - slept_ns)
+            if is_due:
+                self._read_ns = at_ns
+                self._memory.append((len(self._ended), held))
+                self._grown.look(frame, self._memory, self._owns)
+            del frame
 
     def _stack(self, at_ns: int, frame: Any) -> Look:
         """The lines of the script's own code that run, the outermost first, and what the innermost calls."""

@@ -10,9 +10,11 @@ function. Runs in the script's processes: standard library only.
 from __future__ import annotations
 
 import dis
+import gc
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +35,34 @@ _AFTER: Final = 3
 """In the argument of `RESUME`: it goes on after a yield or an await."""
 _START: Final = 100
 """Bytes within which a function's own instructions begin. Chosen."""
+
+
+_IS_HELD: list[bool] = []
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collect no garbage meanwhile: a thread that looks would else run the finalizers of the script's own objects.
+
+    Some have to be run by the thread that made them, and one that frees a tensor while Python ends aborts the process.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    _IS_HELD.append(True)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        _IS_HELD.clear()
+
+
+def collect_after_fork() -> None:
+    """In a child that was forked meanwhile, nobody else goes on with it."""
+    if _IS_HELD:
+        gc.enable()
+        _IS_HELD.clear()
 
 
 class Code:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, Optional
 
+from .looked import nothing_collected
 from .owners import is_own_path, is_package_path, shown_path
 
 _EVERY_S: Final = 0.002
@@ -118,11 +119,13 @@ class Sampler:
 
     def _look_on(self) -> None:
         while not self._ended.wait(_EVERY_S) and len(self._looks) < _MOST_LOOKS:
-            at = time.time_ns()
-            frame = sys._current_frames().get(self._thread)  # noqa: SLF001
-            if frame is None:
-                return
-            self._looks.append((at, self._stack(frame)))
+            with nothing_collected():
+                at = time.time_ns()
+                frame = sys._current_frames().get(self._thread)  # noqa: SLF001
+                if frame is None:
+                    return
+                self._looks.append((at, self._stack(frame)))
+                del frame
 
     def _stack(self, frame: Optional[FrameType]) -> tuple[_Call, ...]:  # noqa: UP045 - Python 3.9
         """The script's own calls and those of packages, the outermost first, and what the innermost own one calls."""

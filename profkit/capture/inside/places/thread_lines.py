@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, Optional
 
 from ..record.host_watch import OURS, scheduled
-from .looked import Lines, Moment
+from .looked import Lines, Moment, nothing_collected
 from .owners import is_own_path
 from .worker_lines import Line, as_told, innermost, stack_of, words_of
 
@@ -117,14 +117,15 @@ class ThreadLooks:
                 due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
                 if self._ended.is_set():
                     return
-                time.sleep(pause_s)
+                self._ended.wait(pause_s)
                 now_ns = time.perf_counter_ns()
                 stacks, ran = self._stacks(), self._ran()  # at once: to read a file lets the others go on
                 is_late = now_ns - due_ns >= _LATE_NS
                 if is_late:  # a core that was not free is not the lock
                     waits = (scheduled(mine) or (0, 0))[1]
                     is_late, waited = now_ns - due_ns - (waits - waited) >= _LATE_NS, waits
-                self._look(stacks, ran, now_ns - last_ns, is_late=is_late)
+                with nothing_collected():
+                    self._look(stacks, ran, now_ns - last_ns, is_late=is_late)
                 last_ns = now_ns
 
     def _stacks(self) -> dict[int, list[Moment]]:

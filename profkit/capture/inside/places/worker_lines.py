@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, Optional
 
 from ...beside import files
 from ...place import fetch_folder
-from .looked import Lines, Moment
+from .looked import Lines, Moment, nothing_collected
 from .owners import is_own_path, shown_path
 from .stream_runs import Runs
 
@@ -341,7 +341,7 @@ class _Looker:
 
         A look that comes late may have waited for what runs now to let Python go on.
         """
-        with self._lock:
+        with self._lock, nothing_collected():
             now_ns = time.perf_counter_ns()
             if self._seen is not None:
                 stack = stack_of(sys._current_frames().get(self._thread))  # noqa: SLF001
