@@ -197,7 +197,7 @@ def _kind_of_growth(line: Line, callee: str = "") -> FindingKind:
 
 def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
     run, scope, kind = result.run, result.scope, _kind_of_growth(line, slower.callee)
-    share = run.beyond(slower, line)
+    share = run.beyond(slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
     if share < kind.limit("run"):
         return ()
     grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
@@ -261,18 +261,18 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
     line = _growing(result.run)
     if line is None:
         return ()
-    kind = _kind_of_growth(line)
-    if line.beyond < kind.limit("run"):
+    kind, share = _kind_of_growth(line), result.run.beyond(line.beyond, line)
+    if share < kind.limit("run"):
         return ()
-    gain_ns = round((result.scope.step_ns or result.run.first_ns) * line.beyond / (1 - line.beyond))
+    gain_ns = round((result.scope.step_ns or result.run.first_ns) * share / (1 - share))
     return (
         kind.found(
             title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(line.in_thirds[0])} of the first third of the run,"
             f" {format_fraction(line.in_thirds[2])} of the last",
             confidence=_SURE if line.n_looks >= _MANY_LOOKS else _LESS_SURE,
             recoverable_ns=gain_ns,
-            most_recoverable_ns=result.run.most_ns(gain_ns, line.beyond, line),
-            fraction=line.beyond,
+            most_recoverable_ns=result.run.most_ns(gain_ns, share, line),
+            fraction=share,
             evidence=(
                 Evidence(
                     statement=f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its"
@@ -284,7 +284,7 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
             ),
             fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(result.run)),
             next_tools=(py_spy_main(result.scope.command),),
-            one_stretch=line.beyond,
+            one_stretch=share,
         ),
     )
 

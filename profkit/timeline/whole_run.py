@@ -235,16 +235,15 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         whole = self._at_function(line)
         return round(gain_ns * whole / share) if whole > share > 0 else None
 
-    def beyond(self, slower: Slower, line: Line) -> float:
-        """The share (0-1) of the run that goes with what makes the line grow.
+    def beyond(self, pace: float, line: Line) -> float:
+        """The share (0-1) of the run that goes with what makes the line grow; `pace`: what is beyond that at the begin.
 
-        By the steps, what they take beyond the pace at the begin. Where hooks pile up, no less than what looks find at
-        the line's function, but for the part of the first hooks: these rise evenly.
+        Where hooks pile up, no less than what looks find at the line's function, but for the part of the first hooks:
+        these rise evenly.
         """
-        by_steps = slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns)
         first, last = self.hooks
         piled = self._at_function(line) * (1 - 2 * first / (first + last)) if last > first else 0.0
-        return max(by_steps, min(piled, _MOST_PILED))
+        return max(pace, min(piled, _MOST_PILED))
 
     def _at_function(self, line: Line) -> float:
         """The share (0-1) of the run that is at lines of its function."""

@@ -267,6 +267,8 @@ def test_hooks_that_pile_up_save_what_the_run_is_at_their_function_but_for_the_f
     run = {**GETS_SLOWER, "slower": slower, "lines": [hot], "hooks": [6, 234]}
     _, found, _ = told(computing(step_ms=30, profkit_run=run))
     assert found["host.slows"].fraction == pytest.approx(0.3 * (1 - 12 / 240))
+    _, looked_at, _ = told(computing(step_ms=30, profkit_run={**run, "slower": None, "hooks": [0, 84]}))
+    assert looked_at["host.slows"].fraction == pytest.approx(0.3), "none of them was there at first"
     _, steady, _ = told(computing(step_ms=30, profkit_run={**run, "hooks": [0, 0]}))
     assert steady["host.slows"].fraction == pytest.approx(800 / 3800), "what stays of the line is not known"
 
