@@ -92,7 +92,7 @@ def test_the_first_layer_tells_how_large_a_batch_is():
     assert first_inputs(trace_of([span("ProfilerStep#0", 10**9, 10**9 + MS)])) == ()
 
 
-def unbalanced(folder, *, every, n_steps=20):
+def unbalanced(folder, *, every, n_steps=20, plain_ms=(10, 10)):
     """Two CPU ranks whose inputs differ: rank 1 takes 4 ms of 9 more in each step, and they meet after each `every`."""
     for rank in (0, 1):
         rows, at, ahead = [], 10**9, 0
@@ -107,15 +107,26 @@ def unbalanced(folder, *, every, n_steps=20):
                 rows.append(span("gloo:all_reduce", at + MS // 50, at + MS // 2 + ahead, tid=99))
                 at, ahead = at + MS // 2 + ahead, 0
             rows.append(span(f"ProfilerStep#{step}", begin, at))
-        told = {"distributedInfo": {"backend": "gloo", "rank": rank, "world_size": 2}}
+        told = {
+            "distributedInfo": {"backend": "gloo", "rank": rank, "world_size": 2},
+            "profkit_unprofiled_step_mean_ns": plain_ms[rank] * MS,
+        }
         (folder / f"rank{rank}.pt.trace.json").write_bytes(to_json(rows, metadata=told))
-    return next(one for one in triage(folder).findings if one.id == "straggler.rank")
+    report = triage(folder)
+    return report.verdict, next(one for one in report.findings if one.id == "straggler.rank")
 
 
 @pytest.mark.parametrize("every", [1, 6])
 def test_balanced_work_saves_about_half_of_the_delay_and_at_most_all_of_it(tmp_path, every):
     """Also where ranks meet rarely: what is late behind the last time waits at one that is not recorded."""
-    one = unbalanced(tmp_path, every=every)
+    _, one = unbalanced(tmp_path, every=every)
     assert "larger inputs" in one.title
     assert one.recoverable_ns == pytest.approx(2 * MS, rel=0.01)
     assert one.most_recoverable_ns == pytest.approx((1 + BEYOND) * 4 * MS, rel=0.01)
+
+
+def test_the_step_of_a_rank_that_waits_rarely_is_not_that_of_the_job(tmp_path):
+    """Its few long steps are no usual ones: rank 0 seems to take 5 ms a step, and the job waits for rank 1."""
+    verdict, _ = unbalanced(tmp_path, every=6, plain_ms=(5, 9))
+    assert verdict.recorded_step_ns is None
+    assert verdict.step_ns == pytest.approx(9 * MS, rel=0.05)

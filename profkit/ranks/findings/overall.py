@@ -89,7 +89,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
     if verdict.bottleneck is not Bottleneck.INCONCLUSIVE:
         verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
-    plain_ns = _unprofiled_ns(joint, usual)
+    plain_ns = _unprofiled_ns(joint)
     verdict, findings = in_unprofiled_time(verdict, (*across, *single), case, plain_ns=plain_ns, profiled_ns=None)
     if verdict.recorded_step_ns is not None:
         verdict = replace(verdict, unprofiled_step_ns=plain_ns)
@@ -97,13 +97,14 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
 
 
-def _unprofiled_ns(joint: Joint, usual: Outcome) -> int | None:
-    """The step of a typical rank without the profiler, where every rank has timed its own.
+def _unprofiled_ns(joint: Joint) -> int | None:
+    """The step without the profiler, where every rank has timed its own: the longest, for they wait for each other.
 
+    One that waits at rare collectives alone has few long steps, and usual ones that are shorter than those of the job.
     One that ran without a profiler throughout waits for those that had one.
     """
-    is_known = all(outcome.report.unprofiled_step_ns for outcome in joint.outcomes)
-    return usual.report.unprofiled_step_ns if is_known else None
+    known = [outcome.report.unprofiled_step_ns or 0 for outcome in joint.outcomes]
+    return max(known) if all(known) else None
 
 
 def _equal_tokens(joint: Joint) -> tuple[str, ...]:
