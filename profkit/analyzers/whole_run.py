@@ -121,7 +121,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                 unit="count",
             )
         )
-    of = " of an evaluation" if saved < 1 else ""
+    of = " of an evaluation" if saved < 1 and rare.evaluates(first) else ""
     return (
         kind.found(
             title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n * saved))}{of}",
@@ -135,7 +135,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                     text=first.text,
                     callee=rare.callee,
                     functions=rare.functions,
-                    is_evaluation=rare.is_evaluation,
+                    is_evaluation=rare.evaluates(first),
                     is_model=_is_model(rare),
                 ),
                 OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else "",

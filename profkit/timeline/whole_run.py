@@ -155,8 +155,13 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_evaluation(self) -> bool:
         """Whether an evaluation does it, by the names of its functions and the text of its lines."""
-        said = frozenset(word for line in self.lines for word in line.place.single_words)
-        return bool((self.functions | said) & _EVALUATES)
+        return any(map(self.evaluates, self.lines))
+
+    def evaluates(self, line: Line) -> bool:
+        """The same of one of its lines; where there are several, not by what the others call."""
+        said = line.place.single_words
+        led = frozenset[str]().union(*map(_words_of, self.callers)) if len(self.lines) > 1 else self.functions
+        return bool((led | said) & _EVALUATES)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

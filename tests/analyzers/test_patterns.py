@@ -486,6 +486,37 @@ def test_a_softmax_of_something_else_is_no_attention(names: tuple[str, ...]) -> 
     assert found(on_cpu(*one_after_another(*names)), "kernel.math_attention") is None
 
 
+def sized(*names_and_dims: tuple[str, list[list[int]]]) -> list[Row]:
+    """Operators as `one_after_another` has them, that take tensors of these shapes."""
+    rows = one_after_another(*(name for name, _ in names_and_dims))
+    dims = [dims for _, dims in names_and_dims] * N_STEPS
+    return [replace(row, args={"Input Dims": each}) for row, each in zip(rows, dims, strict=True)]
+
+
+QUERY, KEY, SCORES, VALUE = [8, 16, 4], [8, 4, 32], [8, 16, 32], [8, 32, 4]
+
+
+@pytest.mark.parametrize(
+    ("scores", "second", "is_attention"),
+    [(SCORES, [SCORES, VALUE], True), ([16], [SCORES, VALUE], False), (SCORES, [QUERY, KEY], False)],
+    ids=["attention", "a softmax of something else", "a product of something else"],
+)
+def test_attention_is_a_softmax_of_what_one_product_made_and_the_next_takes(
+    scores: list[int], second: list[list[int]], is_attention: bool
+) -> None:
+    rows = sized(("aten::bmm", [QUERY, KEY]), ("aten::_softmax", [scores]), ("aten::bmm", second))
+    assert (found(on_cpu(*rows), "kernel.math_attention") is not None) == is_attention
+
+
+def test_a_softmax_in_a_loss_of_products_is_no_attention() -> None:
+    """The next product of that size is of the backward pass: the gradient of the first one."""
+    rows = sized(("aten::bmm", [QUERY, KEY]), ("aten::_softmax", [SCORES]), ("aten::bmm", [SCORES, VALUE]))
+    node = "autograd::engine::evaluate_function: BmmBackward0"
+    nodes = [operator(node, row.start_ns, row.end_ns) for row in rows[2::3]]
+    assert found(on_cpu(*rows), "kernel.math_attention") is not None
+    assert found(on_cpu(*nodes, *rows), "kernel.math_attention") is None
+
+
 def batch_norm(trains: str) -> list[Row]:
     """A batch normalisation in each step, as recorded with its arguments: the sixth says whether it trains."""
     return nested("aten::_batch_norm_impl_index") + nested(

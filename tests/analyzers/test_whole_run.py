@@ -170,6 +170,26 @@ def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
     assert found["host.rare"].fix.startswith("build the data set once, before the loop")
 
 
+@pytest.mark.parametrize(
+    ("text", "other", "fix"),
+    [
+        ("windows = Windows(path, cfg)", "print(validate(model, held_out))", "if it builds the same each time"),
+        ("order = shuffled(rows)", "print(validate(model, held_out))", "do it less often, or beside"),
+        ("score(model, held_out)", "for x, y in validate(held_out):", "do it less often, or beside"),
+        ("err = validate(model, held_out)", "order = shuffled(rows)", "compute the metric on whole batches"),
+        ("print(validate(model, held_out))", "windows = Windows(path, cfg)", "compute the metric on whole batches"),
+        ("print(metrics.validate(rows))", "windows = Windows(path, cfg)", "compute metrics every few hundred steps"),
+    ],
+)
+def test_the_fix_speaks_of_a_metric_where_the_line_that_is_named_evaluates(text, other, fix):
+    line = {"file": "train.py", "line": 122, "function": "run", "text": text, "share": 0.6}
+    beside = {**line, "line": 133, "text": other, "share": 0.3}
+    rare = {**RARE, "lines": [line, beside], "way": "", "modelled": 0.2}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert found["host.rare"].fix.startswith(fix)
+    assert ("of an evaluation" in found["host.rare"].title) == ("validate(model" in text)
+
+
 def test_the_name_of_what_grows_cannot_fill_a_report_or_steer_a_terminal():
     memory = {**GROWS, "held": {**KEPT, "name": "\x1b[2J" + "x" * 10_000}}
     _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "memory": memory}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,8 @@ pytest.importorskip("torch")
 
 from torch import nn
 
-from profkit.capture.inside import clock
-from profkit.capture.inside.places.looked import collect_after_fork, nothing_collected
+from profkit.capture.inside import clock, whole_run
+from profkit.capture.inside.places.looked import collect_after_fork, frames_now, nothing_collected
 from profkit.capture.inside.whole_run import WholeRun
 
 pytestmark = pytest.mark.torch
@@ -64,6 +65,17 @@ def test_a_look_collects_none_of_the_scripts_garbage(monkeypatch):
     monkeypatch.setattr(run, "_stack", lambda *_: is_collecting.append(gc.isenabled()))
     run._look(0)
     assert (is_collecting, gc.isenabled()) == ([False], True)
+
+
+def test_frames_are_asked_for_where_no_garbage_is_collected(monkeypatch):
+    is_collecting = []
+    monkeypatch.setattr(sys, "_current_frames", lambda: is_collecting.append(gc.isenabled()) or {})
+    frames_now()
+    assert (is_collecting, gc.isenabled()) == ([False], True)
+    asking = [
+        path.name for path in Path(whole_run.__file__).parent.rglob("*.py") if "_current_frames" in path.read_text()
+    ]
+    assert asking == ["looked.py"], "Python can lock itself out there"
 
 
 def test_a_child_forked_during_a_look_collects_garbage():

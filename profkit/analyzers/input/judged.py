@@ -8,6 +8,7 @@ from profkit.analyzers.base import Analyzer, idle_before
 from profkit.analyzers.input.measured import UNMARKED, InputWaits, measure, waiting_rows
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import (
+    KEPT_FIX,
     LOCK_FIX,
     LOCKS,
     REPEATED_FIX,
@@ -53,20 +54,21 @@ def _restarted(result: InputWaits) -> tuple[Finding, ...]:
         return ()
     n_batches = result.n_waits / result.n_steps if result.loader == "workers" else 1.0
     cost_ns = told.ns / told.n_batches * max(n_batches, 1 / result.n_steps)
+    cost_ns = min(cost_ns, told.ns / told.n_steps) if told.n_steps else cost_ns
     usual_ns = min(result.usual_step_ns, step_ns)
     share = cost_ns / (usual_ns + cost_ns)
-    each = told.n_batches / told.n
-    often = f"every {each:.0f} batches" if each >= 1.5 else "with each batch"
-    if told.span_ns > told.ns:  # another loader may give the batches of the steps
-        share, often = told.ns / told.span_ns, f"every {format_ns(told.span_ns // told.n)}"
-        cost_ns = share * step_ns
     if share < RESTARTED.limit("window"):
         return ()
+    each = (told.n_steps if told.is_beside else told.n_batches) / told.n
+    often = f"every {each:.0f} {'steps' if told.is_beside else 'batches'}" if each >= 1.5 else "with each batch"
     start = f"persistent_workers=True: the {told.n_workers} workers of the DataLoader then live on from epoch to epoch"
     if told.is_rebuilt:
         start = f"build the DataLoader once, before the loop over epochs, with {start}"
+    if told.is_beside:
+        start = f"{KEPT_FIX}; else {start}"
     return (
         RESTARTED.found(
+            title=f"the workers of a DataLoader are started anew {often}" if told.is_beside else "",
             fraction=share,
             confidence=0.85,
             recoverable_ns=round(share * step_ns),

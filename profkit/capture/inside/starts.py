@@ -25,10 +25,10 @@ class _Loader:
         self.loader, self.kind = weakref.ref(loader), kind
         self.n_workers = int(getattr(loader, "num_workers", 0))
         self.n_starts = self.n_batches = self.spent_ns = 0
+        self.begun_at = self.last_at = 0
+        """How many steps the script had made by its first and its latest start."""
         self.is_rebuilt = False
         self.latest = 0
-        self.begun_ns = self.until_ns = 0
-        """When its first pass began, and what the latest start took was over."""
         self.pending: list[int] = [0, 0]
         """Of the latest pass: its batches, and how long its end took."""
 
@@ -41,12 +41,18 @@ class WorkerStarts:
         self._of: dict[int, _Loader] = {}
         self._undo: list[tuple[str, Any, Any]] = []
         self._pid = 0
+        self.n_steps = 0
+        """Steps of the script so far, as far as they are known for such."""
 
     def install(self) -> None:
         """From now on starts are timed."""
         self._pid = os.getpid()
         kind = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
-        for name, wrapped in (("__init__", self._starting), ("_next_data", self._next)):
+        for name, wrapped in (
+            ("__init__", self._starting),
+            ("_next_data", self._next),
+            ("_shutdown_workers", self._ending),
+        ):
             original = vars(kind).get(name) if kind is not None else None
             if original is not None:
                 wrapper = wrapped(original)
@@ -65,15 +71,15 @@ class WorkerStarts:
     def told(self) -> list[dict[str, Any]]:
         """Of each loader that was passed over more than once: its starts after the first, `ns` of them in all.
 
-        `batches` are those of the passes between these starts, `span_ns` is the time from the first to the latest.
+        `batches` are those of the whole passes between these starts, `steps` those that the script made meanwhile.
         """
         return [
             {
                 "n_workers": one.n_workers,
                 "starts": one.n_starts - 1,
                 "ns": one.spent_ns,
-                "span_ns": max(one.until_ns - one.begun_ns, 0),
                 "batches": one.n_batches,
+                "steps": one.last_at - one.begun_at,
                 "is_rebuilt": one.is_rebuilt,
             }
             for one in self._loaders
@@ -103,18 +109,31 @@ class WorkerStarts:
                 return
             known = _Loader(loader, kind)
             self._loaders.append(known)
-        known.until_ns = time.perf_counter_ns()
-        if not known.n_starts:
-            known.begun_ns = known.until_ns
-        else:
+        if known.n_starts:
             n_batches, end_ns = known.pending
             known.n_batches += n_batches
             known.spent_ns += spent_ns + end_ns  # the end of the pass before, and the start of this one
+        known.begun_at = known.begun_at if known.n_starts else self.n_steps
+        known.last_at = self.n_steps
         known.n_starts += 1
         known.pending = [0, 0]
         self._of.pop(known.latest, None)
         known.latest = id(iterator)
         self._of[known.latest] = known
+
+    def _ending(self, original: Any) -> Any:
+        now_ns = time.perf_counter_ns  # an iterator may go when the interpreter has let go of its modules
+
+        @functools.wraps(original)
+        def _shutdown_workers(iterator: Any) -> None:
+            known, begun_ns = self._of.get(id(iterator)), now_ns()
+            try:
+                original(iterator)
+            finally:
+                if known is not None:
+                    known.pending[1] += now_ns() - begun_ns
+
+        return _shutdown_workers
 
     def _next(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -129,8 +148,7 @@ class WorkerStarts:
                 known.pending[1] = time.perf_counter_ns() - begun_ns
                 raise
             if not known.pending[0] and known.n_starts > 1:
-                known.until_ns = time.perf_counter_ns()
-                known.spent_ns += known.until_ns - begun_ns
+                known.spent_ns += time.perf_counter_ns() - begun_ns
             known.pending[0] += 1
             return found
 

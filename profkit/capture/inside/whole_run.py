@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import time
 import weakref
@@ -21,7 +20,7 @@ from ..beside import files
 from .grown import Grown
 from .hot_lines import hot_lines
 from .long_steps import MODEL, Look, told_of, usual_of
-from .places.looked import nothing_collected
+from .places.looked import frames_now, nothing_collected
 from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
 
@@ -191,7 +190,7 @@ class WholeRun:
         is_due = at_ns - self._read_ns >= _MEMORY_EVERY_NS
         held = _held_bytes() if is_due else 0  # before there are frames: to read a file lets the others go on
         with nothing_collected():
-            frame = sys._current_frames().get(self._thread)  # noqa: SLF001
+            frame = frames_now().get(self._thread)
             if frame is None:
                 self.is_over = True
                 return

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, Optional
 
 from ...beside import files
 from ...place import fetch_folder
-from .looked import Lines, Moment, nothing_collected
+from .looked import Lines, Moment, frames_now, nothing_collected
 from .owners import is_own_path, shown_path
 from .stream_runs import Runs
 
@@ -344,7 +344,7 @@ class _Looker:
         with self._lock, nothing_collected():
             now_ns = time.perf_counter_ns()
             if self._seen is not None:
-                stack = stack_of(sys._current_frames().get(self._thread))  # noqa: SLF001
+                stack = stack_of(frames_now().get(self._thread))
                 is_prompt = time.perf_counter_ns() - due_ns < _PROMPT_NS
                 line = innermost(stack, self._lines, self._owns, is_prompt=is_prompt)
                 if line not in self._seen and len(self._seen) >= _MOST_LINES:
