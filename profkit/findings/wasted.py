@@ -179,7 +179,19 @@ DENSE_TABLE: Final = FindingKind(
     ),
     meaning="nn.Embedding gives a gradient of the whole table by default: zeros, but for the rows that the step looked up. Adam and its like then read and write each row, its gradient and both of its moments in each step.",
     measured="On a CPU: ranges Optimizer.step, and where aten::embedding_dense_backward sets a gradient to zero. Of their time, the part that recorded shapes give to tables of which a step looks up a quarter at most, less that of the rows which it looks up.",
-    thresholds={"window": WORTH_WORK},
+    thresholds={
+        "window": WORTH_WORK,
+        "rows": Threshold(
+            0.25,
+            "where a step looks up {} of a table's rows or less",
+            "chosen: an update of half of them would cost as much sparse",
+        ),
+        "optimizer": Threshold(
+            0.5,
+            "where {} of the optimizer's time or more goes into them",
+            "chosen: else other parameters are what costs",
+        ),
+    },
     notes=(
         "SparseAdam leaves the moments of rows alone that a step does not look up: results differ from Adam's a little",
     ),

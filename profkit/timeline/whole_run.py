@@ -19,12 +19,10 @@ from profkit.plain import clean
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.pace import Paced
 from profkit.timeline.steps import edges, step_lengths_ns, steps_in_window
-from profkit.units import format_ns, format_numbers
+from profkit.units import MANY_FETCHES, format_ns, format_numbers
 
 _LONG: Final = 1.5
 """Times the median recorded step, from which it is one of the rare ones (as the capture has it)."""
-MANY_FETCHES: Final = 3
-"""Batches to one of the usual step, from which another loop is in a step; as `profkit capture` has it."""
 _LEAST: Final = 3
 """Steps in a row without rare ones, from which these show the usual step (chosen: as few as a verdict takes)."""
 _MANY: Final = 30
