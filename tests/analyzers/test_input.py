@@ -358,6 +358,13 @@ def test_a_stream_that_each_worker_decodes_whole_is_named_with_its_line() -> Non
     (finding,) = judge(of_workers(repeated=found))
     assert finding.fix.startswith("divide files or records among the workers before")
     assert "t.py:4 in __iter__() runs 2.0 times for each sample that a worker gives" in finding.evidence[2].statement
+    whole = of_workers(repeated=found)
+    scope = whole.scope
+    all_of_it = replace(whole, gain_ns=scope.window_ns // 2)
+    assert all_of_it.saved_ns == round(scope.window_ns * 0.73 / 2), "of two workers, each makes half too much"
+    (part,) = judge(replace(all_of_it, own_share=0.95, workers_cores=0.6))
+    assert part.recoverable_ns == scope.per_step(round(scope.window_ns * 0.73 / 2 * 0.6)), "no core was free"
+    assert part.most_recoverable_ns == scope.per_step(all_of_it.gain_ns)
     (small,) = judge(of_workers(repeated=replace(found, share=0.1)))
     assert not small.fix.startswith("divide")
     assert streamed((128, 128, 90)) is not None, "a generator whose samples islice drops"

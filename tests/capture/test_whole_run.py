@@ -123,6 +123,18 @@ def test_short_loops_with_an_optimizer_each_are_one_loop_and_what_lies_between_h
     assert line["share"] > 0.4
 
 
+def test_a_model_without_hooks_at_first_has_none_of_those_that_pile_up():
+    model = nn.Linear(2, 2)
+    run = WholeRun()
+    run.begin([clock.Mark(0, 1), clock.Mark(5, 6)])
+    run.saw(model)
+    for step in range(70):
+        if step and step % 10 == 0:
+            model.register_forward_hook(lambda *_: None)
+        run.boundary(10 + step, None, is_plain=False)
+    assert run.told()["hooks"] == [0, 6]
+
+
 @pytest.mark.parametrize("is_piling", [True, False])
 def test_hooks_that_pile_up_are_counted(is_piling):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))

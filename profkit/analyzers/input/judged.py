@@ -132,7 +132,8 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
         STARVED.found(
             title=f"{title} {ONCE}" if is_once else title,
             confidence=(0.5 if is_once else _confidence(result)) - (0 if scope.has_steps else 0.15),
-            recoverable_ns=scope.per_step(result.gain_ns),
+            recoverable_ns=scope.per_step(result.saved_ns),
+            most_recoverable_ns=scope.per_step(result.gain_ns) if result.saved_ns < result.gain_ns else None,
             fraction=fraction,
             evidence=tuple(evidence),
             fix=_fix(result),
@@ -178,15 +179,10 @@ def _in_system(result: InputWaits) -> list[Evidence]:
     ]
 
 
-def _is_repeating(result: InputWaits) -> bool:
-    told = result.repeated if result.loader == "workers" else None
-    return told is not None and told.share >= STARVED.limit("line")
-
-
 def _repeats(result: InputWaits) -> list[Evidence]:
     """That each worker makes the samples of all and drops those that are not its own."""
     told = result.repeated
-    if told is None or not _is_repeating(result):
+    if told is None or not result.is_repeating:
         return []
     return [
         Evidence(
@@ -269,7 +265,7 @@ def _fix(result: InputWaits) -> str:
     of_sampler = sum(one.share for one in result.host_lines if one.place.function == "__iter__")
     if result.is_by_index and of_sampler >= STARVED.limit("line"):  # what iterates then is the sampler
         return SAMPLER_FIX.format(share=format_fraction(of_sampler))
-    if _is_repeating(result):
+    if result.is_repeating:
         return REPEATED_FIX
     line, first = result.line, result.first_line
     if line is not None and LOCKS.search(line.place.text):

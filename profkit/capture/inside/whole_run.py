@@ -98,7 +98,7 @@ class WholeRun:
             return
         self._is_plain.append(is_plain)
         self._events.append((began, None))
-        if not len(self._began) & (len(self._began) - 1):
+        if self._models and not len(self._began) & (len(self._began) - 1):
             self._hooks.append(sum(_n_hooks(module) for model in self._models for module in model.modules()))
         if is_plain != self._goes.is_set():
             self._turn(is_on=is_plain)
@@ -258,7 +258,7 @@ def _piled(counts: Sequence[int]) -> dict[str, Any]:
     known = [one for one in counts if one]
     rises = [second > first for first, second in zip(known, known[1:])]  # noqa: B905, RUF007 - Python 3.9
     is_piling = len(rises) > 1 and rises[-1] and rises[-2]
-    return {"hooks": [known[0], known[-1]]} if is_piling else {}
+    return {"hooks": [counts[0], known[-1]]} if is_piling else {}
 
 
 def _held_bytes() -> int:
