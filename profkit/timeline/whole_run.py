@@ -16,6 +16,7 @@ from profkit.model.code import ACTING, CodePlace
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Step, Trace
 from profkit.plain import clean
+from profkit.timeline.code.loaders import restarts
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.pace import Paced
 from profkit.timeline.steps import edges, step_lengths_ns, steps_in_window
@@ -31,6 +32,8 @@ _SLOWER: Final = 1.25
 """Chosen: far beyond what a shared machine does to the median of a third of the steps..."""
 _SLOWER_STEADILY: Final = 1.1
 """...and where each quarter of the run is slower than the one before (chosen: weather comes and goes)."""
+_AS_OFTEN: Final = 0.1
+"""By what share two intervals may differ that are the same. Chosen: the first and the last pass are cut off."""
 _BURST: Final = 1.5
 """Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
 _LONGEST: Final = 400
@@ -286,7 +289,15 @@ def whole_run(trace: Trace) -> WholeRun | None:
         return None
     if rare is not None and rare.way == "wait" and rare.every <= _BURST * _n_workers(trace):
         run = replace(run, rare=None)  # saturated workers deliver in bursts: that is the input as a whole
+    elif rare is not None and rare.way == "wait" and rare.is_regular and _is_start(trace, rare):
+        run = replace(run, rare=replace(rare, way="start"))
     return run
+
+
+def _is_start(trace: Trace, rare: Rare) -> bool:
+    """Whether workers are started anew as often as these steps come: what the loop waits for is then a start."""
+    told = restarts(trace)
+    return told is not None and abs(told.n_batches / told.n - rare.every) <= _AS_OFTEN * rare.every
 
 
 def _n_workers(trace: Trace) -> int:

@@ -338,6 +338,14 @@ def test_an_optimizer_whose_closure_runs_the_model_is_no_loop() -> None:
     assert found(rows, "host.optimizer_loop") is None
 
 
+def test_operators_inside_others_are_no_parameters_of_their_own() -> None:
+    """SparseAdam runs 24 operators for a table, which call 200."""
+    rows = on_cpu(*optimizer("addcdiv_", 25))
+    begun = [row.start_ns for row in optimizer("addcdiv_", 25) if row.name == "aten::addcdiv_"]
+    rows += [operator("aten::empty", at + k * US, at + (k + 1) * US - 9) for at in begun for k in (1, 2, 3)]
+    assert found(rows, "host.optimizer_loop") is None
+
+
 def test_an_optimizer_of_large_parameters_works_and_is_no_overhead() -> None:
     slow = [span("Optimizer.step#AdamW.step", BASE + STEP * step, BASE + STEP * step + 2600 * US) for step in (8, 11)]
     few = [

@@ -240,6 +240,15 @@ def test_a_wait_for_each_round_of_the_workers_is_nothing_rare(n_workers, is_rare
     assert ("input.rare" in found) is is_rare
 
 
+@pytest.mark.parametrize(("batches", "is_start"), [(100, True), (105, True), (250, False), (20, False)])
+def test_waits_as_often_as_workers_are_started_are_their_starts(batches, is_start):
+    run = {**RUN, "rare": {**RARE, "way": "wait"}}
+    starts = [{"n_workers": 2, "starts": 10, "ns": 100 * MS, "batches": batches}]
+    _, found, _ = told(computing(profkit_run=run, profkit_worker_starts=starts))
+    assert ("the loader starts its workers" in found["input.rare"].title) is is_start
+    assert found["input.rare"].fix.startswith("persistent_workers=True" if is_start else "find the items")
+
+
 CAT = {"file": "train.py", "line": 59, "function": "add", "text": "self.err = torch.cat([self.err, err])", "share": 1.0}
 SLOWER = {"pace_ns": 30 * MS, "beyond_ns": 800 * MS, "n": 100, "line": CAT, "at_place": 0.9, "n_looks": 40}
 GETS_SLOWER = {**RUN, "n_long": 0, "first_ns": 32 * MS, "last_ns": 44 * MS, "usual_ns": 38 * MS}

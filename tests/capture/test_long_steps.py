@@ -58,6 +58,18 @@ def test_longer_steps_at_the_lines_of_all_steps_are_no_finding():
     assert "rare" not in run_of(durations, lambda _, at, taken: usual(at, taken))
 
 
+@pytest.mark.parametrize(("step_line", "is_rare"), [(26, False), (40, True)])
+def test_hiccups_in_two_lines_of_all_steps_are_no_finding_and_two_lines_of_their_own_are(step_line, is_rare):
+    durations = [240 if place in (13, 29, 61, 70) else 40 for place in range(100)]
+    long = [(MAIN, ("train.py", 20 if step_line == 26 else 39, "train")), (MAIN, ("train.py", step_line, "train"))]
+    lines = [FORWARD, (MAIN, ("train.py", 26, "train")), BACKWARD, BACKWARD]
+
+    def what(_, at, taken):
+        return (lines[at // 10] if at < 40 else long[at >= 160]), "mm", ""
+
+    assert ("rare" in run_of(durations, what)) is is_rare
+
+
 @pytest.mark.parametrize("n_long", [1, 2, 40])
 def test_two_long_steps_show_no_rate_and_many_are_not_rare(n_long):
     durations = [

@@ -19,7 +19,7 @@ from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
-from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward, outermost
 from profkit.timeline.steps import steps_in_window
 
 _NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
@@ -427,7 +427,8 @@ def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) 
     around = enclosing_op(steps, ops.thread, ops.start_ns)
     whole = ops.take(np.flatnonzero((around >= 0) & named(trace, ops, _AT_ONCE)))
     loose = (around >= 0) & (enclosing_op(whole, ops.thread, ops.start_ns) < 0)
-    counts = np.bincount(around[loose], minlength=len(steps))
+    tops = outermost(ops)  # an operator of a sparse tensor calls twenty
+    counts = np.bincount(around[tops[loose[tops]]], minlength=len(steps))
     many = counts >= least_operators
     many[distinct(around[loose & named(trace, ops, _CLOSURE)])] = False
     low, high = trace.window_ns

@@ -37,6 +37,8 @@ AT_ONE_PLACE: Final = 0.66
 _BEYOND_USUAL: Final = 0.3
 """By how much a place's share of what long steps take more exceeds its share of a usual step. Chosen: where a machine
 hiccups, or batches differ, the longer steps are at the same lines as the others."""
+_OF_ALL: Final = 0.1
+"""Of a usual step, from which a line is one of all steps. Chosen: an evaluation's lines have nothing of it."""
 _MOST_REGULAR: Final = 0.35
 """Of the steps, up to which every n-th may be a long one. Chosen: every third."""
 _ALIKE: Final = 0.75
@@ -222,6 +224,10 @@ class _Beyond:
         share, usual = self.share(paths), sum(self._usual[path] for path in paths) / self._n_usual
         return share >= AT_ONE_PLACE and share - usual >= _BEYOND_USUAL
 
+    def is_of_all(self, path: Path) -> bool:
+        """Whether usual steps run there as well: of several such lines a machine that hiccups picks two at random."""
+        return self._usual[path] > _OF_ALL * self._n_usual
+
     def without_model(self) -> _Beyond:
         """What no module computes of it."""
         long, usual = (Counter({key: n for key, n in one.items() if key[2] != MODEL}) for one in self._counts)
@@ -282,7 +288,7 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
         around = beyond.branch(around)
     lines, inside = [around] if around else [], [] if is_in_packages else beyond.inside(around)
     if not around or not beyond.is_of_its_own(lines):  # the call holds the usual steps as well: what else is in it?
-        lines, inside = inside, []
+        lines, inside = [path for path in inside if not beyond.is_of_all(path)], []
         if not lines or not beyond.is_of_its_own(lines):
             return None
     modelled, path = beyond.modelled(lines), lines[0]
