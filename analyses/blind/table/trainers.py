@@ -82,19 +82,19 @@ def lightning(healthy: bool) -> int:
 def generation(healthy: bool) -> int:
     model = gpt()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    for _ in range(8):
-        prompt = torch.randint(2, 256, (8, 64))
+    for _ in range(30):
+        prompt = torch.randint(2, 256, (4, 64))
         model.eval()
-        out = model.generate(prompt, max_new_tokens=24, min_new_tokens=24, do_sample=True, use_cache=healthy)
+        out = model.generate(prompt, max_new_tokens=12, min_new_tokens=12, do_sample=True, use_cache=healthy)
         model.train()
         reward = (out[:, 64:] % 2 == 0).float().mean(1)
         logits = model(out[:, :-1]).logits[:, 63:]
-        log_p = -F.cross_entropy(logits.flatten(0, 1), out[:, 64:].flatten(), reduction="none").view(8, -1)
+        log_p = -F.cross_entropy(logits.flatten(0, 1), out[:, 64:].flatten(), reduction="none").view(4, -1)
         loss = -((reward - reward.mean())[:, None] * log_p).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return 8
+    return 30
 
 class Experts(nn.Module):
     """A deep net whose second head some tasks leave out."""
