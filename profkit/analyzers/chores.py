@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
 from profkit.findings.chores import CHORE, EVERY_METRIC, HOST_LINE, Chore, chore_of
-from profkit.model.arrays import distinct_codes
+from profkit.model.arrays import distinct, distinct_codes
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -48,6 +48,8 @@ class Chores(msgspec.Struct, frozen=True, kw_only=True):
     """With the operators at these lines: what a chore calls of them goes with it."""
     training: frozenset[tuple[str, str]]
     """Files and functions that also hold the model, the backward pass or the optimizer."""
+    loops: frozenset[CodePlace]
+    """Places that hold operators of more than one phase: a trainer's whole loop is one line of the script."""
     cored: float
     """As of `Launches`: what is a wait for a core, no fix of a line saves."""
 
@@ -63,7 +65,7 @@ def measure(facts: Facts) -> Chores | Skipped:
         )
     between: tuple[PlaceShare, ...] = ()
     whole = between
-    total, training = 0, frozenset[tuple[str, str]]()
+    total, training, loops = 0, frozenset[tuple[str, str]](), frozenset[CodePlace]()
     if code is not None:
         threads = sorted(training_threads(facts.trace))
         counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
@@ -72,7 +74,7 @@ def measure(facts: Facts) -> Chores | Skipped:
         between, total = shares(code, Rows.of_host(code, main, gaps), _MOST_LINES), gaps.total_ns
         unfed = (cpu.data | cpu.comm).gaps(*facts.trace.window_ns)
         whole = shares(code, Rows.of_host(code, main, unfed), _MOST_LINES)
-        training = _training(code)
+        training, loops = _training(code), _loops(code)
     return Chores(
         scope=scope_of(facts),
         run=run,
@@ -80,6 +82,7 @@ def measure(facts: Facts) -> Chores | Skipped:
         between_ns=total,
         whole=whole,
         training=training,
+        loops=loops,
         cored=cored_share(facts.trace),
     )
 
@@ -89,6 +92,13 @@ def _training(code: Code) -> frozenset[tuple[str, str]]:
     trains = (code.phase_of_op != Phase.OTHER) & (code.place_of_op >= 0)
     found = [code.places[one] for one in distinct_codes(code.place_of_op[trains]).tolist()]
     return frozenset((one.file, one.function) for one in found)
+
+
+def _loops(code: Code) -> frozenset[CodePlace]:
+    trains = (code.phase_of_op != Phase.OTHER) & (code.place_of_op >= 0)
+    pairs = distinct(code.place_of_op[trains].astype(np.int64) * len(Phase) + code.phase_of_op[trains])
+    place, n_phases = np.unique(pairs // len(Phase), return_counts=True)
+    return frozenset(code.places[one] for one in place[n_phases > 1].tolist())
 
 
 def judge(result: Chores) -> tuple[Finding, ...]:
@@ -183,6 +193,7 @@ def _is_aside(result: Chores, one: PlaceShare) -> bool:
     """Whether a place is no part of training, nor the loop as a whole, nor what a package's loop calls."""
     place = one.place
     is_loop = not place.line and (place.function == "<module>" or (place.file, place.function) in result.training)
+    is_loop |= any((one.file, one.line) == (place.file, place.line) for one in result.loops if place.line)
     is_other = place.inside or place.beside or is_loop or place.single_words & ACTING
     return one.phase is Phase.OTHER and not is_other
 

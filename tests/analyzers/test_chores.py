@@ -195,3 +195,34 @@ def test_a_known_chore_has_the_operators_that_it_calls_and_needs_less_of_the_win
     _, found, _ = told(trace)
     assert found["host.line"].title == "train.py:31 in keep(): best = copy.deepcopy(model) copies whole objects"
     assert found["host.line"].fraction == pytest.approx(3 / 23, abs=0.01)
+
+
+@pytest.mark.parametrize("is_trainers", [True, False])
+def test_the_line_that_runs_a_trainers_whole_loop_is_no_line_beside_it(is_trainers):
+    """Sampled stacks know the script's line alone: in it are the model, the backward pass and the optimizer."""
+    rows = [span("train.py(30): main", 0, 700 * MS, cat="python_function")]
+    rows.append(span("torch/profiler/p.py(1): start", 1, 2, cat="python_function"))
+    called = []
+    for number in range(12):
+        at = 10 + number * 30 * MS
+        node = "autograd::engine::evaluate_function: AddmmBackward0"
+        rows += [
+            span(f"ProfilerStep#{number}", at, at + 30 * MS),
+            operator("aten::linear", at + 9, at + 6 * MS, Sequence_number=number, Fwd_thread_id=0),
+            operator(node, at + 7 * MS, at + 14 * MS, Sequence_number=number, Fwd_thread_id=1),
+            span("Optimizer.step#AdamW.step", at + 15 * MS, at + 18 * MS),
+            operator("aten::_fused_adamw_", at + 15 * MS, at + 18 * MS),
+        ]
+        begin = at + (5 if is_trainers else 19 * MS)
+        called.append(begin)
+        rows.append(
+            span("/usr/lib/site-packages/transformers/trainer.py(5): train", begin, at + 29 * MS, cat="python_function")
+        )
+    trace = trace_of(
+        rows,
+        profkit_call_lines={"unix_ns": called, "line": [31] * len(called)},
+        profkit_source_lines={"train.py:31": "trainer.train()"},
+        profkit_user_files=["train.py"],
+    )
+    _, found, _ = told(trace)
+    assert ("host.line" in found) is not is_trainers
