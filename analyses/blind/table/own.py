@@ -396,7 +396,7 @@ def logging(healthy: bool) -> Run:
                 counts, edges = np.histogram(p.detach().numpy(), bins=64)
                 np.savez(folder / f"{name}-{step}.npz", counts=counts, edges=edges)
 
-    return train(model, 200, 128, after)
+    return train(model, 500, 128, after)
 
 def own_profiler(healthy: bool) -> Run:
     if healthy:
