@@ -32,7 +32,7 @@ _DOES: Final = {RECOPIES.id: "copies all that it has kept so far", SLOWS.id: "ta
 _FROM_START: Final = 0.05
 """Of the first third: a line that begins in mid-run (a late phase of the training) does not grow with each step. Chosen."""
 _MOSTLY: Final = 0.5
-_STARTS: Final = "the loader starts its workers"
+_STARTS: Final = "starting the loader's workers"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

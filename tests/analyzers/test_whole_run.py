@@ -245,7 +245,7 @@ def test_waits_as_often_as_workers_are_started_are_their_starts(batches, is_star
     run = {**RUN, "rare": {**RARE, "way": "wait"}}
     starts = [{"n_workers": 2, "starts": 10, "ns": 100 * MS, "batches": batches}]
     _, found, _ = told(computing(profkit_run=run, profkit_worker_starts=starts))
-    assert ("the loader starts its workers" in found["input.rare"].title) is is_start
+    assert ("starting the loader's workers" in found["input.rare"].title) is is_start
     assert found["input.rare"].fix.startswith("persistent_workers=True" if is_start else "find the items")
 
 

@@ -92,13 +92,21 @@ def part() -> str:
     scores, times, known = judged(), timings(), looks()
     if not scores:
         return ""
-    asked = list(dict.fromkeys(f"{one.date} at {one.commit}" for one in known.values()))
+    dates, commits = (
+        ", ".join(dict.fromkeys(said)) for said in zip(*((one.date, one.commit) for one in known.values()), strict=True)
+    )
+    loads = [one.load for one in times.values()]
+    busy = (
+        f" The load of the two cores before a turn was {min(loads):.0f} to {max(loads):.0f}: gains are rough."
+        if loads
+        else ""
+    )
     n = len(scores)
     right, partly = (sum(one.score == word for one in scores) for word in ("right", "partly"))
     alarms = Share(sum(one.alarm for one in scores), n)
     said = (
-        f"Asked on {', '.join(asked)}: right {share_words(Share(right, n))}, right or partly"
-        f" {share_words(Share(right + partly, n))}, false alarms {share_words(alarms)}."
+        f"Asked on {dates} at {commits}: right {share_words(Share(right, n))}, right or partly"
+        f" {share_words(Share(right + partly, n))}, false alarms {share_words(alarms)}.{busy}"
     )
     rows = [
         (
