@@ -22,7 +22,9 @@ Before the rounds, a reader wrote 22 programs with one fault each; those are not
 these faults again, from their names, in `analyses/blind/table`, with a healthy twin each, and wrote down what must be
 found before they asked. So this is **regression, not first looks**. Right: the headline's first finding names the
 fault, and the answer its line where there is one; partly: it stands among the first three. A false alarm is a finding
-of that kind on the twin. Of the last two programs the exit code is asked.
+of that kind on the twin. Of the last two programs only the exit code is asked; they are not counted.
+Some answers are from after mends that the first ones led to (`looks.jsonl` has all),
+and what must be found was changed for three (`table.toml` says how).
 """
 
 
@@ -101,9 +103,10 @@ def part() -> str:
         if loads
         else ""
     )
-    n = len(scores)
-    right, partly = (sum(one.score == word for one in scores) for word in ("right", "partly"))
-    alarms = Share(sum(one.alarm for one in scores), n)
+    costly = [one for one in scores if faults()[one.name].ids]
+    n = len(costly)
+    right, partly = (sum(one.score == word for one in costly) for word in ("right", "partly"))
+    alarms = Share(sum(one.alarm for one in costly), n)
     said = (
         f"Asked on {dates} at {commits}: right {share_words(Share(right, n))}, right or partly"
         f" {share_words(Share(right + partly, n))}, false alarms {share_words(alarms)}.{busy}"
