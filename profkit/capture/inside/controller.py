@@ -31,6 +31,7 @@ from .places.looked import collect_after_fork
 from .places.names import variables
 from .places.thread_lines import ThreadLooks
 from .places.window import LONG, LONG_NS, SecondWindow
+from .record.host_watch import waited_for_cores_ns
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
@@ -76,7 +77,7 @@ class Controller(Listener):
         self._queue = Queue()
         self._others: set[int] = set()
         self._keys = Keys()
-        self._loops = Loops()
+        self._loops = Loops(waited_for_cores_ns)
         self._n_ranks = 1
         self._most_ns = LONG_NS
         self._recorded: dict[str, Any] | None = None  # facts of a recording that a longer loop's is to replace
@@ -105,7 +106,7 @@ class Controller(Listener):
         store.forget_parts()
         self._ways_out = WaysOut(self.finish)
         self._close_phases()
-        self._loops, self._recorded = Loops(), None
+        self._loops, self._recorded = Loops(waited_for_cores_ns), None
         if self.stage not in ("baseline", "standby", "done"):
             self.stage = "done"
             self._hooks.remove()
