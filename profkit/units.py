@@ -1,4 +1,7 @@
-"""Formats quantities. The only module that rounds; everything below it is integer nanoseconds."""
+"""Formats quantities. The only module that rounds; everything below it is integer nanoseconds.
+
+Beside it a number that the traced process, which has nothing else of profkit's, shares with reports.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+MANY_FETCHES: Final = 3
+"""Batches to one of the usual step, from which another loop is in a step. Chosen: an epoch's first fetches two."""
 _MOST_SHOWN: Final = 1000.0
 """A change beyond this (100,000 %) is of another kind of run: its digits say nothing. Chosen."""
 

@@ -127,6 +127,18 @@ def test_a_wait_for_data_lasts_as_long_without_the_profiler():
 RANKS = ROOT / "traces" / "ddp_weak_ws2"
 
 
+def test_on_a_cpu_a_collection_of_garbage_lasts_as_long_without_the_profiler():
+    rows = []
+    for number in range(8):
+        start = number * 40 * MS
+        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+        rows.append(span("Python GC (generation 2)", start, start + 10 * MS, cat="user_annotation"))
+        rows.append(span("aten::mm", start + 10 * MS, start + 40 * MS - 1000, cat="cpu_op"))
+    report = reported(trace_of(rows, profkit_unprofiled_step_mean_ns=25 * MS))
+    (pause,) = (finding for finding in report.findings if finding.id == "host.gc")
+    assert (report.verdict.step_ns, pause.recoverable_ns) == (25 * MS, 10 * MS)
+
+
 def test_of_ranks_too_step_and_gain_are_those_without_the_profiler():
     report = triage(RANKS)
     verdict = report.verdict

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from profkit.analyzers.code.asked import Operator, is_asked, question
 from profkit.findings.input import STARVED
-from profkit.findings.kernels import UNFUSED
+from profkit.findings.kernels import DOUBLE, UNFUSED
 from profkit.findings.kind import FindingKind
-from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, OPTIMIZER_LOOP
+from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, OPTIMIZER_LOOP, SLOW_PATH
 from profkit.findings.wasted import DENSE_EXPERTS
 from profkit.model.budget import NO_TIME, words
 from profkit.model.code import CodePlace, Phase, PlaceShare
@@ -279,3 +279,18 @@ def test_a_cause_in_the_work_leads_before_a_small_one_beside_it() -> None:
     for share, first in ((0.45, DENSE_EXPERTS.id), (0.2, OPTIMIZER_LOOP.id)):
         verdict = asked(small, of_step(DENSE_EXPERTS, share), compute=0.74)
         assert verdict.findings[0].id == first
+
+
+@pytest.mark.parametrize(
+    ("double", "beside", "first"),
+    [
+        (0.1, of_step(UNFUSED, 0.16), DOUBLE.id),
+        (0.06, of_step(UNFUSED, 0.7), UNFUSED.id),
+        (0.6, of_step(SLOW_PATH, 0.5), DOUBLE.id),
+        (0.1, of_step(SLOW_PATH, 0.2), SLOW_PATH.id),
+    ],
+    ids=["what any program has", "nearly all", "its slow way", "another slow way"],
+)
+def test_double_precision_leads_before_what_goes_with_it(double: float, beside: Finding, first: str) -> None:
+    one = replace(of_step(DOUBLE, double), recoverable_ns=int(double * 6 * MS))
+    assert asked(beside, one, share=0.3).findings[0].id == first

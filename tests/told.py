@@ -119,6 +119,18 @@ TOLD: Final[dict[str, Any]] = {
         "ranks": 1,
         "threads": 2,
     },
+    "profkit_clocks": {"n": 3, "n_thermal": 1, "mhz": 900, "held_mhz": 900, "highest_mhz": 1900, "sampled_ms": 100},
+    "profkit_connections": [
+        {"id": "0123456789ab", "end": 0, "acked_bytes": 9, "resent_bytes": 0, "busy_ns": 9}
+        | {"peer_limited_ns": 1, "buffer_limited_ns": 1}
+    ],
+    "profkit_device": {"type": "cpu", "has_bf16": True},
+    "profkit_memory": {"peak_host_bytes": 9},
+    "profkit_user_files": ["train.py"],
+    "profkit_modules": {"Linear_0": "head"},
+    "profkit_source_lines": {"train.py:31": "json.loads(line)"},
+    "profkit_unprofiled_usual_ns": 40 * MS,
+    "profkit_profiled_usual_ns": 41 * MS,
 }
 ODD: Final[tuple[Any, ...]] = (
     None,

@@ -22,8 +22,8 @@ from profkit.timeline.code.loaders import whole_ns
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
 from profkit.timeline.told import needed_ns, told
-from profkit.timeline.whole_run import MANY_FETCHES, whole_run
-from profkit.units import format_count, format_fraction, format_ns, format_numbers
+from profkit.timeline.whole_run import whole_run
+from profkit.units import MANY_FETCHES, format_count, format_fraction, format_ns, format_numbers
 
 _COUNTED: Final = 0.85
 """Confidence in what padding takes: tokens are counted, that compute grows with them is an assumption. Chosen."""

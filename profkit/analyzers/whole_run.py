@@ -121,7 +121,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                 unit="count",
             )
         )
-    of = " of an evaluation" if saved < 1 else ""
+    of = " of an evaluation" if saved < 1 and rare.evaluates(first) else ""
     return (
         kind.found(
             title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n * saved))}{of}",
@@ -135,7 +135,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                     text=first.text,
                     callee=rare.callee,
                     functions=rare.functions,
-                    is_evaluation=rare.is_evaluation,
+                    is_evaluation=rare.evaluates(first),
                     is_model=_is_model(rare),
                 ),
                 OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else "",
@@ -196,17 +196,19 @@ def _kind_of_growth(line: Line, callee: str = "") -> FindingKind:
 
 
 def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
-    run, scope = result.run, result.scope
-    kind = _kind_of_growth(line, slower.callee)
-    share = slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns)
+    run, scope, kind = result.run, result.scope, _kind_of_growth(line, slower.callee)
+    share = run.beyond(slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
     if share < kind.limit("run"):
         return ()
     grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
+    gain_ns = round((scope.step_ns or slower.pace_ns) * share / (1 - share))
+    pace_ns = round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share))
     return (
         kind.found(
             title=f"{_named(line)} {_does(kind, run)}: {grows}",
             confidence=_SURE if slower.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=round(slower.beyond_ns / slower.n * (scope.step_ns or slower.pace_ns) / slower.pace_ns),
+            recoverable_ns=gain_ns,
+            most_recoverable_ns=run.most_ns(gain_ns, share, line),
             fraction=share,
             evidence=(
                 Evidence(
@@ -224,7 +226,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
                 Evidence(
-                    statement=f"all steps at the pace of the first ones ({format_ns(slower.pace_ns)}) would save"
+                    statement=f"all steps at the pace of the first ones ({format_ns(pace_ns)}) would save"
                     f" {format_fraction(share)} of the run so far; of a run that goes on longer, more",
                     metric="whole_run.slower_share",
                     value=share,
@@ -239,8 +241,7 @@ def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
 
 
 def _does(kind: FindingKind, run: WholeRun) -> str:
-    first, last = run.hooks
-    piled = f", while hooks of the model pile up ({first} at first, {last} in the end)"
+    piled = ", while hooks of the model pile up ({} at first, {} in the end)".format(*run.hooks)
     return _DOES[kind.id] + (piled if kind is SLOWS and _has_hooks(run) else "")
 
 
@@ -260,18 +261,18 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
     line = _growing(result.run)
     if line is None:
         return ()
-    kind = _kind_of_growth(line)
-    if line.beyond < kind.limit("run"):
+    kind, share = _kind_of_growth(line), result.run.beyond(line.beyond, line)
+    if share < kind.limit("run"):
         return ()
-    first, _, third = line.in_thirds
-    step_ns = result.scope.step_ns or result.run.first_ns
+    gain_ns = round((result.scope.step_ns or result.run.first_ns) * share / (1 - share))
     return (
         kind.found(
-            title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(first)} of the first third of the run,"
-            f" {format_fraction(third)} of the last",
+            title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(line.in_thirds[0])} of the first third of the run,"
+            f" {format_fraction(line.in_thirds[2])} of the last",
             confidence=_SURE if line.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=round(step_ns * line.beyond / (1 - line.beyond)),
-            fraction=line.beyond,
+            recoverable_ns=gain_ns,
+            most_recoverable_ns=result.run.most_ns(gain_ns, share, line),
+            fraction=share,
             evidence=(
                 Evidence(
                     statement=f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its"
@@ -283,7 +284,7 @@ def _grown(result: Seen) -> tuple[Finding, ...]:
             ),
             fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(result.run)),
             next_tools=(py_spy_main(result.scope.command),),
-            one_stretch=line.beyond,
+            one_stretch=share,
         ),
     )
 

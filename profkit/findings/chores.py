@@ -130,8 +130,11 @@ CHORES: Final = tuple(
 
 Chosen with the programs of rounds 1 and 2 of docs/accuracy.md at hand: their later scores are no proof of it.
 """
-_MODEL_CALLS: Final = later(r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad|\boptim\.")
-"""What trains, in a line that may do something else as well."""
+_MODEL_CALLS: Final = later(
+    r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad|\boptim\."
+    r"|(?<![.\w])(?:evaluate|validate)\w*\("
+)
+"""What trains or evaluates, in a line that may do something else as well: a log of what it gives."""
 
 
 def chore_of(text: str) -> Chore | None:
@@ -211,6 +214,9 @@ _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 _WRITES: Final = frozenset(
     {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
 )
+_BUILDS: Final = later(r"=\s*(?:\w+\.)*[A-Z]\w*[a-z]\w*\(")
+"""An object of a class is made and kept."""
+_LESS: Final = "do it less often, or beside the training (a thread, another process)"
 _APPEND: Final = (
     "write only what is new: append one line of it to the file (JSON lines, CSV), or write it all once at the end"
 )
@@ -268,7 +274,9 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
             "evaluation",
             "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches",
         )
-    return "", chore.fix if chore else "do it less often, or beside the training (a thread, another process)"
+    if chore is None and _BUILDS.search(rare.text):
+        return "", f"if it builds the same each time, build it once before the loop and keep it; else {_LESS}"
+    return "", chore.fix if chore else _LESS
 
 
 def fix_of_growth(kind: FindingKind, text: str, *, has_hooks: bool) -> str:

@@ -283,7 +283,7 @@ ASKED: Final = FindingKind(
         Supersedes("comm.skew", Way.BEHIND, _A_PART),
     ),
     meaning="DistributedDataParallel reduces gradients by itself. The script reduces, gathers, sends or waits for something else in each step, and nothing runs beside it.",
-    measured="Collectives that neither an autograd node nor DistributedDataParallel's forward pass asks for, one a step or more, in a job that uses it: the part of each without compute, on a CPU from the call to the end. Of those at one place of a step the median counts for all: the longest may wait for a late rank.",
+    measured="Collectives that neither an autograd node nor DistributedDataParallel's forward pass asks for, one a step or more, in a job that uses it: the part of each without compute, on a CPU from the call to the end. Of those at one place of a step the median counts for all: the longest may wait for a late rank. A fix of gathers on a CPU also saves of the operators behind them, up to what a gradient goes through, another request or the step's end, what puts the rows of all ranks side by side, and of the rest the part of the other ranks: at most all of them.",
     thresholds={
         "window": Threshold(
             0.08, "fires at {} of the window", "chosen: a small gather that a loss needs took 5 % on two gloo ranks"

@@ -120,6 +120,7 @@ def fix_of_most(text: str) -> str:
     return next((fix for kind, fix in _MOST if kind.search(text)), _ANY)
 
 
+KEPT_FIX: Final = "keep what the loop takes of it: fetch the batch once before the loop, or make one iterator there and take its next batches, as iter(loader) starts workers each time"
 RESTARTED: Final = FindingKind(
     id="input.restarted",
     tries=("persistent",),
@@ -131,7 +132,7 @@ RESTARTED: Final = FindingKind(
     # the wait for the first batch and the pause before it are both of a start
     supersedes=(Supersedes("input.starved", Way.BEHIND, 0.5), Supersedes("host.stall", Way.SAID_ONCE, 0.5)),
     meaning="Without persistent_workers=True each pass over a DataLoader starts its processes, waits for their first batches and ends them. With short epochs that takes as long as the training.",
-    measured="profkit capture times each start of workers after the first, the wait for the first batch and the end of the workers before, from the start of the run to the last recorded step: the share is of the unprofiled step with its part of them, not of the window, which may hold none.",
+    measured="profkit capture times each start of workers after the first, the wait for the first batch and the end of the workers before, from the start of the run to the last recorded step: the share is of the unprofiled step with its part of them, by the batches between two starts, or by the steps where these are more; not of the window, which may hold none.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the run", "chosen: as input.starved"),
         "starts": Threshold(2, "from {} starts after the first on", "chosen: one may be a validation", ""),

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from profkit.findings.kind import FindingKind, Threshold
+from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.patterns import NAMES
 from profkit.redact.later import later
 
 UNFUSED: Final = FindingKind(
@@ -241,6 +242,11 @@ DOUBLE: Final = FindingKind(
     tries=("fp32",),
     title="kernels compute in double precision",
     is_about_work=True,
+    supersedes=(
+        Supersedes("kernel.unfused", Way.BEHIND, NAMES),
+        # oneDNN takes no fp64: with float32 the slow way is gone, where all of it is in fp64
+        Supersedes("kernel.slow_path", Way.BEHIND, 1.0),
+    ),
     meaning="Kernels work on 64-bit floating point numbers. Training needs it nowhere; a tensor made from numpy, a Python scalar as a 0-dim tensor, or torch.set_default_dtype brings it in unseen. GPUs for graphics compute in it at 1/32 or 1/64 of the rate of fp32, others at 1/2 or less; memory moves twice the bytes. A CPU computes in it at half the rate of fp32 or less.",
     measured="On a GPU, kernels whose names say double (dgemm, d884, <double, ...>): the time in which one of them runs, less what it takes at the ratio of fp32 to fp64 of GPUs for graphics. On a CPU, operators whose recorded types say double, scalars left out, less what fp32 would take.",
     thresholds={

@@ -110,6 +110,10 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is about the work itself: no bottleneck, but a reason not to call the work healthy."""
     is_bound: bool = False
     """Whether its time is a bound alone of what a fix saves: no trace shows how much of it is needed."""
+    is_estimated: bool = False
+    """Whether what stays of its part is an estimate: then a fix saves at most the time of the whole part."""
+    is_pause: bool = False
+    """Whether nothing that a profiler slows runs in it: on a CPU it then lasts as long without one."""
     is_of_run: bool = False
     """Whether its share is of the run, not of the window, which may hold none of it."""
     leads: bool = False
@@ -155,6 +159,7 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
         rank: int | None = None,
         proof: str = "",
         one_stretch: float = 0.0,
+        most_recoverable_ns: int | None = None,
     ) -> Finding:
         """A finding of this kind; without a title or severity of its own it has the kind's and the share's."""
         return Finding(
@@ -170,4 +175,5 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
             rank=rank,
             proof=proof,
             one_stretch=one_stretch,
+            most_recoverable_ns=most_recoverable_ns,
         )

@@ -24,6 +24,7 @@ GC: Final = FindingKind(
     tries=("no_gc",),
     title="Python's garbage collector stops the step",
     bottleneck=Bottleneck.OVERHEAD,
+    is_pause=True,
     late_phase="host",
     late_word="gc",
     supersedes=_IS_THE_HOSTS,
@@ -149,6 +150,28 @@ PARAMETER_LOOP: Final = FindingKind(
     ),
 )
 
+LAYER_LOOP: Final = FindingKind(
+    id="host.layer_loop",
+    title="small layers are called one by one, though none waits for another",
+    bottleneck=Bottleneck.OVERHEAD,
+    late_phase="host",
+    late_word="layers",
+    supersedes=(Supersedes("host.launch_bound", Way.BEHIND, NAMES),),
+    meaning="A list of small layers, one for each column of a table or each head, is called in a loop of Python. Each call has its fixed cost, forward, backward and in the optimizer, and computes next to nothing. One operation on all of them costs as much as a few.",
+    measured="Embeddings, and linear layers with a select or a slice right before each, of many modules of one list, near each other and each once, by the modules that the capture names: from the first to the last, and their backward nodes. On a GPU, what it would idle less if they took the host no time counts, by a replay of the launches; on a CPU, all of their time, less a quarter that stays.",
+    thresholds={
+        "window": WORTH_WORK,
+        "layers": Threshold(32, "with {} layers or more in a loop", "chosen: fewer are heads of a model", ""),
+        "each": Threshold(50_000, "most of {} each or less", "chosen: as host.parameter_loop", "ns"),
+        "stays": Threshold(0.25, "on a CPU {} of the time stays", "chosen: as host.parameter_loop"),
+    },
+    lookalikes=("layers of large tables: there the look-ups themselves take the time",),
+    proof="Put one operation in their place: the result is the same, and the step becomes shorter by about the time shown.",
+    fixes=(
+        "one operation for all: a single nn.Embedding of all tables with an offset for each column (index + offsets); one weight of shape (columns, in, out) with torch.einsum, or a product that broadcasts",
+    ),
+)
+
 UNREAD: Final = FindingKind(
     id="work.unread_forward",
     tries=("no_grad",),
@@ -203,6 +226,7 @@ ANOMALY: Final = FindingKind(
     id="host.anomaly_mode",
     title="autograd's anomaly mode is on",
     bottleneck=Bottleneck.OVERHEAD,
+    is_pause=True,
     late_phase="host",
     late_word="anomaly mode",
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND, NAMES),),
@@ -264,7 +288,7 @@ GIL: Final = FindingKind(
     late_word="the lock of Python",
     supersedes=(*_IS_THE_HOSTS, Supersedes("host.optimizer_loop", Way.BEHIND)),
     meaning="One thread at a time runs Python in a process. Each operator lets the lock (the GIL) go and takes it again behind it: a thread that runs plain Python keeps it for 5 ms each time (sys.getswitchinterval), so a monitor, a logger or a loader written in Python holds the training thread up at every operator.",
-    measured="profkit capture reads from the Linux scheduler how long each thread of Python has run in the recorded steps, and how long the training thread slept. Meanwhile a thread looks at their stacks every few milliseconds: a look that comes late has waited for the lock, and who ran meanwhile held it. What the training thread lost is the least of three: its sleep without waits for data and ranks, the time outside innermost operators, and what those threads ran.",
+    measured="profkit capture reads from the Linux scheduler how long each thread of Python has run in the recorded steps, and how long the training thread slept. Meanwhile a thread looks at their stacks every few milliseconds: a look that comes late has waited for the lock, and who ran meanwhile held it. What the training thread lost is the least of three: its sleep without waits for data and ranks, the time outside innermost operators, and what those threads ran. Where operators have a thread for each core, one of these waits while such a thread runs: of what it ran besides, the share of operators is lost as well. A fix saves at most what those threads ran or were ready to run, and where operators have one thread or leave cores free, no more than the time in which the training thread did not run.",
     thresholds={
         "window": Threshold(0.05, "fires at {} of the window", "chosen: the severity medium"),
         "held": Threshold(
@@ -397,7 +421,7 @@ MATH_ATTENTION: Final = FindingKind(
     title="attention runs without a fused kernel",
     is_about_work=True,
     meaning="scaled_dot_product_attention has fused kernels. Where none takes these inputs, where weights are asked for, and where a model writes attention out, separate operators write the whole matrix of scores to memory and read it several times.",
-    measured="Operators aten::_scaled_dot_product_attention_math; elsewhere what stands between two batched products with a softmax, or its backward, between them: the products themselves stay. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own. The backward of that operator is not counted.",
+    measured="Operators aten::_scaled_dot_product_attention_math; elsewhere what stands between two batched products of the same pass with a softmax, or its backward, between them, where that is of what the first one makes and the second one takes, by recorded shapes: the products themselves stay. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own. The backward of that operator is not counted.",
     thresholds={"window": WORTH_WORK},
     lookalikes=("short sequences: their matrix of scores is small, and a fused kernel gains little",),
     proof="with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION): the call raises an error that names what the kernel does not take.",

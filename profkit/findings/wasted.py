@@ -54,6 +54,7 @@ FULL_SORT: Final = FindingKind(
     id="work.full_sort",
     title="all values are sorted, and few are kept",
     is_about_work=True,
+    is_estimated=True,
     supersedes=(_ONCE, _LAUNCHES),
     meaning="A sort puts all values into order. Where the first few are kept, topk finds them without the rest.",
     measured="Operators aten::sort and aten::argsort with a slice of the same shape right behind them that keeps a fourth or less along an axis, by recorded shapes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time; less the part that topk takes.",
@@ -106,6 +107,7 @@ PAIRS: Final = FindingKind(
     id="work.pairs",
     title="all pairs of vectors are spread out in memory",
     is_about_work=True,
+    is_estimated=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
     meaning="Distances or products of all pairs, written with broadcasting (a[:, None] - b[None]), write each pair's whole vector to memory before they sum it. A product of matrices, or cdist, makes the sums alone.",
     measured="A difference or product of two tensors of which each is spread along an axis of the other, then a power or an absolute value, and a sum, mean or norm over the last axis, right behind each other. By recorded shapes: those operators and their backward nodes, less what the other way takes.",
@@ -177,7 +179,19 @@ DENSE_TABLE: Final = FindingKind(
     ),
     meaning="nn.Embedding gives a gradient of the whole table by default: zeros, but for the rows that the step looked up. Adam and its like then read and write each row, its gradient and both of its moments in each step.",
     measured="On a CPU: ranges Optimizer.step, and where aten::embedding_dense_backward sets a gradient to zero. Of their time, the part that recorded shapes give to tables of which a step looks up a quarter at most, less that of the rows which it looks up.",
-    thresholds={"window": WORTH_WORK},
+    thresholds={
+        "window": WORTH_WORK,
+        "rows": Threshold(
+            0.25,
+            "where a step looks up {} of a table's rows or less",
+            "chosen: an update of half of them would cost as much sparse",
+        ),
+        "optimizer": Threshold(
+            0.5,
+            "where {} of the optimizer's time or more goes into them",
+            "chosen: else other parameters are what costs",
+        ),
+    },
     notes=(
         "SparseAdam leaves the moments of rows alone that a step does not look up: results differ from Adam's a little",
     ),
@@ -208,7 +222,29 @@ THROWN_AWAY: Final = FindingKind(
     fixes=("take the rows before the layer: head(hidden[mask]), head(hidden[:, -1]), in place of head(hidden)[mask]",),
 )
 
+REPEATED: Final = FindingKind(
+    id="work.repeated",
+    title="a layer computes the same several times in a step: neither its input nor its weights change",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
+    meaning="In a loop over time or over blocks a layer is given the same tensor each time: what it computes of it, and its backward pass, is the same as before the loop. A decoder that projects the output of its encoder in each time step does so.",
+    measured="profkit capture watches the products (linear layers, convolutions, matmul) of the steps that it records once more, and marks those that take the very tensors that they took before: the same objects, which nobody changed since. All but the first of each, in the timed steps, and their backward nodes.",
+    thresholds={
+        "window": WORTH_WORK,
+        "calls": Threshold(
+            3, "with {} calls or more on the same tensors in a step", "chosen: two may be two passes", ""
+        ),
+    },
+    notes=("a view or a copy that is made anew each time in memory of its own is not known as the same",),
+    lookalikes=("a numpy array that changes below the tensor: such tensors are left out",),
+    proof="Compute it once before the loop and hand it in: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=(
+        "call the layer once, before the loop, and hand its result in: projected = layer(x), then use it in each pass",
+    ),
+)
+
 WASTED: Final = (
+    REPEATED,
     DENSE_EXPERTS,
     NO_CACHE,
     FULL_SORT,

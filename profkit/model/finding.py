@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.model.code import PlaceShare
 from profkit.shell import CommandLine
@@ -61,9 +62,10 @@ class NextTool(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A named condition with its evidence.
 
-    `recoverable_ns` is per step, the time of the cause: on a GPU an upper bound of what its removal gives; on a CPU
-    `most_recoverable_ns` is. `fraction` is the share of the window it was computed from. `confidence` (0-1) is ordinal:
-    an evidence ladder capped by the quality of the capture.
+    `recoverable_ns` is per step, the time of the cause: an upper bound of what its removal gives where
+    `most_recoverable_ns` is None. That is set on a CPU, and by an analyzer that estimates what stays: the time of the
+    whole part in which the cause lies. `fraction` is the share of the window it was computed from. `confidence` (0-1)
+    is ordinal: an evidence ladder capped by the quality of the capture.
     """
 
     id: str
@@ -92,6 +94,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"finding {self.id} is a share of {self.fraction} of its window, outside 0-1")
         if not 0 <= self.confidence <= 1:
             raise ValueError(f"finding {self.id} has confidence {self.confidence}, outside 0-1")
+
+    def worth(self, recoverable_ns: int) -> Finding:
+        """The same with another gain, and what it saves at most in proportion."""
+        most_ns = self.most_recoverable_ns
+        if most_ns is not None and self.recoverable_ns:
+            most_ns = max(round(most_ns * (recoverable_ns / self.recoverable_ns)), recoverable_ns)
+        return replace(self, recoverable_ns=recoverable_ns, most_recoverable_ns=most_ns)
 
     @property
     def measure(self) -> Evidence:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import msgspec
+
+_MOST_ELEMENTS: Final = 2**63 - 1
+"""torch counts the elements of a tensor in int64."""
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -23,11 +27,15 @@ class Signature(msgspec.Struct, frozen=True):
     @property
     def tensors(self) -> list[tuple[int, ...]]:
         """The shapes of the arguments that are one tensor."""
-        return [shape for shape in self.dims if shape and not isinstance(shape[0], tuple)]
+        return [shape for shape in self.dims if shape and is_shape(shape)]
 
-    def shape(self, place: int) -> tuple[Any, ...]:
-        """An argument's shape, of a list of tensors their shapes; () where it has none."""
-        return self.dims[place] if len(self.dims) > place else ()
+    def shape(self, place: int) -> tuple[int, ...]:
+        """An argument's shape; () of what is not one tensor with at least one axis."""
+        return next((shape for shape in self.dims[place : place + 1] if is_shape(shape)), ())
+
+    def listed(self, place: int) -> tuple[tuple[int, ...], ...]:
+        """The shapes of an argument that is a list of tensors, () for one without axes; () of others."""
+        return next((shapes for shapes in self.dims[place : place + 1] if all(map(is_shape, shapes))), ())
 
     def text(self, place: int) -> str:
         """The value of an argument that is no tensor; "" where it was not recorded."""
@@ -38,6 +46,15 @@ class Signature(msgspec.Struct, frozen=True):
         """The first tensors' shapes, for a table: "8192x2432, 2432x9728"; "" where no argument is a tensor."""
         sizes = ["x".join(map(str, shape[:_MOST_AXES])) for shape in self.tensors]
         return ", ".join(sizes[:_MOST_SHAPES]) + (", ..." if len(sizes) > _MOST_SHAPES else "")
+
+
+def is_shape(value: object) -> bool:
+    """Whether a tensor can have these sizes: none below zero, and no more elements than torch counts."""
+    return (
+        isinstance(value, tuple)
+        and all(isinstance(size, int) and size >= 0 for size in value)
+        and prod(size or 1 for size in value) <= _MOST_ELEMENTS
+    )
 
 
 _MOST_SHAPES: Final = 3

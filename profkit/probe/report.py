@@ -19,6 +19,7 @@ from profkit.findings.probe import PROBE_SLOPE
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
 from profkit.probe.fit import LEVEL, Floats, Steps, Terms, fitted
 from profkit.probe.record import HOST, Fetches, Record, fetches_of, ranks_of, records_in
+from profkit.units import MANY_FETCHES
 
 LEAST_PROBED: Final = 40
 """Probed steps below which no slope is told (chosen: one block of four places)."""
@@ -26,8 +27,6 @@ AFTER_FETCH: Final = ("forward", "backward", "optimizer")
 """Places of the host's thread besides the fetch."""
 _MOST_LAGS: Final = 40
 _LAGS_ON_CUDA: Final = 3
-_MANY_FETCHES: Final = 3
-"""Batches to one of the usual step, from which another loop is in a step (as in a capture)."""
 
 
 class _Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +75,7 @@ def _side_by_side(folder: Path, ranks: list[Record]) -> _Run:
     steps = Steps(
         duration=np.mean([record.column(0)[:n_steps] for record in ranks], axis=0),
         is_probed=(step >= BEFORE) & (step < BEFORE + plan.n_steps),
-        is_odd=loads > _MANY_FETCHES * max(float(np.median(loads)), 1.0) - 1,
+        is_odd=loads > MANY_FETCHES * max(float(np.median(loads)), 1.0) - 1,
         burst=max(record.n_workers for record in ranks),
     )
     given = [_doses(record, fetched, n_steps) for record, fetched in zip(ranks, fetches, strict=True)]

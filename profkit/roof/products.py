@@ -79,8 +79,7 @@ def _format(signature: Signature | None) -> Precision | None:
 
 def _second(signature: Signature | None) -> tuple[int, ...] | None:
     """The sides of the last matrix among the arguments, the shorter first: a factor may be stored the other way."""
-    shapes = () if signature is None else signature.dims
-    matrices = [shape for shape in shapes if len(shape) == 2 and all(isinstance(side, int) for side in shape)]
+    matrices = [shape for shape in signature.tensors if len(shape) == 2] if signature is not None else []
     return tuple(sorted(matrices[-1])) if matrices else None
 
 

@@ -74,13 +74,9 @@ def argument_bytes(trace: Trace, requests: NDArray[np.intp]) -> I64:
 def _moved(trace: Trace, request: int, gradient: int) -> int:
     """The bytes of one list of tensors, whose elements are of a gradient's type."""
     list_of, typed = (trace.signatures[code] if code >= 0 else None for code in (request, gradient))
-    if list_of is None or typed is None or not list_of.dims or not typed.types:
+    if list_of is None or typed is None or not typed.types:
         return UNKNOWN
-    width, tensors = element_bytes(typed.types[0]), list_of.dims[0]
-    if width == UNKNOWN or not tensors or not all(map(_is_shape, tensors)):
+    width, tensors = element_bytes(typed.types[0]), list_of.listed(0)
+    if width == UNKNOWN or not tensors:
         return UNKNOWN
     return min(int(width * sum(math.prod(one) for one in tensors)), _MOST_BYTES)
-
-
-def _is_shape(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(size, int) and size >= 0 for size in value)

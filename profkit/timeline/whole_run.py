@@ -19,12 +19,10 @@ from profkit.plain import clean
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.pace import Paced
 from profkit.timeline.steps import edges, step_lengths_ns, steps_in_window
-from profkit.units import format_ns, format_numbers
+from profkit.units import MANY_FETCHES, format_ns, format_numbers
 
 _LONG: Final = 1.5
 """Times the median recorded step, from which it is one of the rare ones (as the capture has it)."""
-MANY_FETCHES: Final = 3
-"""Batches to one of the usual step, from which another loop is in a step; as `profkit capture` has it."""
 _LEAST: Final = 3
 """Steps in a row without rare ones, from which these show the usual step (chosen: as few as a verdict takes)."""
 _MANY: Final = 30
@@ -47,6 +45,7 @@ _EVALUATES: Final = frozenset(
 _SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
 _ALL: Final = 0.9999
+_MOST_PILED: Final = 0.95  # chosen: some of the step is the work
 """A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
 its looks. Chosen: by chance one of ten lines does so in one of 70 runs, and has to take twice as much as well. Beside a
 line that has all of the last third, to the digits that the capture writes, there is no rest to compare it with."""
@@ -154,8 +153,13 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_evaluation(self) -> bool:
         """Whether an evaluation does it, by the names of its functions and the text of its lines."""
-        said = frozenset(word for line in self.lines for word in line.place.single_words)
-        return bool((self.functions | said) & _EVALUATES)
+        return any(map(self.evaluates, self.lines))
+
+    def evaluates(self, line: Line) -> bool:
+        """The same of one of its lines; where there are several, not by what the others call."""
+        said = line.place.single_words
+        led = frozenset[str]().union(*map(_words_of, self.callers)) if len(self.lines) > 1 else self.functions
+        return bool((led | said) & _EVALUATES)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,6 +228,30 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """Hooks of the model at first and in the end, where they pile up."""
     lines: tuple[Hot, ...] = ()
     """Of a run on a CPU, what does not train and what may: the longest first."""
+
+    def most_ns(self, gain_ns: int, share: float, line: Line) -> int | None:
+        """What a fix saves at most of a line that grows, where its growth is that share (0-1) of the run.
+
+        All that the run is at lines of its function: how much of it is there from the first step on, nothing tells.
+        None where looks did not find more there.
+        """
+        whole = self._at_function(line)
+        return round(gain_ns * whole / share) if whole > share > 0 else None
+
+    def beyond(self, pace: float, line: Line) -> float:
+        """The share (0-1) of the run that goes with what makes the line grow; `pace`: what is beyond that at the begin.
+
+        Where hooks pile up, no less than what looks find at the line's function, but for the part of the first hooks:
+        these rise evenly.
+        """
+        first, last = self.hooks
+        piled = self._at_function(line) * (1 - 2 * first / (first + last)) if last > first else 0.0
+        return max(pace, min(piled, _MOST_PILED))
+
+    def _at_function(self, line: Line) -> float:
+        """The share (0-1) of the run that is at lines of its function."""
+        at = (line.file, line.function)
+        return min(sum(one.share for one in self.lines if (one.file, one.function) == at), 1.0)
 
     @property
     def has_rare(self) -> bool:

@@ -18,14 +18,13 @@ from profkit.capture.runner import environment
 from profkit.compare.bench.process import ending, last_line, run_quietly
 from profkit.errors import ProfkitError
 from profkit.files import open_file, temporary_folder
+from profkit.units import MANY_FETCHES
 
 PARTS: Final = HOST
 """Parts of the step on the host, in the order of a record's columns."""
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_PROCESSES: Final = 4096
 _MOST_OUTPUT_BYTES: Final = 1 << 20
-_MANY_FETCHES: Final = 3
-"""Batches to one of the usual step, from which another loop is in a step (as in a capture)."""
 
 
 class TrialError(ProfkitError):
@@ -156,7 +155,7 @@ def _means(record: Record, n_settling: int, n_steps: int) -> tuple[float, dict[s
     """Mean step and parts in ns, and over how many steps: without those that hold another loop (a validation)."""
     steps = record.steps[n_settling : n_settling + n_steps]
     fetches = sorted(step[5] for step in steps)
-    most = _MANY_FETCHES * max(fetches[len(fetches) // 2], 1) - 1
+    most = MANY_FETCHES * max(fetches[len(fetches) // 2], 1) - 1
     usual = [step for step in steps if step[5] <= most]
     parts = {name: sum(step[1 + place] for step in usual) / len(usual) for place, name in enumerate(PARTS)}
     return sum(step[0] for step in usual) / len(usual), parts, len(usual)

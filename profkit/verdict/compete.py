@@ -73,6 +73,16 @@ def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True, is_cpu:
     return sorted(standing, key=partial(first, is_cpu=is_cpu))
 
 
+def ranked_work(findings: Sequence[Finding], *, is_cpu: bool = False) -> list[Finding]:
+    """Findings on the work: those that lead, then those whose change no other one names, by what a fix saves."""
+
+    def place(one: Finding) -> tuple[bool, bool, tuple[float, float]]:
+        is_behind = superseding(one, findings, Way.BEHIND) is not None
+        return not kind_of(one.id).leads, is_behind, order(one, is_cpu=is_cpu)
+
+    return sorted(findings, key=place)
+
+
 def order(finding: Finding, *, is_cpu: bool = False) -> tuple[float, float]:
     """Its place among findings, the least first: by what a fix saves at most, as the ceiling says, times how sure.
 

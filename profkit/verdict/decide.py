@@ -254,7 +254,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     beside = case.beside(compute)
     work = shown.of_work(case)
     weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
-    weighty.sort(key=lambda one: (not kind_of(one.id).leads, compete.order(one, is_cpu=case.is_cpu)))
+    weighty = compete.ranked_work(weighty, is_cpu=case.is_cpu)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     top = weighty[0] if weighty else None
     asked = _asked(case, top) if not is_healthy else None

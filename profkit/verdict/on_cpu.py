@@ -31,19 +31,21 @@ def most_ns(recoverable_ns: int, whole_ns: int | None) -> int:
 
 def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> tuple[Verdict, tuple[Finding, ...]]:
     """The verdict and all findings with what their fixes save at most, where the time of the cause is no bound."""
+    top = verdict.findings[0] if verdict.recoverable_ns and verdict.findings else None
+    whole_ns = top.most_recoverable_ns if top is not None else None  # of the part in which the cause lies
     if not is_cpu:
-        return verdict, tuple(findings)
+        return replace(verdict, most_recoverable_ns=whole_ns), tuple(findings)
 
-    def most(recoverable_ns: int) -> int | None:
-        return most_ns(recoverable_ns, verdict.step_ns) if recoverable_ns > 0 else None
+    def most(recoverable_ns: int, part_ns: int | None) -> int | None:
+        return most_ns(max(recoverable_ns, part_ns or 0), verdict.step_ns) if recoverable_ns > 0 else None
 
     def bound(finding: Finding) -> Finding:
-        at_most = most(finding.recoverable_ns)
+        at_most = most(finding.recoverable_ns, finding.most_recoverable_ns)
         if kind_of(finding.id).is_bound:
             return replace(finding, recoverable_ns=at_most or 0)
         return replace(finding, most_recoverable_ns=at_most)
 
-    at_most = most(verdict.recoverable_ns)
+    at_most = most(verdict.recoverable_ns, whole_ns)
     if verdict.findings and kind_of(verdict.findings[0].id).is_bound and at_most and verdict.step_ns:
         ceiling = speedup(1 - at_most / verdict.step_ns)
         verdict, at_most = replace(verdict, recoverable_ns=at_most, speedup_ceiling=ceiling), None

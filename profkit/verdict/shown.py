@@ -33,7 +33,7 @@ def of_mean_step(finding: Finding, *, step_ns: int | None, n_steps: int, window_
     """
     if not step_ns or not window_ns:
         return finding
-    return replace(finding, recoverable_ns=round(finding.recoverable_ns * step_ns * n_steps / window_ns))
+    return finding.worth(round(finding.recoverable_ns * step_ns * n_steps / window_ns))
 
 
 def capped(findings: Iterable[Finding], cap: float) -> tuple[Finding, ...]:

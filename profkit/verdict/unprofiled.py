@@ -46,7 +46,7 @@ def in_unprofiled_time(
         gain_ns = _unprofiled_ns(finding, recorded_ns, plain_ns, idle_ns)
         if case.is_cpu and kind_of(finding.id).part is LAUNCHES:
             gain_ns = _without_operators_ns(finding, recorded_ns, plain_ns, round(case.small_work * recorded_ns))
-        return replace(finding, recoverable_ns=gain_ns)
+        return finding.worth(gain_ns)
 
     top = verdict.findings[0] if verdict.recoverable_ns and verdict.findings else None
     gain_ns = scaled(top).recoverable_ns if top else round(verdict.recoverable_ns * plain_ns / recorded_ns)
@@ -88,7 +88,7 @@ def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: i
     """What a fix saves of an unprofiled step at most; `idle_ns`: the most that the device idles in it, None on a CPU.
 
     The profiler slows what the host launches, not what the device does, nor waits for data or for the device. Where the
-    CPU is the device it slows the work as well: only waits for data last as long.
+    CPU is the device it slows the work as well: only waits for data, and pauses of Python, last as long.
     """
     kind = kind_of(finding.id)
     scaled_ns = round(finding.recoverable_ns * plain_ns / recorded_ns)
@@ -96,8 +96,8 @@ def _unprofiled_ns(finding: Finding, recorded_ns: int, plain_ns: int, idle_ns: i
         return scaled_ns
     if idle_ns is None:
         # batches that this process makes of many operators are slowed as well, as waits longer than the step show
-        waits = kind.bottleneck is Bottleneck.DATA and finding.recoverable_ns <= _MOST_OF_STEP * plain_ns
-        return finding.recoverable_ns if waits else scaled_ns
+        lasts = kind.is_pause or kind.bottleneck is Bottleneck.DATA
+        return finding.recoverable_ns if lasts and finding.recoverable_ns <= _MOST_OF_STEP * plain_ns else scaled_ns
     if kind.is_about_work or (kind.part is not None and set(kind.part.budget) & set(WORK_PARTS)):
         return min(finding.recoverable_ns, plain_ns - idle_ns)
     is_launching = kind.part is LAUNCHES or finding.id == STALL.id

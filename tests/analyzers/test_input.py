@@ -358,6 +358,13 @@ def test_a_stream_that_each_worker_decodes_whole_is_named_with_its_line() -> Non
     (finding,) = judge(of_workers(repeated=found))
     assert finding.fix.startswith("divide files or records among the workers before")
     assert "t.py:4 in __iter__() runs 2.0 times for each sample that a worker gives" in finding.evidence[2].statement
+    whole = of_workers(repeated=found)
+    scope = whole.scope
+    all_of_it = replace(whole, gain_ns=scope.window_ns // 2)
+    assert all_of_it.saved_ns == round(scope.window_ns * 0.73 / 2), "of two workers, each makes half too much"
+    (part,) = judge(replace(all_of_it, own_share=0.95, workers_cores=0.6))
+    assert part.recoverable_ns == scope.per_step(round(scope.window_ns * 0.73 / 2 * 0.6)), "no core was free"
+    assert part.most_recoverable_ns == scope.per_step(all_of_it.gain_ns)
     (small,) = judge(of_workers(repeated=replace(found, share=0.1)))
     assert not small.fix.startswith("divide")
     assert streamed((128, 128, 90)) is not None, "a generator whose samples islice drops"
@@ -406,6 +413,13 @@ def test_workers_that_are_started_in_each_epoch_are_the_cause_of_the_waits() -> 
     assert one.fix.startswith("persistent_workers=True")
     rebuilt = judge(replace(found, restarts=replace(told, is_rebuilt=True)))[-1]
     assert rebuilt.fix.startswith("build the DataLoader once")
+    validation = judge(replace(found, restarts=replace(told, n_steps=180)))[-1]
+    assert validation.recoverable_ns == round(10_000_000 * 1 / 6), "60 ms every 60 steps"
+    assert validation.fix == one.fix
+    look = judge(replace(found, restarts=replace(told, n_steps=180, n_batches=3)))[-1]
+    assert look.recoverable_ns == validation.recoverable_ns
+    assert look.title.endswith("are started anew every 60 steps")
+    assert look.fix.startswith("keep what the loop takes of it")
     for other in (replace(told, n=1), replace(told, ns=1_000_000), None):
         assert "input.restarted" not in {each.id for each in judge(replace(found, restarts=other))}
 

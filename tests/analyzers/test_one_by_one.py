@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, kernel, launch, operator, span, trace_of
@@ -117,6 +118,47 @@ def test_what_the_script_asks_for_beside_ddp(request_: str, kind: str, fix: str)
     assert one.fraction == pytest.approx(0.1)
     assert f"mostly {kind}, beside" in one.title
     assert one.fix.startswith(fix)
+
+
+def gathered(*behind: Row, is_read: bool = False) -> Any:
+    """What is said of a gather of 1 ms with these operators behind it; `is_read`: a backward node reads the first."""
+    rows: list[Row] = []
+    for step in range(N_STEPS):
+        at = BASE + step * STEP
+        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
+        rows.append(span("DistributedDataParallel.forward", at + 5000 * US, at + 5900 * US))
+        rows.append(operator("c10d::allgather_", at + 100 * US, at + 110 * US))
+        rows.append(span("gloo:all_gather", at + 110 * US, at + 1100 * US, tid=99))
+        rows += [
+            replace(one, start_ns=at + one.start_ns, end_ns=at + one.end_ns, args={"Sequence number": 2 * step + place})
+            for place, one in enumerate(behind, 0 if is_read else 100)
+        ]
+        if is_read:
+            rows.append(operator(NODE, at + 5910 * US, at + 5940 * US, Sequence_number=2 * step, Fwd_thread_id=1))
+        rows.append(operator("aten::mm", at + 5100 * US, at + 5800 * US, Sequence_number=1000 + step))
+        rows.append(operator(NODE, at + 5950 * US, at + 5990 * US, Sequence_number=1000 + step, Fwd_thread_id=1))
+        rows.append(operator(ACCUMULATES, at + 6000 * US, at + 6100 * US))
+        rows.append(operator("c10d::allreduce_", at + 6010 * US, at + 6020 * US))
+        rows.append(span("gloo:all_reduce", at + 6030 * US, at + 6300 * US, tid=99))
+    rank, _ = triage_trace(trace_of(rows, distributedInfo={"backend": "gloo", "rank": 0, "world_size": 2}))
+    return next((one for one in rank.findings if one.id == "comm.asked"), None)
+
+
+def test_what_works_on_what_was_gathered_goes_with_it() -> None:
+    """The rows of all side by side, and half of the work on them: of two ranks the other's."""
+    alone = gathered()
+    one = gathered(operator("aten::cat", 1200 * US, 1600 * US), operator("aten::argmax", 1700 * US, 2300 * US))
+    assert one.fraction == alone.fraction == pytest.approx(0.1)
+    assert one.recoverable_ns - alone.recoverable_ns == pytest.approx((400 + 300) * US)
+    assert one.most_recoverable_ns >= alone.recoverable_ns + 1000 * US, "all of that work, and what any cause takes"
+    assert "take another 1.00 ms per step" in one.evidence[1].statement
+
+
+def test_what_trains_is_no_work_on_what_was_gathered() -> None:
+    one = gathered(
+        operator("aten::mm", 1200 * US, 1600 * US), operator("aten::add", 1700 * US, 2300 * US), is_read=True
+    )
+    assert one.recoverable_ns == gathered().recoverable_ns
 
 
 def test_little_and_what_ddp_sends_itself_is_not_the_scripts() -> None:

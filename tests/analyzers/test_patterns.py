@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import HOST_PID, Row, kernel, launch, operator, span, trace_of
+from profkit.verdict.on_cpu import BEYOND
 from tests.metamorphic import ALL_REDUCE, Job
 
 BASE = 10**9
@@ -483,6 +484,37 @@ def test_attention_that_a_model_writes_out_costs_what_stands_between_its_product
 )
 def test_a_softmax_of_something_else_is_no_attention(names: tuple[str, ...]) -> None:
     assert found(on_cpu(*one_after_another(*names)), "kernel.math_attention") is None
+
+
+def sized(*names_and_dims: tuple[str, list[list[int]]]) -> list[Row]:
+    """Operators as `one_after_another` has them, that take tensors of these shapes."""
+    rows = one_after_another(*(name for name, _ in names_and_dims))
+    dims = [dims for _, dims in names_and_dims] * N_STEPS
+    return [replace(row, args={"Input Dims": each}) for row, each in zip(rows, dims, strict=True)]
+
+
+QUERY, KEY, SCORES, VALUE = [8, 16, 4], [8, 4, 32], [8, 16, 32], [8, 32, 4]
+
+
+@pytest.mark.parametrize(
+    ("scores", "second", "is_attention"),
+    [(SCORES, [SCORES, VALUE], True), ([16], [SCORES, VALUE], False), (SCORES, [QUERY, KEY], False)],
+    ids=["attention", "a softmax of something else", "a product of something else"],
+)
+def test_attention_is_a_softmax_of_what_one_product_made_and_the_next_takes(
+    scores: list[int], second: list[list[int]], is_attention: bool
+) -> None:
+    rows = sized(("aten::bmm", [QUERY, KEY]), ("aten::_softmax", [scores]), ("aten::bmm", second))
+    assert (found(on_cpu(*rows), "kernel.math_attention") is not None) == is_attention
+
+
+def test_a_softmax_in_a_loss_of_products_is_no_attention() -> None:
+    """The next product of that size is of the backward pass: the gradient of the first one."""
+    rows = sized(("aten::bmm", [QUERY, KEY]), ("aten::_softmax", [SCORES]), ("aten::bmm", [SCORES, VALUE]))
+    node = "autograd::engine::evaluate_function: BmmBackward0"
+    nodes = [operator(node, row.start_ns, row.end_ns) for row in rows[2::3]]
+    assert found(on_cpu(*rows), "kernel.math_attention") is not None
+    assert found(on_cpu(*nodes, *rows), "kernel.math_attention") is None
 
 
 def batch_norm(trains: str) -> list[Row]:
@@ -971,6 +1003,27 @@ def test_such_a_thread_takes_a_core_as_well() -> None:
     one = next(one for one in rank.findings if one.id == "host.gil")
     assert one.recoverable_ns == 0.7 * STEP, "500 of 1,000 asleep, 200 waiting for a core"
     assert "for 20.0 % it waited for a core beside it" in one.evidence[0].statement
+
+
+def test_a_holder_of_the_lock_costs_at_most_what_it_wanted_to_run() -> None:
+    """Operators on a thread for each core wait for the one whose core it takes; those on one thread do not."""
+    told = {**ASLEEP, "run_ns": 850, "wait_ns": 50, "all_run_ns": 1900}
+    watch = {**thread("watch", 300, 0.8), "wait_ns": 60}
+    saved = {}
+    for n in (1, 2):
+        rank, _ = with_threads({**told, "threads": n}, watch)
+        one = next(one for one in rank.findings if one.id == "host.gil")
+        saved[n] = (one.recoverable_ns, one.most_recoverable_ns)
+    times = {f"profkit_{how}_step_mean_ns": ns for how, ns in (("unprofiled", 2 * STEP), ("profiled", STEP))}
+    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling=told, profkit_threads=[watch], **times))
+    slower = next(one for one in rank.findings if one.id == "host.gil")
+    assert saved[1][0] == 0.1 * STEP < saved[2][0] <= 0.3 * STEP
+    assert saved[1][1] == pytest.approx((1 + BEYOND) * 0.15 * STEP), "the time in which the training thread did not run"
+    assert saved[2][1] == pytest.approx((1 + BEYOND) * 0.36 * STEP), "what the holder ran or was ready to run"
+    assert slower.recoverable_ns == saved[1][0]
+    assert slower.most_recoverable_ns == pytest.approx((0.575 + BEYOND * 0.425) * STEP), (
+        "half may wait without profiler"
+    )
 
 
 @pytest.mark.parametrize(

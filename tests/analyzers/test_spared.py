@@ -8,6 +8,7 @@ import pytest
 
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
+from profkit.verdict.on_cpu import BEYOND
 
 BASE = 10**9
 US = 1000
@@ -148,6 +149,9 @@ def test_a_whole_sort_of_which_little_is_kept_is_named_less_what_topk_takes() ->
     assert one.title == "rows of 320 values are sorted whole, and 10 of each are kept"
     assert "topk" in one.fix
     assert one.recoverable_ns == pytest.approx((1 - 0.1 - 1.5 * 10 / 320) * 300 * US, abs=2)
+    assert one.most_recoverable_ns == pytest.approx((1 + BEYOND) * 300 * US, rel=1e-3), (
+        "all of it, and what a cause takes"
+    )
     assert found("work.full_sort", lambda step: ordered(step, (-10, 2**63 - 1))) is not None, "the greatest"
 
 

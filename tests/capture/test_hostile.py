@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from profkit.capture import place, runner
+from profkit.capture import lines, outcome, place, runner
 from profkit.capture.inside import export
 from profkit.capture.options import Options
 from profkit.errors import TraceNotFoundError
@@ -22,6 +23,7 @@ from profkit.ingest.kineto.reader import read_trace
 from tests.capture.running import ENVIRONMENT, SCRIPTS, capture, manifest, names, run, trace
 from tests.capture.test_command import RAW
 from tests.special import within
+from tests.told import instead
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -152,8 +154,9 @@ def test_a_trace_that_no_capture_wrote_is_not_replaced(tmp_path):
     assert sorted(tmp_path.glob("*.gz")) == theirs
 
 
-def test_a_manifest_that_profkit_did_not_write_stays(tmp_path):
-    (tmp_path / "capture.json").write_text('{"schema": "mine"}')
+@pytest.mark.parametrize("text", ['{"schema": "mine"}', '{"schema": "profkit.capture/1", "ranks": [{"places": [1]}]}'])
+def test_a_manifest_that_profkit_did_not_write_stays(text, tmp_path):
+    (tmp_path / "capture.json").write_text(text)
     done = capture(tmp_path, *SEVEN, options=("--overwrite",))
     assert (done.code, done.out) == (2, "")
     assert f"profkit did not write {tmp_path / 'capture.json'}" in done.err
@@ -191,6 +194,32 @@ def test_facts_that_are_no_file_are_not_waited_for(tmp_path):
         "8.facts can",
         "9.facts can",
     ]
+
+
+def test_odd_facts_of_a_rank_cost_no_other_rank_its_trace(tmp_path):
+    draw = random.Random(1)  # noqa: S311
+    steps = {"n": 1, "mean_ns": 5, "median_ns": 5, "steps_ns": [5]}
+    told = {"first_step": 1, "n_steps": 1, "step_source": "x", "stop_ns": 1, "export_ns": 1, "rank": 0, "pid": 7}
+    told |= {**dict.fromkeys(("baseline", "profiled", "after"), steps), "fetches": [[9, 0, 1, 2, 8]]}
+    told |= {"threads": [{"thread": 9}], "thread_lines": [{"thread": 9}], "handed": [[7, 1, 2, 9]]}
+    told |= {"places": {"steps": steps}, "counters": [[1, {"tokens": 5}]], "pauses": [[7, 1, 2, 0]]}
+    told |= {
+        "loops": [{"optimizers": ["Adam"], "first_optimizer": 1, "n_calls": 5, "spent_ns": 9, "is_recorded": True}]
+    }
+    odd = [{**told, key: other} for key, value in told.items() for other in instead(value)]
+    for number, facts in enumerate(draw.sample(odd, 150)):
+        out = tmp_path / str(number)
+        work = recorded(out)
+        (work / "rank1.raw").write_text(RAW)
+        (work / "7.facts").write_text(json.dumps({**facts, "label": "rank0", "n_seen": 9}))
+        (work / "8.facts").write_text(json.dumps({**told, "label": "rank1", "rank": 1, "pid": 8}))
+        hold = place.join(out, OTHER)
+        kept = outcome.outcomes_of(Options(folder=str(out), capture_id=OTHER))
+        hold.release()
+        assert any(one.get("trace") == "rank1.pt.trace.json.gz" for one in kept), facts
+        assert len(lines.told(kept, out)) == 2, "no rank is lost unseen"
+        for path in out.glob("rank*.gz"):
+            read_trace(find_sources([str(path)])[0])
 
 
 def test_a_work_folder_that_is_a_link_costs_the_trace_alone(tmp_path):
@@ -342,6 +371,22 @@ def test_rows_are_read_from_files_up_to_a_bound(tmp_path, monkeypatch):
     assert [row[0] for row in log.rows()] == [11, 11]
     log.delete()
     assert [path.name for path in tmp_path.iterdir()] == ["victim"]
+
+
+def test_fetches_of_a_recording_that_begins_anew_are_in_its_own_files(tmp_path, monkeypatch):
+    from profkit.capture.inside import loader
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    log, worker = loader.FetchLog(OTHER), loader._Worker(OTHER)
+    for again in range(2):
+        log.open()
+        assert worker.is_wanted()
+        worker.write(0, again, 2, 3)
+        log.shut()
+        assert [row[2] for row in log.rows()] == [again]
+        log.delete()
+        assert not worker.is_wanted()
 
 
 def test_an_export_does_not_follow_a_work_folder_that_was_exchanged(tmp_path):

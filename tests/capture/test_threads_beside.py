@@ -110,8 +110,12 @@ class Passes:
     def __init__(self, loader: Any) -> None:
         self.left = 2
 
+    def _shutdown_workers(self) -> None:
+        pass
+
     def _next_data(self) -> int:
         if not self.left:
+            self._shutdown_workers()
             raise StopIteration
         self.left -= 1
         return self.left
@@ -134,9 +138,11 @@ def test_starts_of_workers_after_the_first_are_counted_with_the_batches_between(
     starts.install()
     same, once = Loader(2, []), Loader(1, ())
     for _ in range(3):
+        starts.n_steps += 6
         passed(same)
     passed(once)
     (told,) = starts.told()
+    assert told["steps"] == 12
     assert (told["n_workers"], told["starts"], told["batches"], told["is_rebuilt"]) == (2, 2, 4, False)
     assert told["ns"] > 0
     for _ in range(2):

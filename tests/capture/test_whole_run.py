@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,8 @@ pytest.importorskip("torch")
 
 from torch import nn
 
-from profkit.capture.inside import clock
-from profkit.capture.inside.places.looked import collect_after_fork, nothing_collected
+from profkit.capture.inside import clock, whole_run
+from profkit.capture.inside.places.looked import collect_after_fork, frames_now, nothing_collected
 from profkit.capture.inside.whole_run import WholeRun
 
 pytestmark = pytest.mark.torch
@@ -66,6 +67,17 @@ def test_a_look_collects_none_of_the_scripts_garbage(monkeypatch):
     assert (is_collecting, gc.isenabled()) == ([False], True)
 
 
+def test_frames_are_asked_for_where_no_garbage_is_collected(monkeypatch):
+    is_collecting = []
+    monkeypatch.setattr(sys, "_current_frames", lambda: is_collecting.append(gc.isenabled()) or {})
+    frames_now()
+    assert (is_collecting, gc.isenabled()) == ([False], True)
+    asking = [
+        path.name for path in Path(whole_run.__file__).parent.rglob("*.py") if "_current_frames" in path.read_text()
+    ]
+    assert asking == ["looked.py"], "Python can lock itself out there"
+
+
 def test_a_child_forked_during_a_look_collects_garbage():
     with nothing_collected():
         assert not gc.isenabled()
@@ -109,6 +121,18 @@ def test_short_loops_with_an_optimizer_each_are_one_loop_and_what_lies_between_h
     line = metadata["profkit_run"]["lines"][0]
     assert (line["function"], line["every"]) == ("packed", 6)
     assert line["share"] > 0.4
+
+
+def test_a_model_without_hooks_at_first_has_none_of_those_that_pile_up():
+    model = nn.Linear(2, 2)
+    run = WholeRun()
+    run.begin([clock.Mark(0, 1), clock.Mark(5, 6)])
+    run.saw(model)
+    for step in range(70):
+        if step and step % 10 == 0:
+            model.register_forward_hook(lambda *_: None)
+        run.boundary(10 + step, None, is_plain=False)
+    assert run.told()["hooks"] == [0, 6]
 
 
 @pytest.mark.parametrize("is_piling", [True, False])

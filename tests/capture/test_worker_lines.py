@@ -21,6 +21,7 @@ from profkit.capture.inside.places import worker_lines
 from profkit.capture.inside.places.stream_runs import Runs
 from profkit.capture.inside.places.worker_lines import LineLog, LineWatch, lines_folder
 from profkit.capture.place import remove_fetches
+from tests.special import within
 
 pytestmark = pytest.mark.torch
 ID = "e" * 32
@@ -114,6 +115,14 @@ def test_lines_of_a_stream_are_counted_beside_its_samples(log):
     assert log.told()["n_batches"] == 3
 
 
+def test_what_is_counted_has_names_that_are_read_back():
+    runs, found = Runs(), {}
+    exec(compile(f"def {'f' * 5000}():\n  yield 1\n", f"/{'p' * 5000}.py", "exec"), found)  # noqa: S102
+    (generator,) = (one for name, one in found.items() if name.startswith("f"))
+    assert runs.during(lambda: list(generator())) == [1]
+    assert [[len(one[0]), len(one[1])] for one in runs.told()] == [[4096, 160]]
+
+
 def test_nothing_is_counted_where_the_script_traces_itself():
     seen, stream = [], records(0, 2)
     sys.settrace(lambda *_: seen.append(1))
@@ -171,6 +180,7 @@ def test_a_batch_is_made_where_nothing_can_be_written(log, tmp_path):
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", '{"ns": 5}', '{"ns": 5, "lines": [["f", "g", 1, 2, "", 3]]}', '{"ns": -1, "lines": []}',
+     json.dumps({"ns": 5, "lines": [["f" * 5000, "g", 1, 2, "", 3, 4]]}),
      '{"ns": 5, "lines": [["f", "g", 1, true, "", 3, 4]]}', '{"ns": 5, "lines": [["f", "g", 1, 2, "", 1e30, 4]]}'],
 )  # fmt: skip
 def test_what_a_killed_worker_left_half_written_counts_as_nothing(log, text):
@@ -183,11 +193,16 @@ def test_what_a_killed_worker_left_half_written_counts_as_nothing(log, text):
 
 
 def test_a_file_of_somebody_else_is_not_read(log):
-    stranger = {"ns": 9, "lines": [["/etc/hostname", "f", 1, 1, "", 6, 2]]}
+    pipe = lines_folder(os.getpid(), ID) / "pipe.py"
+    os.mkfifo(pipe)
+    named = [[name, "f", 1, 1, "", 6, 2] for name in ("/etc/hostname", str(pipe), "/a\0b.py")]
+    stranger = {"ns": 9, "lines": named}
     (lines_folder(os.getpid(), ID) / "open" / "7.lines").write_text(json.dumps(stranger) + "\n")
     (lines_folder(os.getpid(), ID) / "open" / "8.lines").symlink_to("/etc/hostname")
     log.shut()
-    assert log.told()["n_workers"] == 1
+    told = within(5, log.told)
+    assert told["n_workers"] == 1
+    assert [one["text"] for one in told["lines"]][1:] == ["", ""], "a pipe may never end"
 
 
 def test_a_folder_that_is_there_is_nobodys_of_ours(tmp_path, monkeypatch):

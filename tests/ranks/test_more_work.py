@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from profkit.api import triage
 from profkit.ranks.align.clocks import aligned
 from profkit.ranks.align.match import matched
 from profkit.ranks.measure.stragglers import find_stragglers
 from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.first_inputs import first_inputs
 from profkit.ranks.reduce.records import NameRows
-from profkit.testing import operator, span, trace_of
+from profkit.testing import operator, span, to_json, trace_of
+from profkit.verdict.on_cpu import BEYOND
 from tests.ranks.simulate import MS, Job, simulate
 
 NAMES = ("aten::mm", "aten::sigmoid_backward", "aten::log")
@@ -88,3 +90,43 @@ def test_the_first_layer_tells_how_large_a_batch_is():
     assert first_inputs(trace_of(rows)) == ((16, 17), (16, 55))
     assert first_inputs(trace_of([row for row in rows if "embedding" not in str(row)])) == ((16, 48), (16, 48))
     assert first_inputs(trace_of([span("ProfilerStep#0", 10**9, 10**9 + MS)])) == ()
+
+
+def unbalanced(folder, *, every, n_steps=20, plain_ms=(10, 10)):
+    """Two CPU ranks whose inputs differ: rank 1 takes 4 ms of 9 more in each step, and they meet after each `every`."""
+    for rank in (0, 1):
+        rows, at, ahead = [], 10**9, 0
+        for step in range(n_steps):
+            begin, work = at, (9 if rank else 5) * MS
+            length = 50 if rank else 20
+            rows.append(operator("aten::embedding", at, at + MS // 5, Input_Dims=[[60, 48], [16, length]]))
+            rows.append(operator("aten::mm", at + MS // 5, at + work, Input_Dims=[[length, 48], [48, 48]]))
+            at, ahead = at + work, ahead + (0 if rank else 4 * MS)
+            if step % every == every - 1:
+                rows.append(operator("c10d::allreduce_", at, at + MS // 50))
+                rows.append(span("gloo:all_reduce", at + MS // 50, at + MS // 2 + ahead, tid=99))
+                at, ahead = at + MS // 2 + ahead, 0
+            rows.append(span(f"ProfilerStep#{step}", begin, at))
+        told = {
+            "distributedInfo": {"backend": "gloo", "rank": rank, "world_size": 2},
+            "profkit_unprofiled_step_mean_ns": plain_ms[rank] * MS,
+        }
+        (folder / f"rank{rank}.pt.trace.json").write_bytes(to_json(rows, metadata=told))
+    report = triage(folder)
+    return report.verdict, next(one for one in report.findings if one.id == "straggler.rank")
+
+
+@pytest.mark.parametrize("every", [1, 6])
+def test_balanced_work_saves_about_half_of_the_delay_and_at_most_all_of_it(tmp_path, every):
+    """Also where ranks meet rarely: what is late behind the last time waits at one that is not recorded."""
+    _, one = unbalanced(tmp_path, every=every)
+    assert "larger inputs" in one.title
+    assert one.recoverable_ns == pytest.approx(2 * MS, rel=0.01)
+    assert one.most_recoverable_ns == pytest.approx((1 + BEYOND) * 4 * MS, rel=0.01)
+
+
+def test_the_step_of_a_rank_that_waits_rarely_is_not_that_of_the_job(tmp_path):
+    """Its few long steps are no usual ones: rank 0 seems to take 5 ms a step, and the job waits for rank 1."""
+    verdict, _ = unbalanced(tmp_path, every=6, plain_ms=(5, 9))
+    assert verdict.recorded_step_ns is None
+    assert verdict.step_ns == pytest.approx(9 * MS, rel=0.05)

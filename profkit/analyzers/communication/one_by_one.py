@@ -19,17 +19,27 @@ from profkit.model.trace import SpanKind
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
+from profkit.timeline.code.phases import backward_of
 from profkit.timeline.collectives import is_request
 from profkit.timeline.gradients import bucket_requests, ddp_passes, kernel_of_each
-from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward, outermost
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_count, format_fraction, format_ns
 
 _SURE: Final = 0.8
 _KINDS: Final = later(r"^c10d::(allreduce_|broadcast_|reduce_|send|recv_)$")
 _OTHER_KINDS: Final = later(r"^c10d::(all_?reduce|_?all_?gather|broadcast|gather|scatter|reduce_$)")
+_JOINS: Final = later(r"^aten::(?:cat|concat|concatenate|stack|vstack|hstack)$")
 _FLOOR: Final = 10
 """Percentile of the times that is taken for what any of them needs. Chosen: of biases, which have next to no bytes."""
+
+
+class Behind(msgspec.Struct, frozen=True, kw_only=True):
+    """Operators that work on what was gathered: behind it, up to what a backward pass, a step or the next request begins."""
+
+    ns: int
+    spared_ns: int
+    """Of it, where each rank works on its own rows alone: what puts those of all side by side, and the others' part."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +51,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     cost_ns: int
     """What they take in each step without compute, by the median of each."""
     rows: NDArray[np.intp]
+    behind: Behind | None = None
 
 
 class OneByOne(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +134,40 @@ def _beside_ddp(facts: Facts, asked: NDArray[np.intp], starts: I64, stops: I64) 
     names, which = np.unique(ops.name[rows], return_inverse=True)
     name = trace.name(int(names[np.bincount(which.reshape(-1), weights=taken).argmax()])).replace("_", "")
     kind = next(one for one in ASKED_FIXES if one.replace("-", "") in name)
-    return Asked(kind=kind, n=int(rows.size), cost_ns=round(float(sum(needed))), rows=rows)
+    behind = _behind(facts, rows) if "gather" in kind and facts.main_device is None else None
+    return Asked(kind=kind, n=int(rows.size), cost_ns=round(float(sum(needed))), rows=rows, behind=behind)
+
+
+def _behind(facts: Facts, asked: NDArray[np.intp]) -> Behind | None:
+    """What works on what was gathered, where no gradient goes through it; None in a job of unknown size."""
+    trace, ops, spans = facts.trace, facts.trace.ops, facts.trace.spans
+    n_ranks = trace.meta.world_size or 0
+    if n_ranks < 2:
+        return None
+    tops = outermost(ops)
+    backward = backward_of(trace)
+    read = np.sort(ops.start_ns[backward.forward[backward.forward >= 0]])
+    n_read = np.searchsorted(read, ops.end_ns[tops]) - np.searchsorted(read, ops.start_ns[tops])
+    is_end = (n_read > 0) | (backward.at(ops.thread[tops], ops.start_ns[tops]) >= 0)
+    is_end |= is_request(trace, ops.name[tops])
+    others = np.isin(spans.kind, (SpanKind.OPTIMIZER, SpanKind.LOADER))
+    begins, _ = edges(steps_in_window(trace))
+    found = []
+    for thread in distinct(ops.thread[asked]).tolist():
+        mine = tops[ops.thread[tops] == thread]
+        stops = ops.start_ns[tops[is_end & (ops.thread[tops] == thread)]]
+        stops = np.sort(np.concatenate((stops, spans.start_ns[others & (spans.thread == thread)], begins)))
+        requests = asked[ops.thread[asked] == thread]
+        first = np.searchsorted(ops.start_ns[mine], ops.end_ns[requests])
+        nexts = np.searchsorted(stops, ops.end_ns[requests])
+        until = np.append(stops, trace.window_ns[1])[nexts]
+        last = np.searchsorted(ops.start_ns[mine], until)
+        found += [mine[low:high] for low, high in zip(first, last, strict=True)]
+    rows = np.concatenate(found)
+    lasts = ops.end_ns[rows] - ops.start_ns[rows]
+    joined = int(lasts[trace.named(ops.name[rows], _JOINS)].sum())
+    whole = int(lasts.sum())
+    return Behind(ns=whole, spared_ns=joined + round((whole - joined) * (1 - 1 / n_ranks)))
 
 
 def _operations(facts: Facts, asked: NDArray[np.intp]) -> tuple[I64, I64] | None:
@@ -147,14 +191,15 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
     asked, scope = result.asked, result.scope
     if asked is None or scope.fraction(asked.cost_ns) < ASKED.limit("window") or asked.n < scope.n_steps:
         return ()
-    fraction = scope.fraction(asked.cost_ns)
+    fraction, behind = scope.fraction(asked.cost_ns), asked.behind
     each = format_count(round(asked.n / max(scope.n_steps, 1), 1))
     return (
         ASKED.found(
             title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {asked.kind}, beside DDP's",
             fraction=fraction,
             confidence=_SURE,
-            recoverable_ns=scope.per_step(asked.cost_ns),
+            recoverable_ns=scope.per_step(asked.cost_ns + (behind.spared_ns if behind else 0)),
+            most_recoverable_ns=scope.per_step(asked.cost_ns + behind.ns) if behind else None,
             evidence=(
                 Evidence(
                     statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
@@ -163,9 +208,25 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
                     unit="ns",
                     expected=f"< {format_fraction(ASKED.limit('window'))} of the window",
                 ),
+                *_of_gathered(scope, behind),
             ),
             fix=ASKED_FIXES[asked.kind],
             next_tools=(after_change(scope, "fewer collectives in each step"),),
+        ),
+    )
+
+
+def _of_gathered(scope: Scope, behind: Behind | None) -> tuple[Evidence, ...]:
+    if behind is None or not behind.ns:
+        return ()
+    spared = format_ns(scope.per_step(behind.spared_ns))
+    return (
+        Evidence(
+            statement=f"operators on what was gathered take another {format_ns(scope.per_step(behind.ns))} {scope.each}; where"
+            f" each rank works on its own rows, {spared} of it go as well",
+            metric="asked.behind_ns",
+            value=float(behind.ns),
+            unit="ns",
         ),
     )
 

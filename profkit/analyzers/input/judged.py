@@ -8,6 +8,7 @@ from profkit.analyzers.base import Analyzer, idle_before
 from profkit.analyzers.input.measured import UNMARKED, InputWaits, measure, waiting_rows
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import (
+    KEPT_FIX,
     LOCK_FIX,
     LOCKS,
     REPEATED_FIX,
@@ -53,17 +54,21 @@ def _restarted(result: InputWaits) -> tuple[Finding, ...]:
         return ()
     n_batches = result.n_waits / result.n_steps if result.loader == "workers" else 1.0
     cost_ns = told.ns / told.n_batches * max(n_batches, 1 / result.n_steps)
+    cost_ns = min(cost_ns, told.ns / told.n_steps) if told.n_steps else cost_ns
     usual_ns = min(result.usual_step_ns, step_ns)
     share = cost_ns / (usual_ns + cost_ns)
     if share < RESTARTED.limit("window"):
         return ()
-    each = told.n_batches / told.n
-    often = f"every {each:.0f} batches" if each >= 1.5 else "with each batch"
+    each = (told.n_steps if told.is_beside else told.n_batches) / told.n
+    often = f"every {each:.0f} {'steps' if told.is_beside else 'batches'}" if each >= 1.5 else "with each batch"
     start = f"persistent_workers=True: the {told.n_workers} workers of the DataLoader then live on from epoch to epoch"
     if told.is_rebuilt:
         start = f"build the DataLoader once, before the loop over epochs, with {start}"
+    if told.is_beside:
+        start = f"{KEPT_FIX}; else {start}"
     return (
         RESTARTED.found(
+            title=f"the workers of a DataLoader are started anew {often}" if told.is_beside else "",
             fraction=share,
             confidence=0.85,
             recoverable_ns=round(share * step_ns),
@@ -127,7 +132,8 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
         STARVED.found(
             title=f"{title} {ONCE}" if is_once else title,
             confidence=(0.5 if is_once else _confidence(result)) - (0 if scope.has_steps else 0.15),
-            recoverable_ns=scope.per_step(result.gain_ns),
+            recoverable_ns=scope.per_step(result.saved_ns),
+            most_recoverable_ns=scope.per_step(result.gain_ns) if result.saved_ns < result.gain_ns else None,
             fraction=fraction,
             evidence=tuple(evidence),
             fix=_fix(result),
@@ -173,15 +179,10 @@ def _in_system(result: InputWaits) -> list[Evidence]:
     ]
 
 
-def _is_repeating(result: InputWaits) -> bool:
-    told = result.repeated if result.loader == "workers" else None
-    return told is not None and told.share >= STARVED.limit("line")
-
-
 def _repeats(result: InputWaits) -> list[Evidence]:
     """That each worker makes the samples of all and drops those that are not its own."""
     told = result.repeated
-    if told is None or not _is_repeating(result):
+    if told is None or not result.is_repeating:
         return []
     return [
         Evidence(
@@ -264,7 +265,7 @@ def _fix(result: InputWaits) -> str:
     of_sampler = sum(one.share for one in result.host_lines if one.place.function == "__iter__")
     if result.is_by_index and of_sampler >= STARVED.limit("line"):  # what iterates then is the sampler
         return SAMPLER_FIX.format(share=format_fraction(of_sampler))
-    if _is_repeating(result):
+    if result.is_repeating:
         return REPEATED_FIX
     line, first = result.line, result.first_line
     if line is not None and LOCKS.search(line.place.text):

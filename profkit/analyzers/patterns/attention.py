@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from profkit.analyzers.patterns.ranges import Ranges, named
 from profkit.findings.patterns import MATH_ATTENTION
 from profkit.model.arrays import I64, distinct_codes, rows_by_value
+from profkit.model.trace import CpuOps, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.host import enclosing_op
+from profkit.timeline.host import enclosing_op, in_backward
 
 _MATH: Final = later(r"^aten::_scaled_dot_product_attention_math")
 _PRODUCT: Final = later(r"^aten::(?:bmm|baddbmm)_?$")
@@ -46,23 +48,46 @@ def separate(facts: Facts) -> Ranges:
     found = [whole]
     for thread, mine in rows_by_value(ops.thread[scores]):
         on, at = ops.thread == thread, scores[mine]
-        after, until = _between(ops.end_ns[on & product], ops.start_ns[on & product], ops.start_ns[at])
-        is_free = (after >= 0) & (until > begin) & (after < end)
+        first, at, second = _around(ops, np.flatnonzero(on & product), at)
+        after, until = ops.end_ns[first], ops.start_ns[second]
+        is_free = (until > begin) & (after < end)
         is_free &= ~_any_inside(np.sort(ops.start_ns[on & other]), after, until)
+        is_free &= _is_attention(trace, first, at, second)
         written = at[is_free]
         thread_of, name = ops.thread[written], ops.name[written]
         found.append(Ranges(start_ns=after[is_free], end_ns=until[is_free], thread=thread_of, name=name))
     return Ranges.joined(*found)
 
 
-def _between(ends_ns: I64, starts_ns: I64, at_ns: I64) -> tuple[I64, I64]:
-    """Per moment the end of the product before it and the start of the one behind it; -1 and -1 where one is missing."""
-    ends, starts = np.sort(ends_ns), np.sort(starts_ns)
-    before, after = np.searchsorted(ends, at_ns, "right") - 1, np.searchsorted(starts, at_ns, "right")
-    is_known = (before >= 0) & (after < starts.size)
-    low = np.where(is_known, ends[np.maximum(before, 0)] if ends.size else -1, -1)
-    high = np.where(is_known, starts[np.minimum(after, starts.size - 1)] if starts.size else -1, -1)
-    return low.astype(np.int64), high.astype(np.int64)
+def _around(ops: CpuOps, products: I64, at: I64) -> tuple[I64, I64, I64]:
+    """Per softmax with a product before it and one behind it: the first product, the softmax, the second, as rows."""
+    by_end = products[np.argsort(ops.end_ns[products], kind="stable")]
+    before = np.searchsorted(ops.end_ns[by_end], ops.start_ns[at], "right") - 1
+    after = np.searchsorted(ops.start_ns[products], ops.start_ns[at], "right")
+    has_both = (before >= 0) & (after < products.size)
+    return by_end[before[has_both]], at[has_both], products[after[has_both]]
+
+
+def _is_attention(trace: Trace, first: I64, scores: I64, second: I64) -> NDArray[np.bool_]:
+    """Whether the second product may take what was made of the first one's: in the same pass, and of the same size.
+
+    A loss takes a softmax of products as well: the next product is then one of the backward pass.
+    """
+    rows = np.concatenate([first, scores, second])
+    back = in_backward(trace, rows).reshape(3, -1)
+    sizes = _elements(trace, rows).reshape(3, -1, 3)
+    made, taken, given = sizes[0, :, 0], sizes[1, :, 1], sizes[2, :, 1:]
+    is_of_size = (made == taken) & (given == taken[:, None]).any(1) | (sizes < 0).any(axis=(0, 2))
+    found: NDArray[np.bool_] = (back == back[0]).all(0) & is_of_size
+    return found
+
+
+def _elements(trace: Trace, rows: I64) -> I64:
+    """Per operator how many elements a product of its last two tensors has, and each of them, shape (n, 3); -1: unknown."""
+    codes, place = np.unique(trace.ops.signature[rows], return_inverse=True)
+    told = [trace.signatures[code] if code >= 0 else None for code in codes.tolist()]
+    last = [one.tensors[-2:] if one is not None and one.tensors else [(-1,)] for one in told]
+    return np.array([(prod(two[0][:-1]) * two[-1][-1], prod(two[0]), prod(two[-1])) for two in last], np.int64)[place]
 
 
 def _any_inside(ordered_ns: I64, low_ns: I64, high_ns: I64) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from profkit.analyzers.patterns import masked, order, pairs, smaller, spared, tables, thrown
+from profkit.analyzers.patterns import masked, order, pairs, repeated, smaller, spared, tables, thrown
 from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Waste
@@ -21,6 +21,7 @@ from profkit.findings.wasted import (
     ONE_HOT,
     PAIRS,
     REBUILT,
+    REPEATED,
     THROWN_AWAY,
 )
 from profkit.timeline import Facts
@@ -46,6 +47,7 @@ def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str,
 
 BY_SHAPES: Final = (
     _pattern(DENSE_TABLE, tables.updates, "update or zeroing of a table", "updates and zeroings of tables"),
+    _pattern(REPEATED, repeated.repeated, "such product", "such products, forward and backward"),
     _pattern(THROWN_AWAY, thrown.products, "such product", "such products, forward and backward"),
     _pattern(DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
     _pattern(NO_CACHE, spared.regrown, "generation of a sequence", "generations of sequences"),

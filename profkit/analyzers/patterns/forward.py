@@ -384,12 +384,10 @@ def _names(trace: Trace, run: I64) -> tuple[str, ...]:
 
 def _shapes(told: Signature | None) -> list[tuple[int, ...]]:
     """The shapes of the tensors that an operator takes, those of lists one by one."""
-    each = [
-        part
-        for one in (told.dims if told is not None else ())
-        for part in (one if one[:1] and isinstance(one[0], tuple) else [one])
-    ]
-    return [one for one in each if one]
+    if told is None:
+        return []
+    each = [told.listed(place) or (told.shape(place),) for place in range(len(told.dims))]
+    return [one for part in each for one in part if one]
 
 
 def _without_batch(trace: Trace, used: I64, runs: list[I64]) -> list[I64]:

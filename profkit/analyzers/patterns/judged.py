@@ -48,6 +48,7 @@ def _found(scope: Scope, taken: Taken, cored: float) -> Finding:
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),
         recoverable_ns=scope.per_step(round((taken.cost_ns - taken.stays_ns) * cored)),
+        most_recoverable_ns=scope.per_step(round(taken.cost_ns * cored)) if kind.is_estimated else None,
         evidence=(
             Evidence(
                 statement=f"{statement} ({format_fraction(fraction)} of the window)",

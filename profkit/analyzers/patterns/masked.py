@@ -45,7 +45,7 @@ def masked_rows(facts: Facts) -> Waste | None:
         if not dims or len(dims[0]) != 3 or len(made) != 3 or made[0] != dims[0][0] or made[2] != dims[0][2]:
             continue
         n, length, _ = dims[0]
-        if not MASKED_ROWS.limit("least") * length <= made[1] <= MASKED_ROWS.limit("most") * length:
+        if not 0 < MASKED_ROWS.limit("least") * length <= made[1] <= MASKED_ROWS.limit("most") * length:
             continue
         before = [*np.flatnonzero(seen.is_back[:place])[-1:].tolist(), *passed[-1:]]
         first = max(before, default=-1) + 1

@@ -163,12 +163,17 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _patterns(facts: Facts) -> tuple[Pattern, ...]:
-    """All that may be found: those by shapes are loaded where shapes are."""
-    if not facts.trace.signatures and facts.trace.again is None:
-        return PATTERNS
-    from profkit.analyzers.patterns.by_shapes import BY_SHAPES
+    """All that may be found: those by shapes are loaded where shapes are, those by modules where code is known."""
+    found: tuple[Pattern, ...] = PATTERNS
+    if facts.trace.signatures or facts.trace.again is not None:
+        from profkit.analyzers.patterns.by_shapes import BY_SHAPES
 
-    return PATTERNS + BY_SHAPES
+        found += BY_SHAPES
+    if facts.code is not None:
+        from profkit.analyzers.patterns.side_by_side import LAYERS
+
+        found += (LAYERS,)
+    return found
 
 
 def measure(facts: Facts) -> Patterns:

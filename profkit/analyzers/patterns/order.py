@@ -21,7 +21,7 @@ _NEAR: Final = 6
 def _costs(seen: Forward, place: int) -> tuple[int, float] | None:
     """The product behind that takes this one's result, and the share (0-1) of both products that the other order takes."""
     dims = seen.dims(place)
-    if len(dims) < 2 or min(map(len, dims[:2])) < 2 or dims[0][:-2] != dims[1][:-2]:
+    if len(dims) < 2 or min(map(len, dims[:2])) < 2 or dims[0][:-2] != dims[1][:-2] or not prod(dims[0]):
         return None
     n, (rows, inner), columns = prod(dims[0][:-2]), dims[0][-2:], dims[1][-1]
     out = (*dims[0][:-2], rows, columns)

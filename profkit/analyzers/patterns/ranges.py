@@ -242,7 +242,7 @@ def _is_cast(trace: Trace, code: int) -> bool:
     from profkit.roof.formulas.work import precision, type_said  # loaded for traces with shapes
 
     signature = trace.signatures[code]
-    if signature is None or not signature.types or not any(side != 1 for side in signature.dims[0]):
+    if signature is None or not signature.types or all(side == 1 for side in signature.shape(0)):
         return False
     before, after = signature.types[0], type_said(signature, _DTYPE_ARGUMENT)
     return after is not None and after != before and {precision(before), precision(after)} <= set(_FLOATING)

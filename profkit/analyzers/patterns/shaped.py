@@ -25,6 +25,8 @@ from profkit.timeline.host import outermost
 PRODUCT: Final = later(r"^aten::(?:linear|addmm|mm|matmul|bmm|baddbmm)$")
 LINEAR: Final = later(r"^aten::(?:linear|addmm|mm)$")
 _SLICE: Final = later(r"^aten::slice$")
+_WHOLE: Final = later(r"^ ?-?[0-9]{1,19}$")
+"""An int64 as profilers write it."""
 Chain: TypeAlias = tuple[list[int], float, tuple[int, ...]]
 """Places, the share (0-1) of their time that stays, and numbers for the title."""
 
@@ -163,21 +165,20 @@ def until_again(seen: Forward, place: int, number: int) -> range:
     return range(every.start, every.start + int(again[0])) if again.size else every
 
 
-def lead(dims: tuple[Any, ...]) -> int:
-    """The rows of a tensor as a matrix; 0 of a list of tensors, and of a number."""
-    return prod(dims[:-1]) if dims and not isinstance(dims[0], tuple) else 0
+def lead(dims: tuple[int, ...]) -> int:
+    """The rows of a tensor as a matrix; 0 of a number."""
+    return prod(dims[:-1]) if dims else 0
 
 
 def number_of(told: Signature, place: int) -> int:
     """An argument that is a whole number; 0 of others."""
     text = told.text(place)
-    return int(text) if text.lstrip("-").isdigit() else 0
+    return int(text) if _WHOLE.match(text) else 0
 
 
 def numbers_of(told: Signature, place: int) -> list[int]:
-    """The whole numbers of an argument that is a list of them; none of others."""
-    parts = told.text(place).strip("[]").split(",")
-    return [int(one) for one in parts if one.strip().lstrip("-").isdigit()]
+    """The whole numbers of an argument that is one, or a list of them; none of others."""
+    return [int(one) for one in told.text(place).strip("[]").split(",") if _WHOLE.match(one)]
 
 
 def sliced(seen: Forward, place: int, shape: tuple[int, ...], axis: int) -> int:

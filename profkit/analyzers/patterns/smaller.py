@@ -5,6 +5,7 @@ Found in the steps that were recorded with shapes; what the timed steps have the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from profkit.analyzers.patterns.shaped import (
     with_shapes,
 )
 from profkit.findings.wasted import MORE_ROWS, REBUILT
-from profkit.model.signature import Signature
+from profkit.model.signature import Signature, is_shape
 from profkit.redact.later import later
 from profkit.timeline import Facts
 
@@ -41,7 +42,7 @@ _NEAR: Final = 4
 """Operators around a cat among which the slice stands that keeps its size. Chosen."""
 
 
-def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+def _broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:  # masks
@@ -51,13 +52,13 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 def _made(told: Signature, name: str) -> tuple[int, ...]:
     """The shape that a gather makes; () where it is not known."""
     given = told.shape(0)
-    if not given or isinstance(given[0], tuple):
+    if not given:
         return ()
     if name == "aten::index_select":
         axis, index = number_of(told, 1) % len(given), told.shape(2)
         return (*given[:axis], index[0], *given[axis + 1 :]) if axis < len(given) - 1 and index else ()
     if name == "aten::index":
-        listed = [one for one in told.shape(1) if isinstance(one, tuple)]
+        listed = told.listed(1)
         if not listed or len(listed) >= len(given) or not all(listed):
             return ()
         made = _broadcast(listed)
@@ -65,7 +66,7 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
     if name in ("aten::gather", "aten::take_along_dim"):
         is_gather = name == "aten::gather"
         axis, index = number_of(told, 1 if is_gather else 2) % len(given), told.shape(2 if is_gather else 1)
-        return tuple(index) if axis < len(given) - 1 and index[-1:] == given[-1:] else ()
+        return index if axis < len(given) - 1 and index[-1:] == given[-1:] else ()
     sizes = numbers_of(told, 1)
     padded = (1,) * (len(sizes) - len(given)) + given
     if len(sizes) != len(padded) or sizes[-1] != 1:
@@ -76,7 +77,8 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
 def made_of(seen: Forward, place: int) -> tuple[int, ...]:
     """The shape that the gather at that place makes; () where it is not known."""
     told = seen.given(place)
-    return _made(told, seen.name(place)) if told is not None else ()
+    made = _made(told, seen.name(place)) if told is not None else ()
+    return made if is_shape(made) else ()
 
 
 def _is_of(dims: list[tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
@@ -100,10 +102,10 @@ def gathered(facts: Facts) -> Waste | None:
 
 def _gathered(seen: Forward, place: int) -> Chain | None:
     """Layers that take what a gather made, with what works on each row alone between."""
-    shape, n_rows, n_made = made_of(seen, place), lead(seen.dims(place)[0]), 0
+    shape = made_of(seen, place)
     if not shape:
         return None
-    n_made, chain, until = lead(shape), list[int](), 0
+    n_rows, n_made, chain, until = lead(seen.dims(place)[0]), lead(shape), list[int](), 0
     for number in behind(seen, place, LONGEST):
         name, dims = seen.name(number), seen.dims(number)
         if not _is_of(dims, shape):
@@ -131,11 +133,11 @@ def _next(seen: Forward, place: int) -> int | None:
 
 def _upsampled(seen: Forward, place: int) -> list[Chain]:
     """A 1x1 convolution behind an upsampling, to as many channels at most: it may come first, and both are smaller."""
-    number, given = _next(seen, place), seen.dims(place)[0]
+    number, given = _next(seen, place), next(iter(seen.dims(place)), ())
     dims = seen.dims(number) if number is not None and _CONVOLUTION.search(seen.name(number)) else []
-    if number is None or len(dims) < 2 or dims[0][:2] != given[:2] or len(dims[1]) != len(given):
+    if number is None or len(dims) < 2 or dims[0][:2] != given[:2] or not 2 < len(dims[1]) == len(given):
         return []
-    if prod(dims[1][2:]) != 1 or dims[1][0] > dims[1][1] or not prod(dims[0]):
+    if prod(dims[1][2:]) != 1 or not 0 < dims[1][0] <= dims[1][1] or not prod(dims[0]):
         return []
     sizes = (dims[0][0] * prod(dims[0][2:]), given[0] * prod(given[2:]))
     return [([number], sizes[1] / sizes[0], sizes), ([place], dims[1][0] / dims[1][1], sizes)]
@@ -153,8 +155,8 @@ def _averaged(seen: Forward, place: int) -> Chain | None:
     later_on = until_again(seen, place, number)
     if not axes or len(shape) - 1 in axes or any(_is_of([one], shape) for at in later_on for one in seen.dims(at)):
         return None
-    n_rows = lead(shape)
-    return [place], 1 / prod(shape[one] for one in axes), (n_rows, n_rows // prod(shape[one] for one in axes))
+    n_rows, n_mean = lead(shape), prod(shape[one] for one in axes)
+    return ([place], 1 / n_mean, (n_rows, n_rows // n_mean)) if n_mean else None
 
 
 def rebuilt(facts: Facts) -> Waste | None:
@@ -165,7 +167,7 @@ def rebuilt(facts: Facts) -> Waste | None:
     found: list[Chain] = []
     for place in seen.places(_JOIN):
         told = seen.given(place)
-        if told is None or not told.dims or seen.is_read(place):
+        if told is None or seen.is_read(place):
             continue
         near = range(max(place - _NEAR, 0), min(place + 1 + _NEAR, seen.rows.size))
         sizes = _rolled(seen, place, told, near) if seen.name(place) == "aten::roll" else _cut(seen, told, near)
@@ -176,8 +178,8 @@ def rebuilt(facts: Facts) -> Waste | None:
 
 def _cut(seen: Forward, told: Signature, near: range) -> tuple[int, int] | None:
     """What is new, and how long the tensor is that a cat and a slice make anew."""
-    parts: list[tuple[int, ...]] = [one for one in told.shape(0) if isinstance(one, tuple) and one]
-    if len(parts) < 2 or len(set(map(len, parts))) > 1:
+    parts = [one for one in told.listed(0) if one]
+    if len(parts) < 2 or len(set(map(len, parts))) > 1 or not any(map(prod, parts)):
         return None
     axis = number_of(told, 1) % len(parts[0])
     whole = sum(one[axis] for one in parts)

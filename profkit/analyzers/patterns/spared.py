@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
 from profkit.analyzers.patterns.ranges import Ranges, named
-from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, Waste, has, lead, number_of, sliced, with_shapes
+from profkit.analyzers.patterns.shaped import (
+    LINEAR,
+    PRODUCT,
+    Forward,
+    Waste,
+    has,
+    lead,
+    number_of,
+    numbers_of,
+    sliced,
+    with_shapes,
+)
 from profkit.findings.wasted import DENSE_EXPERTS, FULL_SORT
 from profkit.model.arrays import I64, distinct_codes
 from profkit.redact.later import later
@@ -43,7 +54,7 @@ def _chosen(seen: Forward, place: int) -> tuple[int, int, int]:
     """The rows, the columns and how many of these a choice along the last axis keeps; zeros of others."""
     told, is_top = seen.given(place), seen.name(place) == "aten::topk"
     dims = told.shape(0) if told is not None else ()
-    if told is None or len(dims) < 2 or isinstance(dims[0], tuple):
+    if told is None or len(dims) < 2:
         return 0, 0, 0
     is_last = told.concrete[1:2] != ("",) and number_of(told, 2 if is_top else 1) in (-1, len(dims) - 1)
     return (lead(dims), dims[-1], number_of(told, 1) if is_top else 1) if is_last else (0, 0, 0)
@@ -95,10 +106,9 @@ def _between(places: list[int], low: int, high: int) -> list[int]:
 def _marks(seen: Forward, place: int, n_rows: int, n_columns: int) -> int:
     """How many experts' outputs an operator weighs, picks rows of, or puts side by side."""
     told = seen.given(place)
-    if told is None or not told.dims:
+    if told is None:
         return 0
-    listed = told.dims[0]
-    if listed[:1] and isinstance(listed[0], tuple):
+    if listed := told.listed(0):
         return len(listed) if len(listed) == n_columns and all(lead(one) == n_rows for one in listed) else 0
     dims = told.tensors
     if _GATE.search(seen.name(place)):
@@ -134,7 +144,7 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
             first, last, by = int(part[0]), int(part[-1]) + 1, int(step[part[0]])
             low, high = int(places[begins[first]]), int(places[ends[last]])
             times = ops.start_ns[seen.rows[[low, high]]]
-            if by <= 0 or (length[first : last + 1] % by).any() or seen.n_read(*times):
+            if by <= 0 or not length[first] or (length[first : last + 1] % by).any() or seen.n_read(*times):
                 continue
             stretches.append((low, high))
             for number in range(first, last + 1):
@@ -195,7 +205,7 @@ def full_sorts(facts: Facts) -> Waste | None:
         dims = told.shape(0) if told is not None else ()
         if told is None or not dims:
             continue
-        axis = next((int(text) for text in told.concrete[1:] if text.lstrip("-").isdigit()), -1) % len(dims)
+        axis = next((one for at in range(1, len(told.concrete)) for one in numbers_of(told, at)), -1) % len(dims)
         kept = [sliced(seen, one, dims, axis) for one in range(place + 1, min(place + 1 + _BEHIND, seen.rows.size))]
         most = max((one for one in kept if 0 < one < dims[axis]), default=dims[axis])
         if dims[axis] >= FULL_SORT.limit("length") and most <= FULL_SORT.limit("kept") * dims[axis]:

@@ -10,16 +10,13 @@ import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, named
 from profkit.analyzers.patterns.shaped import Waste
+from profkit.findings.wasted import DENSE_TABLE
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.trace import EMBEDDED, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.host import enclosing_op
 
-_FEW_ROWS: Final = 0.25
-"""Of a table that a step looks up, below which an update of the rest is what costs. Chosen."""
-_MOSTLY: Final = 0.5
-"""Of the optimizer's time that goes into such tables, from which they are what costs. Chosen."""
 _FILL: Final = later(r"^aten::(?:fill_|zero_)$")
 _DENSE_BACKWARD: Final = later(r"^aten::embedding_dense_backward$")
 _N_WEIGHTS: Final = 2
@@ -51,12 +48,12 @@ def _tables(facts: Facts) -> _Tables | None:
         if name.startswith(EMBEDDED):
             dims = tuple(int(one) for one in name.removeprefix(EMBEDDED).split(",") if one.strip().isdigit())
             looked_up[dims] = looked_up.get(dims, 0.0) + value / len(typed.steps)
-    dense = _dense_rows(typed)
+    dense, few = _dense_rows(typed), DENSE_TABLE.limit("rows")
     sparse = {
-        dims: n for dims, n in looked_up.items() if len(dims) == 2 and n <= _FEW_ROWS * dims[0] and dims[0] in dense
+        dims: n for dims, n in looked_up.items() if len(dims) == 2 and 0 < n <= few * dims[0] and dims[0] in dense
     }
     share = _share_of_optimizer(typed, sparse.keys()) if sparse else 0.0
-    if share < _MOSTLY:
+    if share < DENSE_TABLE.limit("optimizer"):
         return None
     return _Tables(rows=sum(dims[0] for dims in sparse), looked_up=round(sum(sparse.values())), share=share)
 
@@ -72,11 +69,7 @@ def _dense_rows(typed: Trace) -> set[int]:
 def _share_of_optimizer(typed: Trace, shapes: Collection[tuple[int, ...]]) -> float:
     spans, ops = typed.spans, typed.ops
     steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
-    of_table = [
-        code
-        for code, one in enumerate(typed.signatures)
-        if one is not None and tuple(one.dims[:1]) and tuple(one.dims[0]) in shapes
-    ]
+    of_table = [code for code, one in enumerate(typed.signatures) if one is not None and one.shape(0) in shapes]
     is_outer = enclosing_op(ops, ops.thread, ops.start_ns - 1) < 0
     inside = (enclosing_op(steps, ops.thread, ops.start_ns) >= 0) & is_outer
     lasts = ops.end_ns - ops.start_ns

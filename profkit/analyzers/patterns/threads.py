@@ -15,6 +15,7 @@ from profkit.model.documents.rank_report import TableView
 from profkit.model.finding import Evidence, Finding
 from profkit.timeline import Facts
 from profkit.timeline.code.threads import PythonThread, python_threads
+from profkit.timeline.scheduled import usable_cores
 from profkit.units import format_fraction
 
 _CONFIDENCE: Final = 0.85
@@ -34,6 +35,13 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     """Those that hold the lock while others want it."""
     slept_ns: int
     """The training thread, but for waits for data and ranks, outside innermost operators."""
+    idle_ns: int = 0
+    """The training thread did not run, for whatever reason."""
+    longer: float = 1.0
+    """Times as long as a recorded step takes one without the profiler, which moves when threads ask for the lock; 1 at
+    least."""
+    filled: float = 0.0
+    """Share (0-1) of the time in operators that run on a thread for each core; 0 where they leave a core free."""
 
     @property
     def lost_share(self) -> float:
@@ -41,11 +49,30 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
         return self._of_holders(self.slept_ns)
 
     def beside_share(self, waited_ns: int) -> float:
-        """The same of its waits for a core, which these threads take as well."""
-        return self._of_holders(self.slept_ns + waited_ns) - self.lost_share
+        """The same of its waits for a core, which these threads take as well, and of operators' for theirs.
+
+        Where operators have a thread for each core, one of these waits while a holder runs.
+        """
+        lost = self._of_holders(self.slept_ns + waited_ns)
+        return lost + self.filled * (self._run_ns / self.span_ns - lost) - self.lost_share
+
+    @property
+    def most_share(self) -> float:
+        """The most (0-1) that it can have lost: while they neither run nor want to they hold nothing.
+
+        Nor does it lose what it runs itself, unless operators' threads wait for each other, which runs as well. All that
+        a step takes more without the profiler may be theirs.
+        """
+        wanted = sum(one.run_ns + one.wait_ns for one in self.holding)
+        recorded = min(wanted if self.filled else min(wanted, self.idle_ns), self.span_ns) / self.span_ns
+        return 1 - (1 - recorded) / self.longer
+
+    @property
+    def _run_ns(self) -> int:
+        return min(sum(one.run_ns for one in self.holding), self.span_ns)
 
     def _of_holders(self, ns: int) -> float:
-        return min(ns, sum(one.run_ns for one in self.holding)) / self.span_ns
+        return min(ns, self._run_ns) / self.span_ns
 
 
 def threads_of(facts: Facts) -> Threads | None:
@@ -58,8 +85,28 @@ def threads_of(facts: Facts) -> Threads | None:
     asleep = (span - run - wait) / span
     slept = min(asleep - _elsewhere(facts), _outside(facts))
     return Threads(
-        scope=scope_of(facts), span_ns=span, threads=threads, holding=holding, slept_ns=round(max(slept, 0.0) * span)
+        scope=scope_of(facts),
+        span_ns=span,
+        threads=threads,
+        holding=holding,
+        slept_ns=round(max(slept, 0.0) * span),
+        idle_ns=max(round(min(span - run, span if facts.main_device is None else _outside(facts) * span)), 0),
+        longer=_longer(facts),
+        filled=_filled(facts),
     )
+
+
+def _longer(facts: Facts) -> float:
+    plain_ns, with_ns = facts.trace.meta.unprofiled_step_ns, facts.trace.meta.profiled_step_ns or facts.step_ns
+    return max(plain_ns / with_ns, 1.0) if plain_ns and with_ns else 1.0
+
+
+def _filled(facts: Facts) -> float:
+    """The share of the window in operators, of a CPU whose operators may run on a thread for each core or more."""
+    told = facts.trace.meta.scheduling
+    cores, threads = usable_cores(told), told.get("threads", 1)
+    is_full = cores is not None and threads > 1 and threads * max(told.get("ranks", 1), 1) >= cores
+    return facts.budget.fraction("compute") if is_full and facts.cpu is not None else 0.0
 
 
 def _elsewhere(facts: Facts) -> float:
@@ -90,11 +137,16 @@ def judge_threads(result: Threads, waited_ns: int = 0) -> tuple[Finding, ...]:
             fraction=share + beside,
             confidence=_CONFIDENCE,
             recoverable_ns=scope.per_step(lost_ns),
+            most_recoverable_ns=scope.per_step(round(max(result.most_share, share + beside) * scope.window_ns)),
             evidence=(
                 Evidence(
                     statement=f"the training thread slept for {format_fraction(result.slept_ns / result.span_ns)} of the recorded"
                     f" time with no data, rank or operator to wait for; meanwhile {_ran(result)}"
-                    + (f"; for {format_fraction(beside)} it waited for a core beside it" if beside else ""),
+                    + (
+                        f"; for {format_fraction(beside)} {_waiter(result)} waited for a core beside it"
+                        if beside
+                        else ""
+                    ),
                     metric="threads.lost_share",
                     value=share,
                     unit="fraction",
@@ -113,6 +165,10 @@ def judge_threads(result: Threads, waited_ns: int = 0) -> tuple[Finding, ...]:
             " the lock go, plain Python keeps it",
         ),
     )
+
+
+def _waiter(result: Threads) -> str:
+    return "it, or another thread of its operators," if result.filled else "it"
 
 
 def _ran(result: Threads) -> str:

@@ -7,7 +7,6 @@ it; the next node with a product made the full size. Names and order are in each
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,10 +14,9 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
+from profkit.analyzers.patterns.shaped import Forward, Waste, numbers_of, with_shapes
 from profkit.findings.wasted import THROWN_AWAY
 from profkit.model.arrays import distinct_codes, is_member
-from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
@@ -109,19 +107,15 @@ def _sizes(trace: Trace, row: int, is_convolution: bool) -> tuple[tuple[int, ...
         return None
     if name in _VALUES:
         place = _VALUES[name]
-        full, used = _shape(one, 0), _shape(one, place)
+        full, used = one.shape(0), one.shape(place)
         is_by_rows = bool(full and used) and full[-1] == used[-1] and not is_convolution
     else:
-        size, dim = map(one.text, _SIZE_AND_DIM)
-        used, full = _shape(one, 0), tuple(int(each) for each in re.findall(r"\d+", size))
-        number = int(dim) % len(full) if full and re.fullmatch(r"-?\d+", dim) else -1
+        size, dim = _SIZE_AND_DIM
+        used, full = one.shape(0), tuple(numbers_of(one, size))
+        axes = numbers_of(one, dim)
+        number = axes[0] % len(full) if full and axes else -1
         is_by_rows = number >= 2 if is_convolution else 0 <= number < len(full) - 1
     return (used, full) if is_by_rows and used else None
-
-
-def _shape(one: Signature, place: int) -> tuple[int, ...]:
-    shape = one.shape(place)
-    return shape if all(isinstance(size, int) for size in shape) else ()
 
 
 def _has_size(trace: Trace, rows: list[int], full: tuple[int, ...]) -> bool:

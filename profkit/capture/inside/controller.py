@@ -223,6 +223,7 @@ class Controller(Listener):
     @guarded
     def _on_candidate(self, source: str, is_step: bool) -> None:
         ended_ns, ended = time.perf_counter_ns(), clock.recorded_event()
+        self._starts.n_steps += is_step
         self._act(source, ended_ns, ended, is_step=is_step)
         if self.stage in _RECORDING:
             is_plain = self.stage == "after" or self._second.is_waiting
@@ -407,6 +408,7 @@ class Controller(Listener):
         if self._finder.is_leader(key) and threading.get_ident() == self.home_thread and not clock.is_capturing_graph():
             event = clock.recorded_event()
             self._run.boundary(time.perf_counter_ns(), event, is_plain=True, began=event)
+            self._starts.n_steps += 1
         self._reconsider()
 
     # ------------------------------------------------------------------------------------------------- ends

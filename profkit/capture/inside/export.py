@@ -23,6 +23,7 @@ from ..pins import Identity, pinned
 from ..place import PLACES, RAW, alone, is_foreign_link
 from .added.keys import places_level, top_level, without_secrets
 from .added.rows import rows
+from .facts import wrong_in
 from .places.fold import Fold
 
 SCHEMA: Final = "profkit.capture/1"
@@ -46,6 +47,7 @@ Other names are of operators and kernels.
 _EVENT: Final = b'"ph":'  # how each begins; in a name its quotes are escaped
 _MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
+_WHO: Final = ("pid", "process", "rank", "n_seen")
 _LABEL: Final = re.compile(r"rank\d+(_pid\d+)?")
 _TRACE_FILE: Final = re.compile(rf"rank\d+(_\w+)?({re.escape(TRACE_SUFFIX)}|{re.escape(PLACES_SUFFIX)})")
 
@@ -228,7 +230,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         return {}
     is_ours = isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA.partition("/")[0] + "/")
     ranks = found.get("ranks") if is_ours else None
-    if not isinstance(ranks, list) or not all(isinstance(one, dict) for one in ranks):
+    if not isinstance(ranks, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("places") or {}, dict) for one in ranks
+    ):
         return {}
     return {"capture_id": "", **found}
 
@@ -277,10 +281,17 @@ def _compressor() -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        facts: Any = json.loads(files().read_small(path, _MAX_FACTS_BYTES, follow=False))
+        text = files().read_small(path, _MAX_FACTS_BYTES, follow=False)
+        facts: Any = json.loads(text, parse_constant=lambda _: None)  # a NaN would make the trace no JSON
     except (OSError, ValueError, RecursionError) as error:
         return {"reason": f"{path.name} cannot be read ({_why(error)})"}
-    return facts if isinstance(facts, dict) else {"reason": f"{path.name} holds no facts"}
+    if not isinstance(facts, dict):
+        return {"reason": f"{path.name} holds no facts"}
+    wrong = wrong_in(facts)
+    if not wrong:
+        return facts
+    known = {key: facts[key] for key in _WHO if key in facts and key not in wrong}
+    return {**known, "reason": f"{path.name} holds what no capture writes ({', '.join(wrong)})", "is_failure": True}
 
 
 def _why(error: Exception) -> str:

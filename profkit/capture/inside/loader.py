@@ -132,7 +132,11 @@ class _Worker:
             self._pid, self._file = os.getpid(), -1
             self.reader = (parent.pid if parent is not None else None) or os.getppid()
             self._folder = str(fetch_folder(self.reader, self._capture_id) / "open")
-        return os.path.isdir(self._folder)  # noqa: PTH112 - a microsecond, once per batch
+        is_open = os.path.isdir(self._folder)  # noqa: PTH112 - a microsecond, once per batch
+        if not is_open and self._file >= 0:  # a recording that begins anew has another file
+            os.close(self._file)
+            self._file = -1
+        return is_open
 
     def write(self, worker: int, start_ns: int, end_ns: int, n_samples: int) -> None:
         """Write a row, or let it be."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Optional, TypeVar
 
+from ..beside import units
 from ..options import (
     LEAST_RUN_NS,
     STEPS_OF_SHORT,
@@ -33,8 +34,6 @@ from .places.datasets import made_by
 from .steps import MIN_CALLS, StepFinder
 
 _CALL = "call profkit.capture.step() at the end of a step"
-_MANY_FETCHES: Final = 3
-"""Batches to one of the usual step, from which another loop is in a step (chosen: an epoch's first fetches two)."""
 _MOST_COUNTS: Final = 10_000
 _MOST_LOADERS: Final = 64
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -80,7 +79,7 @@ class Seen:
 def _most_fetches(counts: Sequence[int]) -> int:
     """The most batches that a step of the training fetches: where it is more another loop is in it, a validation."""
     usual = sorted(counts)[len(counts) // 2] if counts else 0
-    return _MANY_FETCHES * max(usual, 1) - 1
+    return int(units().MANY_FETCHES) * max(usual, 1) - 1
 
 
 def _usual_ns(marks: Sequence[clock.Mark], most: int) -> list[int]:

@@ -25,6 +25,8 @@ class _Loader:
         self.loader, self.kind = weakref.ref(loader), kind
         self.n_workers = int(getattr(loader, "num_workers", 0))
         self.n_starts = self.n_batches = self.spent_ns = 0
+        self.begun_at = self.last_at = 0
+        """How many steps the script had made by its first and its latest start."""
         self.is_rebuilt = False
         self.latest = 0
         self.pending: list[int] = [0, 0]
@@ -39,12 +41,18 @@ class WorkerStarts:
         self._of: dict[int, _Loader] = {}
         self._undo: list[tuple[str, Any, Any]] = []
         self._pid = 0
+        self.n_steps = 0
+        """Steps of the script so far, as far as they are known for such."""
 
     def install(self) -> None:
         """From now on starts are timed."""
         self._pid = os.getpid()
         kind = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
-        for name, wrapped in (("__init__", self._starting), ("_next_data", self._next)):
+        for name, wrapped in (
+            ("__init__", self._starting),
+            ("_next_data", self._next),
+            ("_shutdown_workers", self._ending),
+        ):
             original = vars(kind).get(name) if kind is not None else None
             if original is not None:
                 wrapper = wrapped(original)
@@ -63,7 +71,7 @@ class WorkerStarts:
     def told(self) -> list[dict[str, Any]]:
         """Of each loader that was passed over more than once: its starts after the first, `ns` of them in all.
 
-        `batches` are those of the whole passes between these starts.
+        `batches` are those of the whole passes between these starts, `steps` those that the script made meanwhile.
         """
         return [
             {
@@ -71,6 +79,7 @@ class WorkerStarts:
                 "starts": one.n_starts - 1,
                 "ns": one.spent_ns,
                 "batches": one.n_batches,
+                "steps": one.last_at - one.begun_at,
                 "is_rebuilt": one.is_rebuilt,
             }
             for one in self._loaders
@@ -104,11 +113,27 @@ class WorkerStarts:
             n_batches, end_ns = known.pending
             known.n_batches += n_batches
             known.spent_ns += spent_ns + end_ns  # the end of the pass before, and the start of this one
+        known.begun_at = known.begun_at if known.n_starts else self.n_steps
+        known.last_at = self.n_steps
         known.n_starts += 1
         known.pending = [0, 0]
         self._of.pop(known.latest, None)
         known.latest = id(iterator)
         self._of[known.latest] = known
+
+    def _ending(self, original: Any) -> Any:
+        now_ns = time.perf_counter_ns  # an iterator may go when the interpreter has let go of its modules
+
+        @functools.wraps(original)
+        def _shutdown_workers(iterator: Any) -> None:
+            known, begun_ns = self._of.get(id(iterator)), now_ns()
+            try:
+                original(iterator)
+            finally:
+                if known is not None:
+                    known.pending[1] += now_ns() - begun_ns
+
+        return _shutdown_workers
 
     def _next(self, original: Any) -> Any:
         @functools.wraps(original)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import time
 import weakref
@@ -21,7 +20,7 @@ from ..beside import files
 from .grown import Grown
 from .hot_lines import hot_lines
 from .long_steps import MODEL, Look, told_of, usual_of
-from .places.looked import nothing_collected
+from .places.looked import frames_now, nothing_collected
 from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
 
@@ -99,7 +98,7 @@ class WholeRun:
             return
         self._is_plain.append(is_plain)
         self._events.append((began, None))
-        if not len(self._began) & (len(self._began) - 1):
+        if self._models and not len(self._began) & (len(self._began) - 1):
             self._hooks.append(sum(_n_hooks(module) for model in self._models for module in model.modules()))
         if is_plain != self._goes.is_set():
             self._turn(is_on=is_plain)
@@ -191,7 +190,7 @@ class WholeRun:
         is_due = at_ns - self._read_ns >= _MEMORY_EVERY_NS
         held = _held_bytes() if is_due else 0  # before there are frames: to read a file lets the others go on
         with nothing_collected():
-            frame = sys._current_frames().get(self._thread)  # noqa: SLF001
+            frame = frames_now().get(self._thread)
             if frame is None:
                 self.is_over = True
                 return
@@ -259,7 +258,7 @@ def _piled(counts: Sequence[int]) -> dict[str, Any]:
     known = [one for one in counts if one]
     rises = [second > first for first, second in zip(known, known[1:])]  # noqa: B905, RUF007 - Python 3.9
     is_piling = len(rises) > 1 and rises[-1] and rises[-2]
-    return {"hooks": [known[0], known[-1]]} if is_piling else {}
+    return {"hooks": [counts[0], known[-1]]} if is_piling else {}
 
 
 def _held_bytes() -> int:

@@ -49,7 +49,19 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     prediction = joint.prediction
     if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
         return prediction.most_gain_ns * joint.n_steps + _sent_more_ns([straggler], joint)
-    return straggler.excess_ns
+    return round(straggler.excess_ns * _unseen(straggler, joint))
+
+
+def _unseen(straggler: Straggler, joint: Joint) -> float:
+    """All steps over those up to the last collective, where these are rare.
+
+    What is late behind it shows at the next one, which is not recorded.
+    """
+    waits = next((one for one in joint.waits if one.group == straggler.group), None)
+    if waits is None or straggler.event is not None or straggler.is_once or 2 * waits.n_steps > joint.n_steps:
+        return 1.0
+    numbers = joint.outcome_of(straggler.rank).summary.steps.number
+    return numbers.size / max(int((numbers <= waits.step.max()).sum()), 1)
 
 
 def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:

@@ -87,10 +87,12 @@ def _late(straggler: Straggler, found: Found, joint: Joint, scope: Scope) -> Fin
     why = UNRECORDED if is_unknown else LATE_WORDS[straggler.phase].one
     why = straggler.more.words if straggler.more is not None else why
     own = own_finding(straggler, waits, joint)
+    kept = _kept(straggler, waits)
     finding = LATE_RANK.found(
         title=f"{waiting} for rank {straggler.rank}{_how(straggler, why, is_unknown=is_unknown)}",
         confidence=_SURE,
-        recoverable_ns=joint.per_step(round(recoverable * _kept(straggler, waits))),
+        recoverable_ns=joint.per_step(round(recoverable * kept)),
+        most_recoverable_ns=joint.per_step(recoverable) if kept < 1 else None,
         fraction=fraction,
         evidence=tuple(_evidence(straggler, waits, answer, joint)),
         fix=_LINE_FIX if is_one_line(places) else _fix(straggler, waits, joint, is_cpu=scope.is_cpu),

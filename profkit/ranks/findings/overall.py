@@ -89,7 +89,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
         verdict = replace(verdict, rank=top.rank, source=source, ruled_out=out)
     if verdict.bottleneck is not Bottleneck.INCONCLUSIVE:
         verdict = replace(verdict, ruled_out=(*verdict.ruled_out, *_equal_tokens(joint)))
-    plain_ns = _unprofiled_ns(joint, usual)
+    plain_ns = _unprofiled_ns(joint)
     verdict, findings = in_unprofiled_time(verdict, (*across, *single), case, plain_ns=plain_ns, profiled_ns=None)
     if verdict.recorded_step_ns is not None:
         verdict = replace(verdict, unprofiled_step_ns=plain_ns)
@@ -97,13 +97,14 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
 
 
-def _unprofiled_ns(joint: Joint, usual: Outcome) -> int | None:
-    """The step of a typical rank without the profiler, where every rank has timed its own.
+def _unprofiled_ns(joint: Joint) -> int | None:
+    """The step without the profiler, where every rank has timed its own: the longest, for they wait for each other.
 
+    One that waits at rare collectives alone has few long steps, and usual ones that are shorter than those of the job.
     One that ran without a profiler throughout waits for those that had one.
     """
-    is_known = all(outcome.report.unprofiled_step_ns for outcome in joint.outcomes)
-    return usual.report.unprofiled_step_ns if is_known else None
+    known = [outcome.report.unprofiled_step_ns or 0 for outcome in joint.outcomes]
+    return max(known) if all(known) else None
 
 
 def _equal_tokens(joint: Joint) -> tuple[str, ...]:
@@ -127,7 +128,7 @@ def _within_a_step(joint: Joint, across: Sequence[Finding]) -> tuple[list[Findin
         for one in across
         if one not in kept
     ]
-    return [replace(one, recoverable_ns=min(one.recoverable_ns, step_ns)) for one in kept], notes
+    return [one.worth(min(one.recoverable_ns, step_ns)) for one in kept], notes
 
 
 def usual_outcome(joint: Joint, across: Sequence[Finding] = ()) -> Outcome:
@@ -240,9 +241,8 @@ def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Fin
         unit="fraction",
     )
     return replace(
-        finding,
+        finding.worth(int(finding.recoverable_ns * (1 - share))),
         fraction=fraction,
-        recoverable_ns=int(finding.recoverable_ns * (1 - share)),
         severity=severity_of(fraction),
         evidence=(said, *finding.evidence),
     )
@@ -289,10 +289,9 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome, late: Colle
         )
         out.append(
             replace(
-                shown,
+                shown.worth(gain_ns),
                 rank=None,
                 fraction=float(np.median(spread)),
-                recoverable_ns=gain_ns,
                 evidence=(*shown.evidence[:1], seen, *shown.evidence[1:])
                 if kind_of(name).bottleneck
                 else shown.evidence,

@@ -74,8 +74,6 @@ def _layers(trace: Trace) -> NDArray[np.intp]:
 def _input(trace: Trace, row: int) -> Shape | None:
     code = int(trace.ops.signature[row])
     signature = trace.signatures[code] if code >= 0 else None
-    dims = signature.dims if signature is not None else ()
     at = 1 if trace.name(int(trace.ops.name[row])) in _AFTER_WEIGHTS else 0
-    shape = dims[at] if len(dims) > at else ()
-    is_shape = bool(shape) and all(isinstance(size, int) and 0 <= size < 2**40 for size in shape)
-    return tuple(shape) if is_shape else None
+    shape = signature.shape(at) if signature is not None else ()
+    return shape if shape and max(shape) < 2**40 else None

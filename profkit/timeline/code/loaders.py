@@ -23,6 +23,10 @@ _LEAST: Final = 0.01
 """Share of the workers' time from which a line is told. Chosen, as of other places."""
 _LEAST_LOOKS_OF_LINE: Final = 3
 """Looks from which one line is told. Chosen: fewer are chance."""
+_BESIDE: Final = 1.5
+"""Steps for each batch of a loader from which the loop takes its batches from elsewhere. Chosen."""
+_FEW: Final = 2
+"""Batches of a pass up to which it is a look at the data. Chosen."""
 _LEAST_SAMPLES: Final = 32
 """Samples of a worker from which runs for each are a ratio. Chosen."""
 _LEAST_SHARING: Final = 2
@@ -107,6 +111,13 @@ class Restarts(msgspec.Struct, frozen=True):
     """Those between the starts."""
     is_rebuilt: bool
     """Whether each time the loader itself is another one."""
+    n_steps: int = 0
+    """Steps of the script between the starts; 0 where that is not known."""
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the loop takes a batch of it every so many steps alone: a look at other data."""
+        return self.n_steps >= _BESIDE * self.n_batches and self.n_batches <= _FEW * self.n
 
 
 def restarts(trace: Trace) -> Restarts | None:
@@ -118,6 +129,7 @@ def restarts(trace: Trace) -> Restarts | None:
             whole_ns(one.get("ns")),
             whole_ns(one.get("batches")),
             one.get("is_rebuilt") is True,
+            whole_ns(one.get("steps")),
         )
         for one in _rows(trace, "profkit_worker_starts")
     ]

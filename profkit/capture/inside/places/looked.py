@@ -12,10 +12,11 @@ from __future__ import annotations
 import dis
 import gc
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
 _CALL: Final = re.compile(r"CALL(?!_INTRINSIC)")
@@ -56,6 +57,15 @@ def nothing_collected() -> Iterator[None]:
     finally:
         gc.enable()
         _IS_HELD.clear()
+
+
+def frames_now() -> dict[int, FrameType]:
+    """The frame that each thread runs: Python may collect garbage while it makes them, and locks itself out then.
+
+    It holds the lock on its list of threads meanwhile (CPython issue 106883), and the finalizer of a loader waits.
+    """
+    with nothing_collected():
+        return sys._current_frames()  # noqa: SLF001
 
 
 def collect_after_fork() -> None:

@@ -13,10 +13,17 @@ from typing import Any, Optional
 
 from torch.overrides import TorchFunctionMode
 
+from .same_inputs import SameInputs
+
 
 class _PassOn(TorchFunctionMode):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.same = SameInputs()
+
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
+        with self.same.around(func, args, kwargs or {}):
+            return func(*args, **(kwargs or {}))
 
 
 class SignLines:
@@ -37,6 +44,11 @@ class SignLines:
         if self._mode is None and _len_torch_function_stack() == 0 and not _has_compiled():
             self._thread, self._mode = threading.get_ident(), _PassOn()
             self._mode.__enter__()
+
+    def step(self) -> None:
+        """A step ends and another one begins."""
+        if self._mode is not None:
+            self._mode.same.forget()
 
     def end(self) -> None:
         """Take it off. From another thread that is not possible: there it stays, and passes on."""

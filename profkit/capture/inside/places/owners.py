@@ -14,10 +14,13 @@ import sys
 import sysconfig
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any, Final
 
 import torch
 
+LONGEST_PATH: Final = 4096
+MOST_CHARS: Final = 160
 _PROFKIT: Final = str(Path(__file__).resolve().parents[3]) + os.sep
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _TYPED_IN: Final = ("<stdin>", "<ipython-input")
@@ -90,6 +93,11 @@ def is_own_path(path: str) -> bool:
     if path.startswith(_main_package()):
         return True
     return not path.startswith(_libraries()) and not any(f"{os.sep}{name}{os.sep}" in path for name in _PACKAGES)
+
+
+def place_of(code: CodeType) -> tuple[str, str, int]:
+    """Path, name and first line of a function, no longer than what is read back."""
+    return os.path.abspath(code.co_filename)[:LONGEST_PATH], code.co_name[:MOST_CHARS], code.co_firstlineno
 
 
 def shown_path(path: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, Optional
 
-from .looked import nothing_collected
+from .looked import frames_now, nothing_collected
 from .owners import is_own_path, is_package_path, shown_path
 
 _EVERY_S: Final = 0.002
@@ -121,7 +121,7 @@ class Sampler:
         while not self._ended.wait(_EVERY_S) and len(self._looks) < _MOST_LOOKS:
             with nothing_collected():
                 at = time.time_ns()
-                frame = sys._current_frames().get(self._thread)  # noqa: SLF001
+                frame = frames_now().get(self._thread)
                 if frame is None:
                     return
                 self._looks.append((at, self._stack(frame)))

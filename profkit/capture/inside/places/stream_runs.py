@@ -7,14 +7,14 @@ Runs in the traced process and its workers: standard library only.
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from .owners import is_own_path
+from .owners import is_own_path, place_of
 
 _MOST_LINES: Final = 100
 
@@ -40,9 +40,8 @@ class Runs:
     def told(self) -> list[list[Any]]:
         """Path, function, where it begins, line, "", runs, given, ns."""
         return [
-            [os.path.abspath(code.co_filename), code.co_name, code.co_firstlineno, line, "", *counts]  # noqa: PTH100
-            for (code, line), counts in self._found.items()
-        ][:_MOST_LINES]
+            [*place_of(code), line, "", *counts] for (code, line), counts in islice(self._found.items(), _MOST_LINES)
+        ]
 
     def _called(self, frame: FrameType, event: str, _: Any) -> Any:
         code = frame.f_code

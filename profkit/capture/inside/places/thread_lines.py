@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import threading
 import time
 from contextlib import suppress
 from typing import Any, Final, Optional
 
 from ..record.host_watch import OURS, scheduled
-from .looked import Lines, Moment, nothing_collected
+from .looked import Lines, Moment, frames_now, nothing_collected
 from .owners import is_own_path
 from .worker_lines import Line, as_told, innermost, stack_of, words_of
 
@@ -130,7 +129,7 @@ class ThreadLooks:
 
     def _stacks(self) -> dict[int, list[Moment]]:
         """What runs in each thread that was there when the looks began, or at an earlier look."""
-        frames = sys._current_frames()  # noqa: SLF001
+        frames = frames_now()
         return {ident: stack_of(frames.get(ident)) for ident in self._others}
 
     def _look(self, stacks: dict[int, list[Moment]], ran: dict[int, int], passed_ns: int, *, is_late: bool) -> None:

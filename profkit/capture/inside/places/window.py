@@ -140,6 +140,7 @@ class SecondWindow:
             self._export(is_cut=False)
         else:
             self._recorder.step()
+            self._sign_lines.step()
         if self.is_recording:
             self._marks.append(clock.begun(ended_ns, ended, n_loads))
 

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100, PTH112 - texts and descriptors, once per batch
+# ruff: noqa: PTH112, PTH113 - texts and descriptors, once per batch
 """Which lines of the script's own code DataLoader workers spend their time on, looked at while they make batches.
 
 In each worker a thread looks at the stack every 2 ms while batches are wanted to be watched, and adds up the time
@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple, Optional
 
 from ...beside import files
 from ...place import fetch_folder
-from .looked import Lines, Moment, nothing_collected
-from .owners import is_own_path, shown_path
+from .looked import Lines, Moment, frames_now, nothing_collected
+from .owners import LONGEST_PATH, MOST_CHARS, is_own_path, place_of, shown_path
 from .stream_runs import Runs
 
 _EVERY_S: Final = 0.002
@@ -49,8 +49,6 @@ _COUNTED: Final = 3
 _MOST_WORKERS: Final = 1024
 _MOST_BYTES: Final = 4 * 2**20
 _MOST_TOLD: Final = 20
-_MOST_CHARS: Final = 160
-_LONGEST_PATH: Final = 4096
 _NS: Final = 10**15
 _NOWHERE: Final = ("", "", 0, 0, "")
 """In place of a line: none of the script's own ran."""
@@ -130,7 +128,8 @@ class LineLog:
 
 def as_told(path: str, function: str, defined: int, line: int, called: str) -> dict[str, Any]:
     """A line (`words_of`) as plain values, with what stands in it."""
-    text = linecache.getline(path, line).strip()[:_MOST_CHARS] if is_own_path(path) else ""
+    is_text = is_own_path(path) and (path in linecache.cache or os.path.isfile(path))  # no pipe, which might never end
+    text = linecache.getline(path, line).strip()[:MOST_CHARS] if is_text else ""
     place = {"file": shown_path(path), "function": function, "defined": defined, "line": line}
     return {**place, "text": text, "call": called}
 
@@ -177,7 +176,7 @@ def _is_line(line: Any, kinds: tuple[type, ...]) -> bool:
         isinstance(line, list)
         and len(line) == len(kinds)
         and all(type(value) is kind for value, kind in zip(line, kinds))  # noqa: B905 - Python 3.9
-        and all(_is_number(value) for value in line if not isinstance(value, str))
+        and all(len(value) <= LONGEST_PATH if isinstance(value, str) else _is_number(value) for value in line)
     )
 
 
@@ -277,8 +276,7 @@ def words_of(line: Line) -> tuple[str, str, int, int, str]:
     """Path, function, the line that it begins with, the line itself, what is called there."""
     code, called = line.code, line.called
     call = f"{called.co_name}()" if called is not None and not called.co_name.startswith("<") else ""
-    path = os.path.abspath(code.co_filename)[:_LONGEST_PATH]
-    return path, code.co_name[:_MOST_CHARS], code.co_firstlineno, line.line, call[:_MOST_CHARS]
+    return (*place_of(code), line.line, call[:MOST_CHARS])
 
 
 def innermost(stack: list[Moment], lines: Lines, owns: Callable[[str], bool], *, is_prompt: bool) -> Optional[Line]:  # noqa: UP045
@@ -344,7 +342,7 @@ class _Looker:
         with self._lock, nothing_collected():
             now_ns = time.perf_counter_ns()
             if self._seen is not None:
-                stack = stack_of(sys._current_frames().get(self._thread))  # noqa: SLF001
+                stack = stack_of(frames_now().get(self._thread))
                 is_prompt = time.perf_counter_ns() - due_ns < _PROMPT_NS
                 line = innermost(stack, self._lines, self._owns, is_prompt=is_prompt)
                 if line not in self._seen and len(self._seen) >= _MOST_LINES:
