@@ -100,6 +100,7 @@ TOLD: Final[dict[str, Any]] = {
         "spent_ns": 380 * MS,
         "options": "--optimizer 2 --steps 2",
     },
+    "profkit_steps_wanted": 20,
     "profkit_padding": {
         "n_batches": 16,
         "n_padded": 9_000,

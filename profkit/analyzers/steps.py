@@ -222,7 +222,19 @@ def not_the_job(facts: Facts) -> tuple[str, NextTool | None]:
 
 def notes(facts: Facts) -> tuple[str, ...]:
     """What limits the window as an example of the run, in sentences."""
-    return (*_other_loop(facts), *_faster(facts), *_unsteady(facts))
+    return (*_fewer(facts), *_other_loop(facts), *_faster(facts), *_unsteady(facts))
+
+
+def _fewer(facts: Facts) -> tuple[str, ...]:
+    """That the recording ended early, since so many operators would have held the script up."""
+    wanted = whole_ns(facts.trace.meta.metadata.get("profkit_steps_wanted"))
+    if not wanted:
+        return ()
+    said = (
+        f"fewer than {wanted} steps were recorded: to write the operators of more would have held the script up for more"
+        f" than 1 s (--steps {wanted} records them all)"
+    )
+    return (said,)
 
 
 def _other_loop(facts: Facts) -> tuple[str, ...]:

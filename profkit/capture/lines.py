@@ -38,7 +38,8 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
     baseline, profiled, after = one["baseline"], one["profiled"], one["after"]
     shown = units().format_ns
     n_steps = f"{one['n_steps']} step" + "s" * (one["n_steps"] != 1)
-    why = f" ({one['why_steps']})" if one.get("why_steps") else ""
+    reason = one.get("why_steps") or _why_fewer(one)
+    why = f" ({reason})" if reason else ""
     parts = [f"{name}: {n_steps}{why} from step {one['first_step']} on, by {one['step_source']}"]
     if baseline["n"] and profiled["n"]:
         ratio = profiled["mean_ns"] / max(baseline["mean_ns"], 1)
@@ -47,8 +48,15 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
     stalled_ns = max(one.get("stalled_ns", 0), one["stop_ns"] + one["export_ns"])
     parts.append(f"the script waited {shown(stalled_ns)} for the profiler to start, stop and write")
     parts += _loops(one) + _odd_steps(one) + _second(one)
-    cut = f"; INCOMPLETE: {one.get('why_cut') or 'the run ended'} during the recording" if one.get("is_cut") else ""
+    is_cut = one.get("is_cut") and not one.get("n_wanted")
+    cut = f"; INCOMPLETE: {one.get('why_cut') or 'the run ended'} during the recording" if is_cut else ""
     return "; ".join(parts) + cut + f"\n  {folder / one['trace']}"
+
+
+def _why_fewer(one: dict[str, Any]) -> str:
+    """That the recording ended early, since so many operators take long to write."""
+    wanted = one.get("n_wanted")
+    return f"of {wanted}: to write more takes too long; --steps {wanted} records them all" if wanted else ""
 
 
 def _loops(one: dict[str, Any]) -> list[str]:

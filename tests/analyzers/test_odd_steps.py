@@ -70,6 +70,13 @@ def test_the_first_batch_of_an_epoch_is_no_other_loop(fetches):
     assert "validation" not in caveats(job(*fetches))
 
 
+def test_a_recording_that_ended_for_its_price_is_said():
+    said = "fewer than 20 steps were recorded: to write the operators of more would have held the script up"
+    assert said in caveats(job(1, 1, 1, profkit_steps_wanted=20))
+    assert "were recorded" not in caveats(job(1, 1, 1))
+    assert "were recorded" not in caveats(job(1, 1, 1, profkit_steps_wanted=-1))
+
+
 def test_a_recording_of_faster_steps_than_before_is_said():
     times = {"profkit_unprofiled_step_mean_ns": 250 * MS, "profkit_profiled_step_mean_ns": 100 * MS}
     assert "the steps before the recording took 250 ms, the recorded ones 100 ms" in caveats(job(1, 1, 1, **times))

@@ -28,7 +28,7 @@ def test_an_early_end_keeps_its_code_and_what_was_recorded(end, code, tmp_path):
     assert trace(tmp_path / "out")["profkit_is_cut"] is True
     report = triage([str(tmp_path / "out")]).ranks[0]
     assert report.steps.n == len(names(trace(tmp_path / "out"))) - 1, "the step that was cut is no step"
-    assert "the run ended inside the last marked step, which is left out" in report.warnings
+    assert "the recording ended inside the last marked step, which is left out" in report.warnings
     assert "INCOMPLETE: the run ended during the recording" in done.err
 
 

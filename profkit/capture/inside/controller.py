@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from ..beside import units
 from ..command import raised, tell
 from ..options import STEPS_AFTER, Options, Window, window_for
 from ..place import PLACES
@@ -32,6 +33,7 @@ from .places.names import variables
 from .places.thread_lines import ThreadLooks
 from .places.window import LONG, LONG_NS, SecondWindow
 from .record.host_watch import waited_for_cores_ns
+from .record.price import LONGER, LONGER_NS, MOST_NS, TOO_MANY, Price
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
@@ -60,6 +62,7 @@ class Controller(Listener):
         self._finder = StepFinder(step_on=options.step_on, is_safe=self._is_safe, on_candidate=self._on_candidate)
         self._hooks = Hooks(self)
         self._copies = CopyWatch()
+        self._price = Price()
         self.home_thread = threading.main_thread().ident or 0
         self._has_stepped_at_home = False
         self._has_begun_again = False
@@ -79,7 +82,7 @@ class Controller(Listener):
         self._keys = Keys()
         self._loops = Loops(waited_for_cores_ns)
         self._n_ranks = 1
-        self._most_ns = LONG_NS
+        self._most_ns = self._long_ns = LONG_NS
         self._recorded: dict[str, Any] | None = None  # facts of a recording that a longer loop's is to replace
         self._counters = Counters()
         self._label = ""
@@ -238,6 +241,7 @@ class Controller(Listener):
             self._begin_again()
         elif self.stage == "baseline":
             self._marks.append(clock.begun(ended_ns, ended, self._finder.n_loads))
+            self._price.boundary()
             if is_step:
                 self._consider_start(ended_ns, ended)
             if len(self._marks) > _MAX_UNSTARTED:
@@ -272,6 +276,7 @@ class Controller(Listener):
             self._hooks.install(self)
         self._second = SecondWindow(self.options)
         self._ways_out.unguard()
+        self._price = Price()
         self._queue = Queue()
         if self._log is not None:
             self._log.delete()
@@ -317,10 +322,29 @@ class Controller(Listener):
         if self.stage != "active" or len(marks) < 2 or self._n_ranks > 1:  # ranks record the same steps
             return
         if time.perf_counter_ns() - marks[-1].began_ns > self._most_ns and self._is_safe():
-            self._seen.facts["why_cut"] = "a step took far longer than the others"
-            self._export(is_cut=True)
-            self.stage = "after"
-            self._follow()
+            self._cut("a step took far longer than the others")
+
+    def _cut(self, why: str) -> None:
+        begun_ns = time.perf_counter_ns()
+        self._seen.facts["why_cut"] = why
+        self._export(is_cut=True)
+        self._loops.skip(time.perf_counter_ns() - begun_ns)
+        self.stage = "after"
+        self._follow()
+
+    def _is_dear(self) -> bool:
+        """Whether a recorded step lasts longer than usual and has made so many events by now that they are too dear."""
+        marks = self._seen.times["profiled"]
+        if self.stage != "active" or len(marks) < 2 or time.perf_counter_ns() - marks[-1].began_ns < self._long_ns:
+            return False
+        return self._price.so_far_ns(len(marks)) > MOST_NS
+
+    @guarded
+    def _leave_step(self) -> None:
+        """Inside such a step: end the recording. With gradients memory holds what the backward pass will read."""
+        if not torch.is_grad_enabled() and self._is_safe() and self._is_dear():
+            self._seen.facts["n_wanted"] = self._seen.window.steps if self._seen.window else 0
+            self._cut(TOO_MANY)
 
     def _consider_start(self, ended_ns: int, ended: Any) -> None:
         rows = self._finder.step_rows()
@@ -343,6 +367,7 @@ class Controller(Listener):
         self._n_ranks = store.world_size()
         usual_ns = clock.summary(clock.durations_ns(self._seen.times["baseline"])).get("median_ns", 0)
         self._most_ns = max(LONG * usual_ns, LONG_NS)
+        self._long_ns = max(LONGER * usual_ns, LONGER_NS)
         self._loops.record(usual_ns)
         self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
@@ -363,8 +388,15 @@ class Controller(Listener):
             return
         self._seen.n_boundaries += 1
         n_recorded = self._seen.n_boundaries - window.warmup
-        if n_recorded == window.steps or has_enough(window, self._seen, n_recorded):
+        is_spent = 0 < n_recorded < window.steps and window.least > 0 and self._price.is_spent(n_recorded)
+        if is_spent:
+            self._seen.facts["n_wanted"] = window.steps
+        self._seen.whole_steps_ns = self._price.so_far_ns(n_recorded) if n_recorded > 0 else 0
+        if is_spent or n_recorded == window.steps or has_enough(window, self._seen, n_recorded):
             self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended, self._finder.n_loads))
+            price_ns = self._price.so_far_ns(n_recorded)
+            if price_ns > MOST_NS:
+                tell(f"to write these steps holds the script up for about {units().format_ns(price_ns)}")
             self._export(is_cut=False)
             self.stage = "after"
             self._seen.times["after"].append(
@@ -378,6 +410,9 @@ class Controller(Listener):
                 self._copies.begin(self.phase)
                 self._threads = ThreadLooks()
                 self._threads.start()
+                self._price.begin()
+                if window.least and self.home_thread == threading.main_thread().ident:
+                    self._price.watch(self._is_dear, self._leave_step)
             self._seen.times["profiled"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
 
     def _go_on(self) -> None:
@@ -418,6 +453,7 @@ class Controller(Listener):
         if recorder is None:
             return
         self._close_phases()
+        self._price.end()
         begun_ns = time.perf_counter_ns()
         if isinstance(recorder, ToolRecorder) and not is_cut:
             recorder.close_step()
@@ -466,6 +502,7 @@ class Controller(Listener):
     def _stop_recorder(self) -> None:
         """End the recording without a trace."""
         self._close_phases()
+        self._price.end()
         self._threads.stop()
         recorder, self._recorder = self._recorder, None
         if recorder is not None:

@@ -63,6 +63,7 @@ class Seen:
         self.n_boundaries = 0
         self.facts: dict[str, Any] = {}
         self.stalled_ns = 0
+        self.whole_steps_ns = 0  # what the whole steps take to be written, by their price
         self.has_waited = False  # for a profiler of the script's own
 
     def told(self) -> dict[str, Any]:

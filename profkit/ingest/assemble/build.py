@@ -255,14 +255,16 @@ def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceW
 
 
 def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
-    """The ranges with the last step's marker as a plain range: the run ended inside that step."""
+    """The ranges with the last step's marker as a plain range: the recording ended inside that step."""
     rows = np.flatnonzero(spans.kind == SpanKind.STEP)
     if rows.size < 2:
         return spans
     kind = spans.kind.copy()
     kind[rows[np.argmax(spans.start_ns[rows])]] = SpanKind.OTHER
     warnings.append(
-        TraceWarning(id="steps.cut", message="the run ended inside the last marked step, which is left out", count=1)
+        TraceWarning(
+            id="steps.cut", message="the recording ended inside the last marked step, which is left out", count=1
+        )
     )
     return replace(spans, kind=kind)
 

@@ -48,6 +48,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_first_step": facts.get("first_step"),
         "profkit_step_source": facts.get("step_source"),
         "profkit_is_cut": facts.get("is_cut"),
+        "profkit_steps_wanted": facts.get("n_wanted"),
         "profkit_other_loop": other_loop(facts.get("loops") or []) or None,
         "profkit_stop_ns": facts.get("stop_ns"),
         "profkit_export_ns": facts.get("export_ns"),

@@ -23,6 +23,7 @@ from ...options import Options
 from ...place import PLACES
 from .. import clock, store
 from ..exits import in_backward
+from ..record.price import LONGER, LONGER_NS, TOO_MANY, WITH_STACKS, Price
 from ..record.recorder import Recorder
 from ..seen import Seen
 from .frames import found_in
@@ -73,6 +74,7 @@ class SecondWindow:
         self._label, self._step, self._n_steps, self._most_ns = "", 0, options.stack_steps, 0
         self._thread = 0
         self._counter = Counter()
+        self._price = Price()
         self._allowance: Optional[Allowance] = None  # noqa: UP045 - Python 3.9
         self._sign_lines = SignLines()
         self._lines = LineLog(options.capture_id)
@@ -110,6 +112,8 @@ class SecondWindow:
         usual_ns = int(clock.summary(clock.durations_ns(seen.times["baseline"])).get("median_ns", 0))
         self._most_ns = max(LONG * usual_ns, LONG_NS)
         spent_ns = seen.facts.get("stop_ns", 0) + seen.facts.get("export_ns", 0)
+        if seen.facts.get("is_cut") and seen.facts.get("n_wanted"):  # the step that was left made most of it
+            spent_ns = min(spent_ns, seen.whole_steps_ns)
         self._allowance = Allowance(
             usual_ns=usual_ns,
             operators_ns=spent_ns // max(len(seen.times["profiled"]) - 1, 1),
@@ -172,6 +176,7 @@ class SecondWindow:
         self._reason = self._reason or reason
         self.is_over, self.is_recording = True, False
         self._lines.shut()
+        self._price.end()
         self._let_go()
         self._take_off()
         recorder, self._recorder = self._recorder, None
@@ -248,6 +253,9 @@ class SecondWindow:
             with suppress(Exception):  # its own functions are torch's, and may go
                 self._sign_lines.begin()
         self.is_recording = True
+        self._price.begin()
+        if self._options.has_budget and self._thread == threading.main_thread().ident:
+            self._price.watch(self._is_dear, self._leave_step)
         self._facts = {"first_step": self._step, "n_calls": n_calls, "is_sampled": self._sampler is not None}
 
     def _announce(self, allowance: Allowance, n_calls: int) -> None:
@@ -264,6 +272,21 @@ class SecondWindow:
             return False
         taken_ns = sum(clock.durations_ns(self._marks)) - (len(self._marks) - 1) * self._allowance.usual_ns
         return 2 * taken_ns > self._allowance.most_ns
+
+    def _is_dear(self) -> bool:
+        """Whether a step lasts longer than usual and has made so many events by now that they are too dear."""
+        allowance = self._allowance
+        if not self.is_recording or allowance is None or not self._marks:
+            return False
+        spent_ns = time.perf_counter_ns() - self._marks[-1].began_ns
+        is_long = spent_ns > max(LONGER * allowance.usual_ns, LONGER_NS)
+        return is_long and WITH_STACKS * self._price.so_far_ns(len(self._marks)) > allowance.most_ns
+
+    @_contained
+    def _leave_step(self) -> None:
+        """Inside such a step: end the recording. With gradients memory holds what the backward pass will read."""
+        if not torch.is_grad_enabled() and self._is_safe() and self._is_dear():
+            self._cut(TOO_MANY)
 
     def _take_off(self) -> None:
         with suppress(Exception):
@@ -282,6 +305,7 @@ class SecondWindow:
         self.is_recording, self.is_over = False, True  # workers look on: their batches may be short
         if recorder is None:
             return
+        self._price.end()
         self._watch_compiler(False)
         self._take_off()
         if self._sampler is not None:

@@ -51,6 +51,10 @@ class Recorder:
             "with_stack": options.stacks,
             "profile_memory": options.memory,
         }
+        if (
+            activities == [ProfilerActivity.CPU] and not options.stacks
+        ):  # nobody asks for its tree: a quarter less to wait
+            arguments.update(_without_tree())
         self._profiler = _profile_of_one_id(arguments, options.capture_id)
         self._profiler.step_num = first_step  # ProfilerStep#N counts from the start of the run
 
@@ -123,6 +127,15 @@ def _is_whole(path: Path) -> bool:
         file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
         return bool(file.read().rstrip().endswith(b"}"))
     return False
+
+
+def _without_tree() -> dict[str, Any]:
+    """The argument with which the profiler makes the trace alone, where this torch can (2.12 and later)."""
+    with suppress(ImportError, TypeError):
+        from torch._C._profiler import _ExperimentalConfig
+
+        return {"experimental_config": _ExperimentalConfig(trace_only=True)}
+    return {}
 
 
 def _profile_of_one_id(arguments: dict[str, Any], capture_id: str) -> profile:

@@ -1,0 +1,134 @@
+"""What the script will wait until the recorded steps are written, told while they are recorded.
+
+The profiler keeps a row in memory for each operator: what is in use beyond what the script itself adds tells how many
+there are. Runs in the traced process: standard library only, Python 3.9 syntax.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from statistics import median
+from typing import Any, Final, Optional
+
+from .host_watch import OURS
+
+MOST_NS: Final = 1_000_000_000
+"""What the script waits for the timed steps at most, unless it was told how many to record. Chosen: half of the 2 s
+that a capture may take; the steps with Python stacks, the start and the end have the other half."""
+_EVENT_BYTES: Final = 208
+_EVENT_NS: Final = 9_000
+"""For an operator: 3.2 us to stop, 2.4 to write, 2.0 to let go, the rest to record (torch 2.13 on two slow cores)."""
+WITH_STACKS: Final = 3
+"""Times as dear with stacks and shapes (measured with it: 33 us to stop and write, for more memory)."""
+LONGER: Final = 2
+LONGER_NS: Final = 50_000_000
+"""So many times as long as usual, and at least so long, a recorded step lasts before it is asked what it makes
+(chosen: in less it makes no more operators than are paid for)."""
+TOO_MANY: Final = "a step ran more operators than can be written in time"
+_EVERY_S: Final = 0.02
+_LEAST_STEPS: Final = 2
+"""Steps whose mean tells what one more takes; the first alone may make what lasts."""
+_OURS: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+_PENDING: list[Callable[[], None]] = []
+"""What the main thread is to do next: at most one."""
+
+
+class _Malloc(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()  # noqa: SIM905
+    )
+
+
+@cache
+def _ask() -> Any:
+    """The C library's own account of the memory that it gave; None where it keeps none (glibc 2.33 and later do)."""
+    with suppress(AttributeError, OSError):
+        ask = ctypes.CDLL(None).mallinfo2
+        ask.restype = _Malloc
+        return ask
+    return None
+
+
+def held_bytes() -> int:
+    """The memory that malloc has given and not got back, 0 where nobody tells."""
+    ask = _ask()
+    if ask is None:
+        return 0
+    told = ask()
+    return int(told.uordblks + told.hblkhd)
+
+
+class Price:
+    """Of one recording: `boundary` at each step's end before it, `begin` where its first step begins."""
+
+    def __init__(self, held: Callable[[], int] = held_bytes) -> None:
+        self._held = held
+        self._plain: deque[int] = deque(maxlen=11)
+        self._begun = 0
+        self._watch: Optional[threading.Thread] = None  # noqa: UP045 - Python 3.9
+        self._ended = threading.Event()
+
+    def boundary(self) -> None:
+        """A step has ended that nothing records."""
+        self._plain.append(self._held())
+
+    def begin(self) -> None:
+        """The first recorded step begins."""
+        self._begun = self._held()
+
+    def so_far_ns(self, n_steps: int) -> int:
+        """What the script will wait for what is recorded by now, in so many steps."""
+        ends = list(self._plain)
+        added = [end - begin for begin, end in zip(ends, ends[1:])]  # noqa: B905, RUF007 - Python 3.9
+        own = max(median(added), 0) if added else 0
+        return round(max(self._held() - self._begun - n_steps * own, 0) / _EVENT_BYTES * _EVENT_NS)
+
+    def is_spent(self, n_steps: int) -> bool:
+        """Whether to record one more step after so many would be too dear."""
+        spent_ns = self.so_far_ns(n_steps)
+        is_known = n_steps >= _LEAST_STEPS
+        return spent_ns > MOST_NS or (is_known and spent_ns * (n_steps + 1) > MOST_NS * n_steps)
+
+    def watch(self, is_due: Callable[[], bool], act: Callable[[], None]) -> None:
+        """Have the main thread act between two lines of the script's own once it is due; asked by another thread."""
+        self._watch = threading.Thread(target=self._look_on, args=(is_due, act), name=f"{OURS}price", daemon=True)
+        self._watch.start()
+
+    def end(self) -> None:
+        """Watch no longer; the thread is gone then."""
+        self._ended.set()
+        _PENDING.clear()
+        if self._watch not in (None, threading.current_thread()) and self._watch.is_alive():
+            self._watch.join(1)
+
+    def _look_on(self, is_due: Callable[[], bool], act: Callable[[], None]) -> None:
+        with suppress(Exception):
+            while not self._ended.wait(_EVERY_S):
+                if is_due():
+                    _PENDING[:] = [act]
+                    ctypes.pythonapi.Py_AddPendingCall(_CALL, None)
+
+
+def is_between_lines(frame: Any) -> bool:
+    """Whether a frame runs code of neither this capture nor torch, where the recording may end."""
+    torch = sys.modules.get("torch")
+    folders = (_OURS, os.path.dirname(str(getattr(torch, "__file__", None) or _OURS)))  # noqa: PTH120
+    return frame is not None and not frame.f_code.co_filename.startswith((*folders, "<"))
+
+
+def _called(_: Any) -> int:
+    """Do what is pending where the main thread runs code of the script's own; else the next look asks again."""
+    if _PENDING and is_between_lines(sys._getframe(1)):  # noqa: SLF001
+        _PENDING.pop()()
+    return 0
+
+
+_CALL: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_called)
