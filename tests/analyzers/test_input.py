@@ -339,6 +339,14 @@ def test_batches_become_cheaper_at_the_line_that_takes_most_of_the_time() -> Non
     assert judge(loop)[0].fix.startswith("make batches cheaper: cached decoding, larger sequential reads, GPU")
 
 
+def test_the_function_that_trains_says_nothing_of_what_makes_the_batch() -> None:
+    place = CodePlace(file="train.py", function="train", defined=92)
+    whole = PlaceShare(place=place, phase=Phase.OTHER, ns=1, share=0.9, count=9)
+    told = replace(waiting(), host_lines=(whole,))
+    assert judge(told)[0].fix.startswith("train() (train.py:92) first")
+    assert judge(replace(told, training=frozenset({("train.py", "train")})))[0].fix.startswith("set num_workers")
+
+
 def streamed(*counts: tuple[int, int, int], n_workers: int = 2) -> Repeated | None:
     """Of 64 samples in 100 us: lines with their runs, the samples given there, and us."""
     place = {"file": "t.py", "function": "__iter__", "defined": 1, "text": "", "call": ""}
