@@ -108,7 +108,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first_line(self) -> PlaceShare | None:
         """The line that takes most of the time in which batches are made, where one does."""
-        first = next(iter(self.beside or self.host_lines), None)
+        own = () if self.loader == "workers" else self.host_lines  # it only waits for what workers make
+        first = next(iter(self.beside or own), None)
         return first if first is not None and first.share >= STARVED.limit("line") else None
 
     @property
@@ -151,6 +152,11 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
         left_ns = self.scope.window_ns - self.waited_ns
         needed_ns = self.code.fetch_ns * self.n_waits
         return self.has_time_left and needed_ns <= _SHORT * max(len(self.workers), 1) * left_ns
+
+    @property
+    def is_late_for_cores(self) -> bool:
+        """Whether workers that have time left are late where the training thread often waits for a core as well."""
+        return self.loader == "workers" and self.is_crowded and self.keeps_up and self.slow_worker is None
 
     @property
     def slow_worker(self) -> Worker | None:
