@@ -21,14 +21,14 @@ _HOW: Final = f"""\
 ## Public scripts
 
 Training scripts of public repositories, each of another kind, run plain and beneath `profkit run`, with one thread per
-process. Data are drawn in the format that a script reads. *Output*: the same lines, but for times; of a script without a
-seed the same but for numbers. *Added*: the least time of the whole process beneath profkit, its report with it, less
-the least time plain; quick is what adds at most {MOST_ADDED_S:g} s and {100 * MOST_ADDED:.0f} %. *Signed*: whether the
-first verdict is what the script's code explains; what was expected was written down before. Verdicts are first looks of
-2026-11-28, from 748b23ad on; what they showed was mended after them.
+process. Data are drawn in the format that a script reads. *Output*: the same lines, but for times; without a seed, but
+for numbers. *Added*: the least time of the whole process beneath profkit, its report with it, less the least time
+plain; quick is what adds at most {MOST_ADDED_S:g} s and {100 * MOST_ADDED:.0f} %. *Signed*: whether the first verdict is
+what the script's code explains; what was expected was written down before. Verdicts are first looks of 2026-11-28,
+from 748b23ad on; what they showed was mended after them.
 
-How clean it is: most scripts ran once each way, on two cores that other sessions used, too (*load*), so neither added
-times nor verdicts on waits are those of a quiet machine, and the limit on added time is not shown by them.
+How clean it is: half of the scripts ran once each way, on two cores that other sessions used, too (*load*), so neither
+added times nor verdicts on waits are those of a quiet machine, and the limit on added time is not shown by them.
 """
 
 
