@@ -23,8 +23,8 @@ _HOW: Final = f"""\
 Training scripts of public repositories, each of another kind, run plain and beneath `profkit run`, with one thread per
 process. Data are drawn in the format that a script reads. *Output*: the same lines, but for times; without a seed, but
 for numbers. *Added*: the least time of the whole process beneath profkit, its report with it, less the least time
-plain; quick is what adds at most {MOST_ADDED_S:g} s and {100 * MOST_ADDED:.0f} %. *Signed*: whether the first verdict is
-what the script's code explains; what was expected was written down before. Verdicts are first looks of 2026-11-28,
+plain; quick is what adds at most {MOST_ADDED_S:g} s and {100 * MOST_ADDED:.0f} %. *Signed*: whether the first verdict
+is what the script's code explains; what was expected was written down before. Verdicts are first looks of 2026-11-28,
 from 748b23ad on; what they showed was mended after them.
 
 How clean it is: half of the scripts ran once each way, on two cores that other sessions used, too (*load*), so neither
