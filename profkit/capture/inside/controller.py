@@ -83,6 +83,7 @@ class Controller(Listener):
         self._loops = Loops(waited_for_cores_ns)
         self._n_ranks = 1
         self._most_ns = self._long_ns = LONG_NS
+        self._usual_ns = 0
         self._recorded: dict[str, Any] | None = None  # facts of a recording that a longer loop's is to replace
         self._counters = Counters()
         self._label = ""
@@ -367,7 +368,7 @@ class Controller(Listener):
         self._n_ranks = store.world_size()
         usual_ns = clock.summary(clock.durations_ns(self._seen.times["baseline"])).get("median_ns", 0)
         self._most_ns = max(LONG * usual_ns, LONG_NS)
-        self._long_ns = max(LONGER * usual_ns, LONGER_NS)
+        self._long_ns, self._usual_ns = max(LONGER * usual_ns, LONGER_NS), usual_ns
         self._loops.record(usual_ns)
         self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
@@ -410,7 +411,7 @@ class Controller(Listener):
                 self._copies.begin(self.phase)
                 self._threads = ThreadLooks()
                 self._threads.start()
-                self._price.begin()
+                self._price.begin(self._usual_ns)
                 if window.least and self.home_thread == threading.main_thread().ident:
                     self._price.watch(self._is_dear, self._leave_step)
             self._seen.times["profiled"].append(clock.begun(ended_ns, ended, self._finder.n_loads))
