@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli import COMMANDS, group
+from profkit.cli.capture import Captured
 from profkit.cli.compare import compared
 from profkit.cli.run import _places
 from profkit.cli.scaling import _scaled
@@ -308,3 +309,12 @@ def test_run_says_before_it_runs_that_the_report_cannot_be_written(tmp_path):
     for output in (tmp_path / "none" / "r.json", tmp_path):
         done = CliRunner().invoke(group, ["run", "-f", "json", "-o", str(output), "--", "false"])
         assert isinstance(done.exception, UsageError)
+
+
+@pytest.mark.parametrize(("is_strict", "said"), [(False, 3), (True, None)])
+def test_a_report_that_fails_leaves_the_exit_code_to_the_command(tmp_path, monkeypatch, is_strict, said):
+    done = Captured(code=3, folder=tmp_path, has_trace=True, is_lacking=False, is_strict=is_strict)
+    monkeypatch.setattr("profkit.cli.run.captured", lambda *_: done)
+    told = CliRunner().invoke(group, ["run", "--folder", str(tmp_path / "kept"), "--", "true"], standalone_mode=False)
+    assert told.return_value == said
+    assert isinstance(told.exception, ProfkitError) is is_strict

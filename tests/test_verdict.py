@@ -281,6 +281,14 @@ def test_a_cause_in_the_work_leads_before_a_small_one_beside_it() -> None:
         assert verdict.findings[0].id == first
 
 
+@pytest.mark.parametrize(("saves", "bound"), [(0.035, Bottleneck.KERNEL), (0.09, Bottleneck.OVERHEAD)])
+def test_a_cause_whose_fix_saves_little_is_named_beside_the_work(saves: float, bound: Bottleneck) -> None:
+    small = replace(of_step(OPTIMIZER_LOOP, 0.16), recoverable_ns=round(saves * 10 * MS))
+    verdict = decide(replace(analyse(worked(0.74)).case, is_cpu=True, findings=(small,)))
+    assert verdict.bottleneck is bound
+    assert verdict.findings[0].id == OPTIMIZER_LOOP.id
+
+
 @pytest.mark.parametrize(
     ("double", "beside", "first"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from analyses.blind import score
+from analyses.blind import foreign, score
 from analyses.blind.rounds import Round
 
 _LEAST: Final = f"{100 * score.HEALTHY_BELOW:.0f} %"
@@ -36,4 +36,4 @@ def part(of: Sequence[Round]) -> str:
     lines = [_HOW, score.table(score.scored(one) for one in read)]
     for one in read:
         lines += ["", f"### Round {one.number}: {len(one.truths)} programs", "", one.note, "", score.programs(one)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", foreign.part(foreign.scripts())])

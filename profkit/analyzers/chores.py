@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
 from profkit.findings.chores import CHORE, EVERY_METRIC, HOST_LINE, Chore, chore_of
-from profkit.model.arrays import distinct, distinct_codes
+from profkit.model.arrays import distinct
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.timeline import Facts
-from profkit.timeline.code import Rows, shares
+from profkit.timeline.code import Rows, shares, training_functions
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.scheduled import cored_share
 from profkit.timeline.whole_run import Hot, WholeRun, whole_run
@@ -74,7 +74,7 @@ def measure(facts: Facts) -> Chores | Skipped:
         between, total = shares(code, Rows.of_host(code, main, gaps), _MOST_LINES), gaps.total_ns
         unfed = (cpu.data | cpu.comm).gaps(*facts.trace.window_ns)
         whole = shares(code, Rows.of_host(code, main, unfed), _MOST_LINES)
-        training, loops = _training(code), _loops(code)
+        training, loops = training_functions(code), _loops(code)
     return Chores(
         scope=scope_of(facts),
         run=run,
@@ -85,13 +85,6 @@ def measure(facts: Facts) -> Chores | Skipped:
         loops=loops,
         cored=cored_share(facts.trace),
     )
-
-
-def _training(code: Code) -> frozenset[tuple[str, str]]:
-    """The files and functions that hold operators of the model, the backward pass or the optimizer."""
-    trains = (code.phase_of_op != Phase.OTHER) & (code.place_of_op >= 0)
-    found = [code.places[one] for one in distinct_codes(code.place_of_op[trains]).tolist()]
-    return frozenset((one.file, one.function) for one in found)
 
 
 def _loops(code: Code) -> frozenset[CodePlace]:

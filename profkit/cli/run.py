@@ -15,7 +15,7 @@ from profkit.cli.shared.command import Command
 from profkit.cli.shared.options import PLACE, Option, color_option, format_option, output_option, verbose_option
 from profkit.cli.shared.output import format_for, is_standard_output
 from profkit.cli.shared.say import say
-from profkit.errors import UsageError
+from profkit.errors import ProfkitError, UsageError, fault
 
 _FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z]{2,8}")
 """The end of a file's name, of any format, rather than of a folder's ("v1.2")."""
@@ -66,7 +66,16 @@ def command(
     if not done.has_trace:
         say("no report: nothing was recorded; the exit code is the command's own")
     if done.has_trace:
-        _triage(done.folder, shown, is_file=report is not None)
+        try:
+            _triage(done.folder, shown, is_file=report is not None)
+        except (OSError, click.ClickException):  # it cannot be printed
+            raise
+        except Exception as error:  # the run is over, and whoever waits for it asks how the command ended
+            if done.is_strict:
+                raise
+            from profkit.cli import complain
+
+            complain(error if isinstance(error, ProfkitError) else fault(error, "writing the report", str(done.folder)))
     return done.leave()
 
 

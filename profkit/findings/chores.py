@@ -136,10 +136,16 @@ _MODEL_CALLS: Final = later(
 )
 """What trains or evaluates, in a line that may do something else as well: a log of what it gives."""
 
+_GIVEN: Final = later(
+    r"(?:^|[=\s(,])(?!(?:list|tuple|len|int|float|print|tqdm)\()(?:(?!torch\.|np\.|numpy\.|F\.)[a-z_]\w*\.)*"
+    r"(?!(?:append|appendleft|extend|add|insert|put|copy_)\()[a-z_]\w*\([^()=]*\b(?:torch\.(?:as_)?tensor|torch\.(?:Float|Long)?Tensor)\("
+)
+"""A tensor is made for what a name of the script's own is called with: that may be the model, which takes the time."""
+
 
 def chore_of(text: str) -> Chore | None:
     """What a line with that text does beside training; None where the text does not tell, or where it trains as well."""
-    if not text or _MODEL_CALLS.search(text):
+    if not text or _MODEL_CALLS.search(text) or _GIVEN.search(text):
         return None
     return next((one for one in CHORES if one.calls.search(text)), None)
 

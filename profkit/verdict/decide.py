@@ -36,6 +36,7 @@ from profkit.verdict.case import (
     UNEXPLAINED,
     Case,
 )
+from profkit.verdict.on_cpu import most_share
 from profkit.verdict.shown import MAX_HEADLINE
 
 _LEAST_BESIDE_PEERS: Final = {
@@ -113,7 +114,8 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
-    is_small = top is not None and not is_late and compute >= MOSTLY_WORK and _outweighs(case, top)
+    is_small = top is not None and not is_late and compute >= MOSTLY_WORK
+    is_small = is_small and top is not None and (_outweighs(case, top) or _saves_little(case, top))
     if top is not None and _weight(case, top) >= least and (is_late or compute < most) and not is_small:
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
@@ -346,6 +348,14 @@ def _outweighs(case: Case, cause: Finding) -> bool:
     wasted = (one for one in case.findings if one.id in _WASTED and one.recoverable_ns)
     most = max((compete.expected_ns(one, is_cpu=case.is_cpu) for one in wasted), default=0.0)
     return most >= FAR_MORE * compete.expected_ns(cause, is_cpu=case.is_cpu)
+
+
+def _saves_little(case: Case, cause: Finding) -> bool:
+    """Whether so much of a cause stays on a CPU that its fix saves, at most, less than a dominant share."""
+    whole_ns = case.step_ns or case.budget.window_ns
+    if not case.is_cpu or not cause.recoverable_ns or not whole_ns:
+        return False
+    return most_share(cause.recoverable_ns / whole_ns) < case.dominant
 
 
 def _is_weighty(case: Case, finding: Finding) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from analyses.accuracy.shown.tables import share_words
-from analyses.blind import page, rounds, score
+from analyses.blind import foreign, page, rounds, score
 from analyses.blind.rounds import FIRST, HEALTHY, SEEN, SLOW, Found, Look, Round, Score, Timing, Truth
 
 
@@ -105,3 +106,14 @@ def test_the_page_names_every_program_of_a_round_that_was_read():
     assert "`a`" in text
     assert "### Round 1: 1 programs" in text
     assert text.count("### Round") == 1
+
+
+def test_a_public_script_is_quick_where_it_adds_what_is_promised():
+    first = foreign.scripts()[0]
+    for under_s, is_quick in ((22.5, True), (22.7, False)):
+        one = replace(first, plain_s=(20.0, 25.0), under_s=(30.0, under_s))
+        assert one.is_quick is is_quick
+        assert f"| {under_s - 20:+.1f} s |" in foreign.part([one])
+    assert "| the recorded loop is the training loop | 0 % (0 of 1" in foreign.part(
+        [replace(first, is_right_loop=False)]
+    )

@@ -295,6 +295,9 @@ def test_workers_too_slow_for_the_step_do_not_keep_up_whatever_share_of_their_ti
     assert "if cores are free" in judge(replace(short, is_crowded=True))[0].fix
     (quick,) = judge(replace(short, code=LoaderCode(fetch_ns=left_ns // found.n_waits)))
     assert "more workers help little, they fetch for 60.0 % of their time" in quick.fix
+    (crowded,) = judge(replace(short, code=LoaderCode(fetch_ns=left_ns // found.n_waits), is_crowded=True))
+    assert crowded.confidence < 0.6 < quick.confidence
+    assert crowded.fix.startswith("measure again on cores that nothing else uses")
 
 
 def at(text: str, *, function: str = "__getitem__", share: float = 0.6) -> PlaceShare:
@@ -337,6 +340,20 @@ def test_batches_become_cheaper_at_the_line_that_takes_most_of_the_time() -> Non
     assert judge(told)[0].fix.startswith(fix)
     loop = replace(told, code=LoaderCode(), host_lines=(at("for x, y in loader:", function="main"),))
     assert judge(loop)[0].fix.startswith("make batches cheaper: cached decoding, larger sequential reads, GPU")
+
+
+def test_the_line_that_waits_for_workers_says_nothing_of_what_makes_the_batch() -> None:
+    waits = replace(at("batch = next(self.data_iter)", function="next"), share=1.0)
+    (finding,) = judge(of_workers(workers_busy=0.99, own_share=0.5, host_lines=(waits,)))
+    assert finding.fix.startswith("use more workers")
+
+
+def test_the_function_that_trains_says_nothing_of_what_makes_the_batch() -> None:
+    place = CodePlace(file="train.py", function="train", defined=92)
+    whole = PlaceShare(place=place, phase=Phase.OTHER, ns=1, share=0.9, count=9)
+    told = replace(waiting(), host_lines=(whole,))
+    assert judge(told)[0].fix.startswith("train() (train.py:92) first")
+    assert judge(replace(told, training=frozenset({("train.py", "train")})))[0].fix.startswith("set num_workers")
 
 
 def streamed(*counts: tuple[int, int, int], n_workers: int = 2) -> Repeated | None:

@@ -53,6 +53,15 @@ def test_an_evaluation_of_several_lines_is_named_by_the_call_around_them():
     assert [one["line"] for one in told["rare"]["lines"]] == [30]
 
 
+def test_an_evaluation_in_functions_that_usual_steps_call_as_well_is_named_where_it_is_called():
+    solver = (("solve.py", 5, "solve"), ("solve.py", 9, "step"))
+    forward, evaluation = ((MAIN, ("train.py", line, "train"), *solver) for line in (20, 30))
+    durations = [440 if place % 20 == 0 else 40 for place in range(1, 101)]
+    told = run_of(durations, lambda _, at, taken: (evaluation if at >= 40 else forward, "mm", ""))
+    assert [one["line"] for one in told["rare"]["lines"]] == [30]
+    assert [one["line"] for one in told["rare"]["inside"]] == [5]
+
+
 def test_longer_steps_at_the_lines_of_all_steps_are_no_finding():
     durations = [120 if place % 7 == 3 else 40 for place in range(100)]
     assert "rare" not in run_of(durations, lambda _, at, taken: usual(at, taken))

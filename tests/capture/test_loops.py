@@ -19,12 +19,22 @@ class Run:
     """Loops that are told of steps one after another."""
 
     def __init__(self) -> None:
-        self.loops = Loops()
-        self.now_ns = 1
+        self.loops = Loops(lambda: self.waited_ns)
+        self.now_ns, self.waited_ns = 1, 0
 
-    def play(self, keys: tuple[int, ...], *, ms: float, times: int, leader: int = 0, is_timed: bool = True) -> Run:
+    def play(
+        self,
+        keys: tuple[int, ...],
+        *,
+        ms: float,
+        times: int,
+        leader: int = 0,
+        is_timed: bool = True,
+        waited_ms: float = 0,
+    ) -> Run:
         for key in keys * times:
             self.now_ns += round(ms * MS)
+            self.waited_ns += round(waited_ms * MS)
             self.loops.stepped(key, f"SGD{key}", self.now_ns, is_timed=is_timed, leads=key == leader)
         return self
 
@@ -78,6 +88,21 @@ def test_the_same_optimizer_at_another_pace_is_another_loop():
     assert run.loops.is_longer()
     run.loops.record(20 * MS)
     assert not run.play((1,), ms=20, times=100, leader=1).loops.is_longer()
+
+
+@pytest.mark.parametrize(("before", "after"), [((65, 40), (25, 2)), ((25, 2), (65, 40))])
+def test_steps_that_other_programs_slow_down_are_no_other_loop(before, after):
+    run = Run().play((1,), ms=before[0], waited_ms=before[1], times=20, leader=1)
+    run.loops.record(before[0] * MS)
+    run.play((1,), ms=after[0], waited_ms=after[1], times=300, leader=1)
+    assert len(run.loops.told()) == 1
+    assert not run.loops.is_longer()
+
+
+def test_a_longer_loop_is_known_on_a_busy_machine():
+    run = Run().play((1,), ms=20, waited_ms=10, times=20, leader=1)
+    run.loops.record(20 * MS)
+    assert run.play((1,), ms=120, waited_ms=60, times=17, leader=1).loops.is_longer()
 
 
 def test_steps_that_grow_to_another_pace_are_one_loop():

@@ -34,14 +34,17 @@ class Memory:
         self.held += n_bytes
 
 
-def recorded(*steps: int, own: int = 0) -> Price:
-    """A price after steps of so many events each, of a script that keeps `own` bytes of each step itself."""
-    memory = Memory()
-    one = Price(memory)
-    for _ in range(5):
-        memory.grow(own)
+def recorded(*steps: int, own: int = 0, swing: int = 0, longer_ns: int = 10**9) -> Price:
+    """A price after steps of so many events each, of a script that keeps `own` bytes of each step itself.
+
+    Steps are longer than usual by so much in all, and what the script holds swings by so many bytes from step to step.
+    """
+    memory, now = Memory(), iter((0, *[longer_ns + len(steps) * 10**6] * 10))
+    one = Price(memory, lambda: next(now))
+    for place in range(5):
+        memory.grow(own + (swing if place % 2 else -swing))
         one.boundary()
-    one.begin()
+    one.begin(10**6)
     for n_events in steps:
         memory.grow(own + n_events * EVENT)
     return one
@@ -67,6 +70,16 @@ def test_what_the_script_keeps_of_each_step_is_no_event():
     assert recorded(1_000, 1_000, own=50_000_000).so_far_ns(2) == recorded(1_000, 1_000).so_far_ns(2)
 
 
+def test_memory_that_swings_tells_of_fewer_events():
+    assert recorded(60_000, 60_000).is_spent(2)
+    assert not recorded(60_000, 60_000, swing=80_000 * EVENT).is_spent(2)
+
+
+def test_steps_no_longer_than_usual_hold_no_such_numbers_of_events():
+    assert not recorded(300_000, longer_ns=0).is_spent(1)
+    assert recorded(300_000, longer_ns=40_000_000).is_spent(1)
+
+
 def test_where_nobody_tells_of_memory_nothing_is_cut():
     assert not Price(lambda: 0).is_spent(5)
 
@@ -77,7 +90,7 @@ def test_the_account_of_memory_grows_by_what_the_profiler_keeps():
     small = torch.ones(4)
     with torch.profiler.profile(activities=activities, schedule=lambda _: record):
         one = Price()
-        one.begin()
+        one.begin(0)
         for _ in range(20_000):
             torch.neg(small)
         n_events = one.so_far_ns(1) / price._EVENT_NS

@@ -31,6 +31,8 @@ OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating syste
 WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
 _ASLEEP, _PLACE = 0.75, 0.55
 """Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
+_CROWDED_OUT = 0.5
+"""Confidence where other programs may be what makes batches late. Chosen: as of what is seen once."""
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
@@ -144,6 +146,8 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
 
 def _confidence(result: InputWaits) -> float:
     """How sure it is that the host waits for input: by ranges, by what it does meanwhile, or by its place alone."""
+    if result.is_late_for_cores:
+        return _CROWDED_OUT
     if result.loader != UNMARKED:
         return 0.9
     return _ASLEEP if 2 * sum(spent for _, spent in result.os_waits) >= result.waited_ns else _PLACE
@@ -325,6 +329,11 @@ def _fix_of_loader(result: InputWaits) -> str:
         return (
             f"find why worker {slow.number} is slow: what it reads (its shard, its storage), or the samples that it got; with"
             " DataLoader(in_order=False) the others go ahead of it"
+        )
+    if result.is_late_for_cores:
+        return (
+            f"measure again on cores that nothing else uses: the workers fetch for {format_fraction(result.workers_busy or 0)} of their"
+            " time and the training thread itself waits for cores, so batches may be late for want of cores"
         )
     if result.keeps_up:
         return (

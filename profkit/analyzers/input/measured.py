@@ -15,7 +15,7 @@ from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.finding import Skipped
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
-from profkit.timeline.code import Rows, shares
+from profkit.timeline.code import Rows, shares, training_functions
 from profkit.timeline.code.loaders import (
     LoaderCode,
     Repeated,
@@ -87,6 +87,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """The threads of this process that make the batches."""
     host_lines: tuple[PlaceShare, ...] = ()
     """Where this process is while the step waits, the longest first."""
+    training: frozenset[tuple[str, str]] = frozenset()
+    """Files and functions that hold the model, the backward pass or the optimizer."""
     repeated: Repeated | None = None
     """What each worker does for the samples of all."""
     workers_cores: float | None = None
@@ -106,7 +108,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first_line(self) -> PlaceShare | None:
         """The line that takes most of the time in which batches are made, where one does."""
-        first = next(iter(self.beside or self.host_lines), None)
+        own = () if self.loader == "workers" else self.host_lines  # it only waits for what workers make
+        first = next(iter(self.beside or own), None)
         return first if first is not None and first.share >= STARVED.limit("line") else None
 
     @property
@@ -114,6 +117,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
         """The same, but not the loop itself, which says nothing of what makes the batch."""
         first = self.first_line
         if first is None or first.place.function == "<module>":
+            return None
+        if not first.place.line and (first.place.file, first.place.function) in self.training:
             return None
         return None if first.of == "" and first.place.text.startswith("for ") else first
 
@@ -147,6 +152,11 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
         left_ns = self.scope.window_ns - self.waited_ns
         needed_ns = self.code.fetch_ns * self.n_waits
         return self.has_time_left and needed_ns <= _SHORT * max(len(self.workers), 1) * left_ns
+
+    @property
+    def is_late_for_cores(self) -> bool:
+        """Whether workers that have time left are late where the training thread often waits for a core as well."""
+        return self.loader == "workers" and self.is_crowded and self.keeps_up and self.slow_worker is None
 
     @property
     def slow_worker(self) -> Worker | None:
@@ -217,6 +227,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         is_crowded=cored_share(trace) <= 1 - _CROWDED,
         feeders=_feeders(trace) if kind == OF_THREAD else (),
         host_lines=() if facts.code is None else shares(facts.code, waiting_rows(facts, facts.code)),
+        training=frozenset() if facts.code is None else training_functions(facts.code),
         repeated=repeated(trace),
         workers_cores=_workers_cores(trace),
         is_by_index=is_by_index(trace),

@@ -32,6 +32,7 @@ from .places.looked import collect_after_fork
 from .places.names import variables
 from .places.thread_lines import ThreadLooks
 from .places.window import LONG, LONG_NS, SecondWindow
+from .record.host_watch import waited_for_cores_ns
 from .record.price import LONGER, LONGER_NS, MOST_NS, TOO_MANY, Price
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
@@ -79,9 +80,10 @@ class Controller(Listener):
         self._queue = Queue()
         self._others: set[int] = set()
         self._keys = Keys()
-        self._loops = Loops()
+        self._loops = Loops(waited_for_cores_ns)
         self._n_ranks = 1
         self._most_ns = self._long_ns = LONG_NS
+        self._usual_ns = 0
         self._recorded: dict[str, Any] | None = None  # facts of a recording that a longer loop's is to replace
         self._counters = Counters()
         self._label = ""
@@ -108,7 +110,7 @@ class Controller(Listener):
         store.forget_parts()
         self._ways_out = WaysOut(self.finish)
         self._close_phases()
-        self._loops, self._recorded = Loops(), None
+        self._loops, self._recorded = Loops(waited_for_cores_ns), None
         if self.stage not in ("baseline", "standby", "done"):
             self.stage = "done"
             self._hooks.remove()
@@ -366,7 +368,7 @@ class Controller(Listener):
         self._n_ranks = store.world_size()
         usual_ns = clock.summary(clock.durations_ns(self._seen.times["baseline"])).get("median_ns", 0)
         self._most_ns = max(LONG * usual_ns, LONG_NS)
-        self._long_ns = max(LONGER * usual_ns, LONGER_NS)
+        self._long_ns, self._usual_ns = max(LONGER * usual_ns, LONGER_NS), usual_ns
         self._loops.record(usual_ns)
         self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
@@ -409,7 +411,7 @@ class Controller(Listener):
                 self._copies.begin(self.phase)
                 self._threads = ThreadLooks()
                 self._threads.start()
-                self._price.begin()
+                self._price.begin(self._usual_ns)
                 if window.least and self.home_thread == threading.main_thread().ident:
                     self._price.watch(self._is_dear, self._leave_step)
             self._seen.times["profiled"].append(clock.begun(ended_ns, ended, self._finder.n_loads))

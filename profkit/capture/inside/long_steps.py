@@ -195,6 +195,9 @@ class _Beyond:
         self._n_usual = sum(in_usual.values()) or 1
         self.under: dict[Path, float] = defaultdict(float)
         self._usual: Counter[Any] = Counter()
+        self._usual_lines: Counter[Any] = Counter()
+        for key, n in in_usual.items():
+            self._usual_lines.update(dict.fromkeys(key[0], n))
         for key, value in self.of_looks.items():
             for depth in range(1, len(key[0]) + 1):
                 self.under[key[0][:depth]] += value
@@ -218,6 +221,12 @@ class _Beyond:
 
     def share(self, paths: Sequence[Path]) -> float:
         return sum(self.under[path] for path in paths) / self.total
+
+    def before_shared(self, path: Path) -> Path:
+        """A path up to the last line that usual steps do not run, in whichever call; all of it where they run each."""
+        least = _LEAST_OF_LINE * self._n_usual
+        ends = (depth for depth in range(len(path), 0, -1) if self._usual_lines[path[depth - 1]] < least)
+        return path[: next(ends, len(path))]
 
     def is_of_its_own(self, paths: Sequence[Path]) -> bool:
         """Whether most of it is there, and clearly less of a usual step."""
@@ -283,7 +292,7 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
     """Where the long steps spend what they have beyond the usual ones; None where that is at no place of its own."""
     beyond = beyond.in_packages() if is_in_packages else beyond
     held = [path for path, value in beyond.under.items() if value >= AT_ONE_PLACE * beyond.total]
-    around: Path = max(held, key=len, default=())
+    around: Path = beyond.before_shared(max(held, key=len, default=()))
     if is_in_packages:
         around = beyond.branch(around)
     lines, inside = [around] if around else [], [] if is_in_packages else beyond.inside(around)

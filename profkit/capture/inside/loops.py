@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Optional
 
@@ -108,10 +109,17 @@ class Keys:
 
 
 class Loops:
-    """Told of each step of an optimizer; knows the loop that runs, the recorded one, and which is longer."""
+    """Told of each step of an optimizer; knows the loop that runs, the recorded one, and which is longer.
 
-    def __init__(self) -> None:
+    `waited_ns` says how long the thread that steps has been ready and waited for a core, until now.
+    """
+
+    def __init__(self, waited_ns: Callable[[], int] = lambda: 0) -> None:
         self.n_again = 0
+        self._waited_ns = waited_ns
+        self._first = (0, 0)  # when the first step was, and what the thread had waited by then
+        self._usual_alone_ns: float = 0
+        self._row_waited_ns = 0
         self._loops: dict[Any, Loop] = {}
         self._names: dict[int, str] = {}
         self._recent: deque[int] = deque()
@@ -134,6 +142,8 @@ class Loops:
         """An optimizer (its number, its class) has stepped; it `leads` where it ends a step of the recorded loop."""
         self._names.setdefault(key, name)
         self._n_calls += 1
+        if self._n_calls == 1:
+            self._first = now_ns, self._waited_ns()
         is_new = self._come(key)
         loop = self._running()
         if loop is None:
@@ -163,6 +173,8 @@ class Loops:
     def record(self, usual_ns: int) -> None:
         """The loop that runs is the one that is recorded; its step usually takes so long."""
         self._recorded, self._usual_ns = self._running(), usual_ns
+        passed_ns, waited_ns = self._last_ns - self._first[0], self._waited_ns() - self._first[1]
+        self._usual_alone_ns = usual_ns * (1 - min(waited_ns / passed_ns, 1.0)) if passed_ns > 0 else usual_ns
         self._own_key, self._own_pace = self._key, self._pace
         self._row.clear()
 
@@ -257,16 +269,22 @@ class Loops:
         return True
 
     def _watch_pace(self, spent_ns: int) -> None:
-        """Tell apart what the recorded loop's own optimizer does at another pace."""
+        """Tell apart what the recorded loop's own optimizer does at another pace, on cores that it has alone."""
         recorded, running = self._recorded, self._running()
         if recorded is None or not self._usual_ns or running is None:
             return
-        is_other = not 1 / _OTHER_PACE < spent_ns / self._usual_ns < _OTHER_PACE
+        is_other = not _is_like(spent_ns, self._usual_ns)
         if is_other == (self._pace != self._own_pace):
             self._row.clear()
             return
+        if not self._row:
+            self._row_waited_ns = self._waited_ns()
         self._row.append(spent_ns)
         if len(self._row) < _IN_A_ROW:
+            return
+        alone_ns = (sum(self._row[1:]) - (self._waited_ns() - self._row_waited_ns)) / (_IN_A_ROW - 1)
+        if is_other and _is_like(alone_ns, self._usual_alone_ns):  # other programs came, or went
+            self._row.clear()
             return
         if is_other:
             self._n_paces += 1
@@ -279,3 +297,8 @@ class Loops:
         for loop, sign in ((running, -1), (moved, 1)):
             loop.add(sign * len(self._row), sign * len(self._row), sign * sum(self._row))
         self._row.clear()
+
+
+def _is_like(spent_ns: float, usual_ns: float) -> bool:
+    """Whether a step keeps the pace of the usual one."""
+    return usual_ns / _OTHER_PACE < spent_ns < usual_ns * _OTHER_PACE

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from profkit.timeline.code.sums import Rows, rows_of_places, shares
+from profkit.timeline.code.sums import Rows, rows_of_places, shares, training_functions
 
 if TYPE_CHECKING:
     from profkit.model.trace import Trace
     from profkit.timeline.code.code import Code
     from profkit.timeline.code.match import Match
 
-__all__ = ["Rows", "carried", "code_of", "matched", "rows_of_places", "shares"]
+__all__ = ["Rows", "carried", "code_of", "matched", "rows_of_places", "shares", "training_functions"]
 
 
 def code_of(trace: Trace) -> Code | None:

@@ -114,6 +114,13 @@ def shares(code: Code, rows: Rows, most: int = MOST) -> tuple[PlaceShare, ...]:
     return tuple(sorted(out, key=lambda one: bool(one.place.inside) or one.share < _LEAST_FIRST))
 
 
+def training_functions(code: Code) -> frozenset[tuple[str, str]]:
+    """The files and functions that hold operators of the model, the backward pass or the optimizer."""
+    trains = (code.phase_of_op != Phase.OTHER) & (code.place_of_op >= 0)
+    found = [code.places[one] for one in distinct_codes(code.place_of_op[trains]).tolist()]
+    return frozenset((one.file, one.function) for one in found)
+
+
 def rows_of_places(code: Code, rows: Rows, told: Iterable[PlaceShare]) -> list[Rows]:
     """The rows that are summed up in each of these shares of them."""
     known = np.flatnonzero((rows.thread >= 0) & (rows.ns > 0))

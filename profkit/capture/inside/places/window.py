@@ -253,7 +253,7 @@ class SecondWindow:
             with suppress(Exception):  # its own functions are torch's, and may go
                 self._sign_lines.begin()
         self.is_recording = True
-        self._price.begin()
+        self._price.begin(self._allowance.usual_ns if self._allowance else 0)
         if self._options.has_budget and self._thread == threading.main_thread().ident:
             self._price.watch(self._is_dear, self._leave_step)
         self._facts = {"first_step": self._step, "n_calls": n_calls, "is_sampled": self._sampler is not None}

@@ -170,6 +170,12 @@ def scheduled(thread: int, tasks: Optional[Path] = None) -> Optional[tuple[int, 
     return None
 
 
+def waited_for_cores_ns() -> int:
+    """How long this thread has been ready and waited for a core until now, ns; 0 where that is not told."""
+    told = scheduled(threading.get_native_id())
+    return told[1] if told else 0
+
+
 def _all_scheduled(tasks: Optional[Path] = None) -> dict[int, tuple[int, int]]:  # noqa: UP045 - Python 3.9
     """The same of each thread of a process, of this one if none is given."""
     found = {}

@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +26,9 @@ that a capture may take; the steps with Python stacks, the start and the end hav
 _EVENT_BYTES: Final = 208
 _EVENT_NS: Final = 9_000
 """For an operator: 3.2 us to stop, 2.4 to write, 2.0 to let go, the rest to record (torch 2.13 on two slow cores)."""
+_MOST_TIMES: Final = 30
+"""A row is as dear at most as so many times what it costs while it is recorded (330 to 510 ns for the 9 us above): what
+takes no longer than usual has made few, whatever memory says."""
 WITH_STACKS: Final = 3
 """Times as dear with stacks and shapes (measured with it: 33 us to stop and write, for more memory)."""
 LONGER: Final = 2
@@ -33,6 +37,8 @@ LONGER_NS: Final = 50_000_000
 (chosen: in less it makes no more operators than are paid for)."""
 TOO_MANY: Final = "a step ran more operators than can be written in time"
 _EVERY_S: Final = 0.02
+_LOOKS: Final = 4
+"""In a row that find a step too dear, before it is left: what it computes with is let go meanwhile (chosen)."""
 _LEAST_STEPS: Final = 2
 """Steps whose mean tells what one more takes; the first alone may make what lasts."""
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
@@ -69,10 +75,10 @@ def held_bytes() -> int:
 class Price:
     """Of one recording: `boundary` at each step's end before it, `begin` where its first step begins."""
 
-    def __init__(self, held: Callable[[], int] = held_bytes) -> None:
-        self._held = held
+    def __init__(self, held: Callable[[], int] = held_bytes, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._held, self._now = held, now
         self._plain: deque[int] = deque(maxlen=11)
-        self._begun = 0
+        self._begun = self._begun_ns = self._usual_ns = 0
         self._watch: Optional[threading.Thread] = None  # noqa: UP045 - Python 3.9
         self._ended = threading.Event()
 
@@ -80,16 +86,20 @@ class Price:
         """A step has ended that nothing records."""
         self._plain.append(self._held())
 
-    def begin(self) -> None:
-        """The first recorded step begins."""
-        self._begun = self._held()
+    def begin(self, usual_ns: int) -> None:
+        """The first recorded step begins; one that nothing records takes so long."""
+        self._begun, self._begun_ns, self._usual_ns = self._held(), self._now(), usual_ns
 
     def so_far_ns(self, n_steps: int) -> int:
         """What the script will wait for what is recorded by now, in so many steps."""
         ends = list(self._plain)
         added = [end - begin for begin, end in zip(ends, ends[1:])]  # noqa: B905, RUF007 - Python 3.9
         own = max(median(added), 0) if added else 0
-        return round(max(self._held() - self._begun - n_steps * own, 0) / _EVENT_BYTES * _EVENT_NS)
+        beside = [end - place * own for place, end in enumerate(ends)]
+        own = n_steps * own + (max(beside) - min(beside) if beside else 0)  # of the script, as far as it may differ
+        longer_ns = max(self._now() - self._begun_ns - n_steps * self._usual_ns, 0)
+        held_ns = max(self._held() - self._begun - own, 0) / _EVENT_BYTES * _EVENT_NS
+        return round(min(held_ns, _MOST_TIMES * longer_ns))
 
     def is_spent(self, n_steps: int) -> bool:
         """Whether to record one more step after so many would be too dear."""
@@ -110,9 +120,11 @@ class Price:
             self._watch.join(1)
 
     def _look_on(self, is_due: Callable[[], bool], act: Callable[[], None]) -> None:
+        n_due = 0
         with suppress(Exception):
             while not self._ended.wait(_EVERY_S):
-                if is_due():
+                n_due = n_due + 1 if is_due() else 0
+                if n_due >= _LOOKS:
                     _PENDING[:] = [act]
                     ctypes.pythonapi.Py_AddPendingCall(_CALL, None)
 

@@ -1,0 +1,111 @@
+"""Public training scripts, run plain and beneath `profkit run`: does anything change, and is the right loop recorded?
+
+foreign.jsonl has a line per script. The scripts are never committed: a line says where each stands, and what stood in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from analyses.accuracy.shares import Share, share_of
+from analyses.accuracy.shown.tables import Table, markdown, share_words
+from analyses.blind.score import MOST_ADDED, MOST_ADDED_S
+
+ROWS: Final = Path(__file__).resolve().parent / "foreign.jsonl"
+YES, PARTLY, NO = "yes", "partly", "no"
+_HOW: Final = f"""\
+## Public scripts
+
+Training scripts of public repositories, each of another kind, run plain and beneath `profkit run`, with one thread per
+process. Data are drawn in the format that a script reads. *Output*: the same lines, but for times; without a seed, but
+for numbers. *Added*: the least time of the whole process beneath profkit, its report with it, less the least time
+plain; quick is what adds at most {MOST_ADDED_S:g} s and {100 * MOST_ADDED:.0f} %. *Signed*: whether the first verdict
+is what the script's code explains; what was expected was written down before. Verdicts are first looks of 2026-11-28,
+from 748b23ad on; what they showed was mended after them.
+
+How clean it is: half of the scripts ran once each way, on two cores that other sessions used, too (*load*), so neither
+added times nor verdicts on waits are those of a quiet machine, and the limit on added time is not shown by them.
+"""
+
+
+class Foreign(msgspec.Struct, frozen=True, kw_only=True):
+    """One script: where it stands, how it was run, what came of it."""
+
+    at: str
+    """owner/name @ commit : path."""
+    kind: str
+    arguments: str
+    stood_in: str
+    plain_s: tuple[float, ...]
+    under_s: tuple[float, ...]
+    """Wall times of whole processes, beneath profkit with its report."""
+    plain_cpu_s: tuple[float, ...]
+    under_cpu_s: tuple[float, ...]
+    load: float
+    same_output: bool
+    same_exit: bool
+    is_right_loop: bool
+    verdict: str
+    expected: str
+    signed: str
+    """`YES`, `PARTLY` or `NO`."""
+    why: str = ""
+
+    @property
+    def added_s(self) -> float:
+        """Wall time that profkit adds, of the least times."""
+        return min(self.under_s) - min(self.plain_s)
+
+    @property
+    def added_cpu_s(self) -> float:
+        """Processor time that profkit adds, of the least times."""
+        return min(self.under_cpu_s) - min(self.plain_cpu_s)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it adds no more than is promised."""
+        return self.added_s <= MOST_ADDED_S + MOST_ADDED * min(self.plain_s)
+
+
+def scripts() -> list[Foreign]:
+    """All scripts that were run."""
+    return [msgspec.json.decode(line, type=Foreign) for line in ROWS.read_bytes().splitlines()]
+
+
+def part(of: Sequence[Foreign]) -> str:
+    """The shares, then a row per script, as Markdown."""
+    counted: tuple[tuple[str, Share], ...] = (
+        ("the same output", share_of([one.same_output for one in of])),
+        ("the same exit code", share_of([one.same_exit for one in of])),
+        ("the recorded loop is the training loop", share_of([one.is_right_loop for one in of])),
+        ("added time within the limit", share_of([one.is_quick for one in of])),
+        ("the first verdict is signed", share_of([one.signed == YES for one in of])),
+        ("signed, or partly", share_of([one.signed != NO for one in of])),
+    )
+    shares = Table(title="", head=("", "share"), rows=tuple((name, share_words(one)) for name, one in counted))
+    head = ("script", "kind", "arguments", "stood in", "plain", "added", "CPU added", "load", "output", "exit", "loop")
+    rows = Table(title="", head=(*head, "verdict", "expected", "signed", "why"), rows=tuple(map(_row, of)))
+    return "\n".join([_HOW, markdown(shares), "", markdown(rows)])
+
+
+def _row(one: Foreign) -> tuple[str, ...]:
+    return (
+        f"`{one.at}`",
+        one.kind,
+        f"`{one.arguments}`" if one.arguments else "–",
+        one.stood_in,
+        f"{min(one.plain_s):.0f} s",
+        f"{one.added_s:+.1f} s",
+        f"{one.added_cpu_s:+.1f} s",
+        f"{one.load:.0f}",
+        *("same" if flag else "**differs**" for flag in (one.same_output, one.same_exit)),
+        YES if one.is_right_loop else f"**{NO}**",
+        one.verdict,
+        one.expected,
+        one.signed,
+        one.why,
+    )
