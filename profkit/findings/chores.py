@@ -24,6 +24,7 @@ class Chore(msgspec.Struct, frozen=True):
     fix: str
 
 
+_OF_ONE: Final = r"_(?:norm|value)_\(\s*\[?(?:p|par|param|parameter|w|weight)\]?\s*,"
 CHORES: Final = tuple(
     Chore(later(calls), does, fix)
     for calls, does, fix in (
@@ -83,6 +84,12 @@ CHORES: Final = tuple(
             "looks after memory",
             "leave it out: Python and torch give memory back by themselves; or do it once for each epoch",
         ),
+        (
+            rf"\bclip_grad{_OF_ONE}",
+            "clips the gradient of one parameter after the other",
+            "call it once with all parameters: it then takes all gradients in a few calls; the norm is that of all of them,"
+            " so choose the limit anew",
+        ),
         (r"\b(?:time\.)?sleep\(", "sleeps", "leave the pause out; wait for what it is meant for (an event, a queue)"),
         (
             r"\.acquire\(|\bwith\s+[\w.]*lock\b|\.join\(\s*\)|\.result\(|\b(?:event|cond)\w*\.wait\(",
@@ -131,7 +138,7 @@ CHORES: Final = tuple(
 Chosen with the programs of rounds 1 and 2 of docs/accuracy.md at hand: their later scores are no proof of it.
 """
 _MODEL_CALLS: Final = later(
-    r"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad|\boptim\."
+    rf"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad(?!{_OF_ONE})|\boptim\."
     r"|(?<![.\w])(?:evaluate|validate)\w*\("
 )
 """What trains or evaluates, in a line that may do something else as well: a log of what it gives."""

@@ -36,6 +36,10 @@ _AS_OFTEN: Final = 0.1
 """By what share two intervals may differ that are the same. Chosen: the first and the last pass are cut off."""
 _BURST: Final = 1.5
 """Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
+_KNOWN: Final = 20
+_SELDOM: Final = 0.5
+"""Steps that nothing recorded, of which at most half as many are long as of the recorded ones: these caught what is
+rare. Chosen: of 20, two at most where one of five recorded ones is."""
 _LONGEST: Final = 400
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
@@ -261,6 +265,10 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         """Whether only some steps do something that takes long, by their times or by the looks at them."""
         return self.rare is not None or any(one.every > 1 and one.share >= _RARE_LINE for one in self.lines)
 
+    def is_rarer(self, n_long: int, n: int) -> bool:
+        """Whether far fewer of the run's steps are long than these `n_long` of `n`."""
+        return self.n >= _KNOWN and self.n_long * n <= _SELDOM * n_long * self.n
+
     @property
     def is_slower(self) -> bool:
         """Whether the step grows by so much, or so steadily, that a short recording is no example of the run."""
@@ -317,7 +325,8 @@ def without_rare(trace: Trace) -> Paced:
         return Paced(trace)
     lengths = step_lengths_ns(trace)
     is_long = lengths > _LONG * median(lengths)
-    is_of_run = run is not None and run.has_rare
+    n_long = int(np.count_nonzero(is_long))
+    is_of_run = run is not None and (run.has_rare or run.is_rarer(n_long, len(steps)))
     odd = np.flatnonzero(is_long if is_of_run else is_long & _fetches_many(trace, steps))
     if not odd.size:
         return Paced(trace)

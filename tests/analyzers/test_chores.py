@@ -47,6 +47,12 @@ SAVE = {
         ("h = self.conv(x) + x", ""),
         ("x = x[i]", ""),
         ("nn.utils.clip_grad_norm_(net.parameters(), 0.5)", ""),
+        ("nn.utils.clip_grad_norm_(p, 0.5)", "clips the gradient of one parameter after the other"),
+        (
+            "torch.nn.utils.clip_grad_value_([param], clip_value=1)",
+            "clips the gradient of one parameter after the other",
+        ),
+        ("clip_grad_norm_(params, 1.0)", ""),
         ("q, k, v = self.qkv(x).split(c, dim=2)", ""),
         ("x = torch.from_numpy(images[i]).float().div_(127.5)", ""),
         ("z = dist.loc + self.tok_emb(x)", ""),

@@ -73,6 +73,14 @@ def test_a_save_every_ten_steps_is_the_verdict_with_its_share_of_the_run(long):
     assert step_sentence(report).startswith("Step 40.0 ms on average (")
 
 
+@pytest.mark.parametrize(("n_long", "n", "is_apart"), [(4, 100, True), (10, 100, False), (1, 12, False)])
+def test_a_long_recorded_step_is_set_apart_where_the_run_has_few(n_long, n, is_apart):
+    verdict, found, _ = told(computing(long=(2,), profkit_run={**RUN, "n_long": n_long, "n": n}))
+    assert ("host.stall" in found) is not is_apart, "the end of an epoch, say, that nothing else caught"
+    note = "step 2 also does what only some steps of the run do: shares are of the 9 steps without it"
+    assert any(one.startswith(note) for one in verdict.caveats) is is_apart
+
+
 def test_a_rare_step_that_waits_for_an_item_is_about_the_input_and_no_profiler_cost():
     metadata = {
         "profkit_run": {**RUN, "rare": {**RARE, "way": "load", "share": 0.8, "beyond_ns": 12_800 * MS}},
