@@ -5,8 +5,6 @@ with a folder, an environment, an exit code, and files for standard output and e
 and what a call imports are the subject of other tests, which start `python -m profkit`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

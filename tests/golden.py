@@ -1,7 +1,5 @@
 """`make golden`: the golden reports and the numbers of docs/sources.md, written anew. Review the diff: users see it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,8 +8,6 @@ A device operation starts `lag_ns` after its launch call began, on a free stream
 before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -105,7 +103,7 @@ class Job:
         """How long the streams still work on what was launched."""
         return max(max(self._free_ns.values(), default=0) - self.now_ns, 0)
 
-    def follow(self, other: Job, *, stream: int = 7) -> None:
+    def follow(self, other: "Job", *, stream: int = 7) -> None:
         """Go on where another device's job is, with a stream that waits for that one's."""
         self.now_ns = other.now_ns
         self._free_ns[stream] = max(self._free_ns.get(stream, 0), other._free_ns[stream])

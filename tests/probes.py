@@ -6,8 +6,6 @@ Two `ProfilerStep#` of 10 ms, host pid and tid 1, device 0, and a launch call pe
 otherwise. `TRUTHS` says what is right for each; times in the functions are microseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

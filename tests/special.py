@@ -1,7 +1,5 @@
 """What is no file, and calls that may never come back."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

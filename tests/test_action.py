@@ -1,7 +1,5 @@
 """The GitHub action: its own steps under bash, on a committed capture."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

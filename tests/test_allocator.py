@@ -1,7 +1,5 @@
 """The garbage collector around what a command makes."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

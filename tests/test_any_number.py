@@ -1,7 +1,5 @@
 """Any value in any place of a trace that is read: a report in which all adds up, or one line that names the file."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """What `profkit.triage` takes, and what a command without a path means."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The one call for a machine with a GPU: a stage that fails costs the others nothing; what comes back is bounded."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tarfile

@@ -1,7 +1,5 @@
 """What a fix saves at most on a CPU, where the time of the cause is no bound: the rest of the step gets faster, too."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """How the commands behave alike: one meaning for a flag, defaults shown one way, nothing wider than the terminal."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json

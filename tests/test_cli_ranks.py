@@ -1,7 +1,5 @@
 """`profkit triage` on many ranks, as a process: what is kept, what stops it, where it runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Whatever files and the names in them hold, what is printed is lines of text: a terminal finds nothing to obey."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import json

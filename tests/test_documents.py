@@ -1,7 +1,5 @@
 """What the documents say of the program and of its tests is so: names, warnings, limits. Pages: `tests/site`."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A fault of profkit's own: told with the file and the step, and no end of what others say. And ends of the program."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

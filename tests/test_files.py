@@ -1,7 +1,5 @@
 """The one place where a path is opened: what waits, what never ends, what belongs to somebody else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

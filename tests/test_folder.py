@@ -1,7 +1,5 @@
 """`profkit info FOLDER`: what lies in it, and the command that reads each."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

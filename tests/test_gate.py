@@ -1,7 +1,5 @@
 """The gates of CI: what fails, which number over which limit; settings of pyproject.toml, what they may not hold."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The committed traces give the committed reports, and every report obeys the schema."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The workloads' pathologies are found and their healthy twin is clean: in the committed traces, and in fresh ones."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where Meta's HTA is right, profkit agrees with it on real traces (HTA's microsecond rounding switched off)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What `import profkit` and a plain triage do not load: heavy packages cost a user half a second each."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

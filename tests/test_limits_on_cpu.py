@@ -1,7 +1,5 @@
 """Where the CPU is the device: the usual overhead of a program is no bottleneck, and less of another cause is one."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.findings.host import LAUNCH_BOUND

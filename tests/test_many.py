@@ -1,7 +1,5 @@
 """Many devices, streams, threads, steps, names: the time and room of the rows, not of rows times any of these."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

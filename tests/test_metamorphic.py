@@ -1,7 +1,5 @@
 """What must not change when a trace is told differently, and what must when a known cause is put into it."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Names of files as reports have them: as short as tells them apart."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """The example notebook runs from its first cell to its last, and each cell shows what its comment says."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Whatever a file says under the keys that a capture adds, it is read: no reader fails, and the report stays JSON."""
 
-from __future__ import annotations
-
 import json
 import random
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """In one report a quantity has one number: in the headline, the bar, the evidence and the tables."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Callable

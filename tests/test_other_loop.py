@@ -1,7 +1,5 @@
 """A capture of a loop that is not the job gives no verdict, but the command that records the job."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.model.documents.report import Bottleneck

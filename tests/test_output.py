@@ -1,7 +1,5 @@
 """Where a report is written: whole or not there, through no link, and what is no file."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

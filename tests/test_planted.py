@@ -1,7 +1,5 @@
 """Secrets planted in traces, tables, URLs and commands come out of no command, no cache and no file that it writes."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -3,8 +3,6 @@
 Each probe has two `ProfilerStep#` of 10 ms; device 0, times in us, a launch call per device row unless said otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The recipes of docs/architecture.md, followed on a copy of profkit: what they do not name need not be touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Secrets do not survive the reading of a trace."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

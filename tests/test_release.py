@@ -1,7 +1,5 @@
 """What a release says of itself agrees in all its places."""
 
-from __future__ import annotations
-
 import tomllib
 
 from profkit import __version__

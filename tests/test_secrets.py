@@ -3,8 +3,6 @@
 Every secret is put together from pieces here, so that none that looks real stands in the source.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shlex

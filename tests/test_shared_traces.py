@@ -1,7 +1,5 @@
 """Real traces beside the repository: busy, overlap and idle agree with an independent sweep, and nothing crashes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

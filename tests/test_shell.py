@@ -1,7 +1,5 @@
 """What a trace holds never becomes more than words of a command, whatever it holds and whichever command is printed."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import shlex

@@ -1,7 +1,5 @@
 """What `import profkit` lists, and how its documents show themselves in a notebook and in one line."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from html.parser import HTMLParser

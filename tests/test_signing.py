@@ -1,7 +1,5 @@
 """A command is repeated in a report where this user's own capture wrote it."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Quantities as people read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.units import (

@@ -1,7 +1,5 @@
 """A step that the profiler slows down: what a fix saves is of the step without the profiler."""
 
-from __future__ import annotations
-
 import gzip
 import re
 

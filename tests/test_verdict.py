@@ -1,7 +1,5 @@
 """The verdict: its step, gain and ceiling are one sum, and what nobody looked for is not ruled out."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

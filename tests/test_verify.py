@@ -1,7 +1,5 @@
 """`profkit verify` as a user meets it: exit codes, what is said of a number that does not hold."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`profkit where`: asked for a finding, a kernel, a module or nothing; and of a trace that cannot answer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

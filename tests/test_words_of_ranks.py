@@ -1,7 +1,5 @@
 """What the reports of many ranks say, on the folders of `traces/`: read once, and on one screen."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `file.CONSTANT` is a constant of a module, `finding.id[name]` a threshold in profkit/findings/.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

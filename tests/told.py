@@ -1,7 +1,5 @@
 """What a capture tells beside the events (`profkit/capture/inside/added/keys.py`), one of each kind, and odd values."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

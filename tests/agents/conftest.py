@@ -1,7 +1,5 @@
 """A running `profkit mcp`, and the client of the official SDK that speaks to it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

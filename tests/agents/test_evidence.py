@@ -1,7 +1,5 @@
 """An id of a page leads to its number, what it means and how to make it again."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

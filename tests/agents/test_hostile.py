@@ -1,7 +1,5 @@
 """What a client may name and a trace may hold: nothing outside the folder is told, no name passes for anything else."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

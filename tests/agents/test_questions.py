@@ -4,8 +4,6 @@ The reader is that of `-f agent`: it finds the capture in the list, the line in 
 behind the line's id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

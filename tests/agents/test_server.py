@@ -1,7 +1,5 @@
 """What a client meets: the list of tools, a loop that answers while a trace is read, limits, and no SDK."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Blind rounds: what is kept of them reads back, and their scores count what a reader wrote."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """The table of faults, rebuilt: an answer is right by the first finding of its headline, and by its line."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

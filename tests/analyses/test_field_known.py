@@ -3,8 +3,6 @@
 The files are others', beside this checkout or not at all; what is missing is skipped by its name.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The judge of field captures on reports that profkit prints."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

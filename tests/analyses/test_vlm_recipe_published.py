@@ -1,7 +1,5 @@
 """What is committed of the published recipe follows from its runs, where these lie beside the project."""
 
-from __future__ import annotations
-
 import json
 import math
 import xml.etree.ElementTree as ET

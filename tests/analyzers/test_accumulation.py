@@ -1,7 +1,5 @@
 """Gradients that are reduced after each micro-batch: counted, and told from all else that reduces several times."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Memory that is held: the peak, what holds it, what grows from step to step, what is reserved and unused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever sizes and arguments a file claims, no pattern fails on them."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """DDP's gradient buckets on one rank: too small, one too large, and what is neither."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

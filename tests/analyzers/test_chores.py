@@ -1,7 +1,5 @@
 """A line that does something beside training: told by its text, by looks at the run, else between operators."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.findings.chores import CHORES, chore_of

@@ -1,7 +1,5 @@
 """Copies and matrix kernels of a device, counted to the byte and the nanosecond."""
 
-from __future__ import annotations
-
 from profkit.analyzers.precision import MatmulPrecision
 from profkit.analyzers.precision import measure as measure_precision
 from profkit.analyzers.transfers import Transfers, measure

@@ -1,7 +1,5 @@
 """Each finding has a trace that fires it and one that must not, an explanation, and evidence one can recompute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Forward work that nobody reads, gradients that nobody uses, loops over parameters: each, and healthy twins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a fix saves at most comes from a replay of the launches, for each cause on the host."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from profkit.analyzers import input as loader

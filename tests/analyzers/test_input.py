@@ -1,7 +1,5 @@
 """How many workers a loader is advised to have, where nobody knows how many cores there are."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

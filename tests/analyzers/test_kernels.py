@@ -1,7 +1,5 @@
 """Shares of the work by family, and from when on fusing would be worth it."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Convolutions that time their algorithms: a first pass, not a steady step."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

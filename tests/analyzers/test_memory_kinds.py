@@ -1,7 +1,5 @@
 """What memory is held for at the peak: gradients, activations, ... by when it was allocated and freed, or unknown."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

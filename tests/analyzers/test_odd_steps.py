@@ -1,7 +1,5 @@
 """Recorded steps that are no example of the run: a validation in one of them, or all faster than those before."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.api import triage

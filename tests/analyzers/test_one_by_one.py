@@ -1,7 +1,5 @@
 """Tensors that a script reduces one after another: named where the messages are what takes the time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

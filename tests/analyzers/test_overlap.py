@@ -1,7 +1,5 @@
 """Communication alone: what counts in the window, and one collective that holds most of it, at the limits."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

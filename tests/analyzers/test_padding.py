@@ -1,7 +1,5 @@
 """Batches that are mostly padding: counted by the capture, named where half of the positions are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Pauses, and work that a setting would spare: each pattern where it is, and its healthy twin."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The line that causes a finding is the first place that the finding names; without stacks none is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.model.code import PlaceShare
@@ -54,7 +52,7 @@ class Job:
         at = self.at + launched * US
         self.rows.append(launch(at, at + 5 * US, correlation=self.n_launched, name=by))
 
-    def steps(self, draw: object) -> Job:
+    def steps(self, draw: object):
         if self.has_stacks:
             end = START + N_STEPS * STEP_US * US
             self.rows.append(span("train.py(99): <module>", START - 9, end, cat="python_function"))

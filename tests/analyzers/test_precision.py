@@ -1,7 +1,5 @@
 """What a cheaper number format saves, by what the device can do."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """fp32 among half precision on a CPU: named where half precision is meant, silent where fp32 is usual."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

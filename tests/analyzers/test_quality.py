@@ -1,7 +1,5 @@
 """What a failed check takes from the confidence: one rung of a ladder each."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """A layer that computes the same again and again: known by what the capture marked in steps that it recorded later."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

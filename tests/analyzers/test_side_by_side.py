@@ -1,7 +1,5 @@
 """Small layers called one by one: those of a list that do not wait for each other are named, a chain of them is not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

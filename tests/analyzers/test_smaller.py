@@ -1,7 +1,5 @@
 """Work that smaller tensors would do: layers on gathered rows, all pairs at once, a queue made anew; and twins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

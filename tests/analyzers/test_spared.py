@@ -1,7 +1,5 @@
 """Work of which most is thrown away: experts of all tokens, no cache, whole sorts, one-hot products; and twins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

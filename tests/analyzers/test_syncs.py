@@ -1,7 +1,5 @@
 """Which calls wait, who makes them, and from when on that is a finding."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Products of which most is thrown away, and those beside them that are used."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

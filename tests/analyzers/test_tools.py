@@ -1,7 +1,5 @@
 """The next commands run as printed, on NVIDIA's tools and on AMD's."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

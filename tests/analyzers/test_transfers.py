@@ -1,7 +1,5 @@
 """What copies can give back: hidden under what there is, and at the rate of the link; each bound by itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Products whose rows are no multiple of 16 bytes: which these are, and when the finding fires."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Devices of which a recording holds nothing: one that nobody uses, one that torch.profiler does not record."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

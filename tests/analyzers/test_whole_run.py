@@ -1,7 +1,5 @@
 """What a capture saw of the whole run: rare steps with their share of it, and memory that grows."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.model.documents.report import Bottleneck, Report

@@ -1,7 +1,5 @@
 """Programs without PyTorch, as nsys records them: nothing that is said speaks of what only PyTorch has."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

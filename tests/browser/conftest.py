@@ -1,7 +1,5 @@
 """A real browser for pages: Chromium without a window, driven by playwright; skipped where there is none."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Pages of traces that nobody draws on purpose: hostile, huge, empty, many; and paper."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages in a real browser: what they show, what a click moves, and that nothing in a trace is obeyed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs of known structure for the tests of comparisons: the same step again and again, times in us."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Both sides are cut alike, and nothing is claimed of what was not recorded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Benchmarks: orders, looks, drift and tables on made-up runs; processes and the command on tiny real ones."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

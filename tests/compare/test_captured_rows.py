@@ -1,7 +1,5 @@
 """The rows of a side: what each is, and what a sum of rows means per step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from profkit.compare.captures.contention import pooled

@@ -1,7 +1,5 @@
 """Changes that people make, each told by its signs from drawn jobs, and lookalikes that must not give it."""
 
-from __future__ import annotations
-
 import gzip
 from dataclasses import replace
 from pathlib import Path

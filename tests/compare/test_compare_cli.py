@@ -1,7 +1,5 @@
 """`profkit compare` as a user meets it: output, exit codes, gates, hostile input."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

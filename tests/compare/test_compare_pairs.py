@@ -1,7 +1,5 @@
 """Natural experiments of others: what the authors changed, told in size, direction and name (README beside them)."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

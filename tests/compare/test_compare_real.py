@@ -1,7 +1,5 @@
 """Real pairs: direction and cause agree with what their authors measured (PROVENANCE.md beside the traces)."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 from pathlib import Path

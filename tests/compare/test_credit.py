@@ -1,7 +1,5 @@
 """What a reading counts and what it leaves to others, and changes that are told by where work runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Student's t against scipy."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

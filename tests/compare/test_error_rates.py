@@ -4,8 +4,6 @@ A rate counts as kept unless the number of alarms would be a surprise of one in 
 prints the same rates from ten times the sessions.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """The judge against scipy, against the seed's study, and by its symmetries."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

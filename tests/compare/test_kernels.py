@@ -1,7 +1,5 @@
 """ncu's profiles of two sides: which kernels are the same, whether they are faster, and what is said of it."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

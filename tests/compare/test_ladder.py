@@ -1,7 +1,5 @@
 """Ladders of drawn tables whose truth is known, and tables that are none."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What runs and metrics say of a ladder: repeats, blocks, single runs, units, padding."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The published recipe from its rows, and what holds of the ladder of every table."""
 
-from __future__ import annotations
-
 import math
 import random
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What counts as a run: recordings do; ranks, windows and steps never."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scaling: the seeds' numbers from their raw rows, the case against a sick base, and accounts that sum."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Shapes of the operators' inputs tell whether a step does other work, on a CPU too and whatever kernels run."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

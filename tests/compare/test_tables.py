@@ -1,7 +1,5 @@
 """Result tables: columns found by name, seeds read as they are, hostile files refused in one line."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Accounts of a change are exact for any two traces: they sum, they vanish for one trace, they turn with the sides."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Each reading from jobs whose change is known, and its lookalikes, which must not give it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`profkit export -o x.json`: the events as they were, profkit's rows beside them, a file that profkit reads alike."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

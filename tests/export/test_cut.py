@@ -1,7 +1,5 @@
 """`--around` and `--steps`: the slice that proves it, whole events, whole arrows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

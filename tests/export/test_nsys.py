@@ -1,7 +1,5 @@
 """An nsys export has no Chrome events: its rows are drawn as some."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

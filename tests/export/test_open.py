@@ -1,7 +1,5 @@
 """`profkit open`: a page and a trace on loopback, each given once, to whoever has the token and nobody else."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import json

@@ -1,7 +1,5 @@
 """`profkit export -o x.csv, x.parquet, x.speedscope.json`: columns a person expects, sums that the report has."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import json

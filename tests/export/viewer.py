@@ -1,7 +1,5 @@
 """A viewer for tests: speaks Perfetto's handshake on a loopback port of its own, and keeps what it is given."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

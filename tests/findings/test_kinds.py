@@ -1,7 +1,5 @@
 """The registry of findings: what is made has a kind, what a kind declares is used, one table says who goes first."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """How much faster a device multiplies in TF32 and in half precision: as its maker's figures say."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.findings.kernels import MATRIX_RATES

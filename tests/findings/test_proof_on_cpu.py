@@ -1,7 +1,5 @@
 """On a run without a GPU every proof and every next step is one that can be done there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

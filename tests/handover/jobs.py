@@ -1,7 +1,5 @@
 """One job under two profilers: traced as Kineto writes it, exported as nsys does, each with a cost of its own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -96,7 +94,7 @@ class Job:
         (trace,) = read_traces(str(export.write(path)))
         return trace
 
-    def but(self, **changes) -> Job:
+    def but(self, **changes):
         return replace(self, **changes)
 
 

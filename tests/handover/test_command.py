@@ -1,7 +1,5 @@
 """`profkit triage` with several tools' files: which is which, ranks in pairs, what the report says in every format."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

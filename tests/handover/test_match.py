@@ -1,7 +1,5 @@
 """Kernels of two runs are the same by function, grid, block and order in the step; steps by number, else by order."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.crosscheck.launch_match import match, paired_steps

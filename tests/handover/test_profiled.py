@@ -1,7 +1,5 @@
 """ncu's profiles beside a trace: what of the step is profiled, what limits it, what its roofs leave."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

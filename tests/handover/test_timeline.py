@@ -1,7 +1,5 @@
 """Two tools on one job: what is confirmed, overturned, answered, left open or refused, and on which numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.crosscheck.compared_timelines import timeline

@@ -1,7 +1,5 @@
 """One input read by the compiled scanner and by Python alone: the whole of what comes out, to the last bit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trace as plain values, free of codes and of the order of the file: equal if and only if two traces say the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from profkit.model.trace import Trace

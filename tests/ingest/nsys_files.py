@@ -1,7 +1,5 @@
 """Tiny nsys exports, made with the columns that nsys writes: the tests' own, no real file is copied."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A file damaged anywhere, in any way: a trace or a ProfkitError, the same in pieces of any size."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

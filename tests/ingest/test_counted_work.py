@@ -1,7 +1,5 @@
 """What a script told of its steps stands in its trace as counters."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Damage of every kind: one ProfkitError that says what and where, no other; lenient reading keeps what is whole."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import threading

@@ -1,7 +1,5 @@
 """Decimal microseconds become nanoseconds exactly, whatever their digits."""
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_EVEN, Decimal
 
 import pytest

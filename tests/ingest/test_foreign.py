@@ -1,7 +1,5 @@
 """Files of other tools: named as what they are, with what opens them."""
 
-from __future__ import annotations
-
 import cProfile
 import gzip
 import json

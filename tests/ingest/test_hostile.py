@@ -1,7 +1,5 @@
 """Bad input: one line that says what and where, exit code 3, bounded memory; lenient keeps the rest."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Every field of a trace that profkit reads, in today's spelling and in older ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The compiled scanner gives what Python gives, to the last bit, or steps aside."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

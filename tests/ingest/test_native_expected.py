@@ -1,7 +1,5 @@
 """What the scanner expects of an event by the one before is read as it stands: keys, space, digits, categories."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The corpus of `make native-fuzz`: read to the same bits in both ways, and by the program where there is clang."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where the compiled scanner is looked for, and what is said where it is not in use."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """nsys SQLite exports become the same traces as Kineto's: one for each process, joined, named, with their faults."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Rows of SQLite by the compiled library and from Python's tuples: the same columns, the same errors."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path

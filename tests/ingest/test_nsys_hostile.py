@@ -1,7 +1,5 @@
 """Files that are no nsys export, damaged and built ones: one line, exit code 3, nothing in the file is executed."""
 
-from __future__ import annotations
-
 import random
 import re
 import sqlite3

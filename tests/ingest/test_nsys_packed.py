@@ -1,7 +1,5 @@
 """Rows that wait packed come out as they went in, in fewer bytes; no trace of an export outlives its turn."""
 
-from __future__ import annotations
-
 import errno
 import weakref
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CPU samples of nsys exports: which function ran, and which of the program's own had called it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Real nsys exports beside the repository: totals, attribution and budgets agree with plain SQL and a plain sweep."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """nsys exports without kernels: jobs on the CPU, lost device rows; and first passes, which say nothing of steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Numbers and texts of a file that cannot be true: refused by event, or counted as missing, with a warning."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

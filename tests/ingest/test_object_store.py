@@ -3,8 +3,6 @@
 `make s3` runs these, in an environment of its own: botocore wants an older dateutil than pandas.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path

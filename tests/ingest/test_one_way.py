@@ -1,7 +1,5 @@
 """Python's one way to read a batch: times read as numbers are those of their text, and each event stands for itself."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from typing import Any

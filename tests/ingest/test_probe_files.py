@@ -1,7 +1,5 @@
 """The peers' probes as files: what the reader alone must get right in each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pieces of the usual layout: every event in one of them, whatever the chunks, and room that is used again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

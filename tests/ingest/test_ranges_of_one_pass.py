@@ -1,7 +1,5 @@
 """Ranges that are parts of one pass, or of another loop, are no steps; what steps by ranges leave out is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows of tables: the same columns as joining, leaving out and sorting them at once."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

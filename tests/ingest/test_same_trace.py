@@ -1,7 +1,5 @@
 """One trace, however it is written and read: chunks, layouts, processes, the order of events, the clock's zero."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

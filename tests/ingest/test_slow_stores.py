@@ -1,7 +1,5 @@
 """Web servers that trickle, never end or lead elsewhere: one line each, within a bound. All on this machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Memory snapshots: what holds memory in drawn ones, and files that mean harm."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import struct

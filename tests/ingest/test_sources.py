@@ -1,7 +1,5 @@
 """Paths, folders, patterns and URLs to sources."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path

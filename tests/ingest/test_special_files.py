@@ -1,7 +1,5 @@
 """Devices, pipes and endless streams where a file is expected: one line, at once."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -1,7 +1,5 @@
 """Any layout and any chunk size give the same trace; a cut file gives its whole events."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

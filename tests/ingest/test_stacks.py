@@ -1,7 +1,5 @@
 """Stacks that torch 1.8 to 1.10 write with operators give findings their lines; those of later versions are left."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

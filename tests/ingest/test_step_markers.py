@@ -1,7 +1,5 @@
 """Step markers that are no steps, and neighbours that overlap by a hair."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.model.trace import Trace

@@ -1,7 +1,5 @@
 """Zstd as gzip: bombs, cuts and damage are one line each; where no decoder is installed, that is (`test_kineto`)."""
 
-from __future__ import annotations
-
 import importlib
 import random
 from pathlib import Path

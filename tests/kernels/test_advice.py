@@ -1,7 +1,5 @@
 """What a kernel report may say and recommend: shares with a whole, roofs with little tensor use, the busiest pipe."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

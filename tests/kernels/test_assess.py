@@ -1,7 +1,5 @@
 """Verdicts, occupancy, waves, roofs and stalls from metrics; every sentence carries the metric it stands on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

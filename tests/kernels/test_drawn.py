@@ -1,7 +1,5 @@
 """Any rules beside any metrics: advice is a handful of sentences with numbers, and no share is above all of it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The formulas of ncu's rules on numbers that one can follow; that they are ncu's, test_real_reports.py shows."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

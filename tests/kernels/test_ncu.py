@@ -1,7 +1,5 @@
 """What ncu writes, in every shape it writes it in, gives the same profiles; what it did not write is one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What comes first: ncu's largest estimate of the time, cut to what can be, and why where it does not."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

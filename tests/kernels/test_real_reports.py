@@ -1,7 +1,5 @@
 """Real reports of ncu, where there are any: every form of one says the same, and advice follows ncu's own estimates."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`.ncu-rep` files through NVIDIA's module and a stand-in of it; test_real_reports.py has real ones."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

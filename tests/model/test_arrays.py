@@ -1,7 +1,5 @@
 """Interval algebra equals a boolean mask, on any intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

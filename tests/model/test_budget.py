@@ -1,7 +1,5 @@
 """The parts of a budget: every one has its words, and the budget is their partition."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

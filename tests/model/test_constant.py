@@ -1,7 +1,5 @@
 """A column of one value takes the room of that value, and stays one through what readers do to columns."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from profkit.model.arrays import constant, is_constant, joined, picked

@@ -1,7 +1,5 @@
 """Tables of a trace as data frames: names, durations, steps and threads as a person expects them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`Intervals` as a set: laws that hold for any, and the edges where they break first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

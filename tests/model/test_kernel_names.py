@@ -1,7 +1,5 @@
 """The table of grammars, held against names from real captures and from the libraries' own sources."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

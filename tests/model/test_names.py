@@ -1,7 +1,5 @@
 """What names tell: kernels of several vendors and generations."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.model.names import (

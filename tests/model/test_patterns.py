@@ -1,7 +1,5 @@
 """Every pattern that profkit holds against text of a file takes time in proportion to that text, whatever it says."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """Tables: columns of one length, read-only, addressed by position."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

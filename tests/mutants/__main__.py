@@ -1,7 +1,5 @@
 """`python -m tests.mutants`: draw mutants of the rule code, try each, print what no test noticed; exit 1 below 90 %."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

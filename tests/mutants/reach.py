@@ -1,7 +1,5 @@
 """Which tests reach which function of the rule code: recorded once per test file, kept beside the results."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

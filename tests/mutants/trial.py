@@ -1,7 +1,5 @@
 """pytest in a process of its own: the modules of `profkit` changed as they are loaded, ../shared out of sight."""
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import json

@@ -3,8 +3,6 @@
 24 rows of one rank with 200,016 intervals, or `--ranks N` smaller ones; names that would do harm as markup.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import html

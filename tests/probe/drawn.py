@@ -1,7 +1,5 @@
 """Probes drawn by hand: slopes with half-widths, read as profkit reads them."""
 
-from __future__ import annotations
-
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
 from profkit.probe.report import more_steps, read
 

@@ -3,8 +3,6 @@
 Times are in ms.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Data-parallel jobs by script: what each rank does in its steps, and what is wrong with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

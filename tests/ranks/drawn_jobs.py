@@ -6,8 +6,6 @@
 What a fault costs is measured: the same job is run without it.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections import Counter

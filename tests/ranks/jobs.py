@@ -1,7 +1,5 @@
 """Small simulated jobs as folders of traces: what `bench.simulated` writes large, in a tenth of a second."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The traces of a job merged to one file, as tools that show them together write it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

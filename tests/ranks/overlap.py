@@ -1,7 +1,5 @@
 """Data-parallel ranks whose buckets run under the backward pass: whole traces of them, and the true step time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

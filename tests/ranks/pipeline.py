@@ -1,7 +1,5 @@
 """Simulated pipelines: GPipe and 1F1B, whose bubble is known from the schedule itself."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec.structs import replace
 

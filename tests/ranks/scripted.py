@@ -1,7 +1,5 @@
 """Whole jobs by script, as files: each rank runs its operations, collectives join ranks, clocks may be apart."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

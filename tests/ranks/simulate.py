@@ -1,7 +1,5 @@
 """Ranks with a known truth: steps of phases and collectives, on clocks that are off and drift."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is saved at most is no less than what mending gives: all loaders, all hosts, tokens of a group, a stage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

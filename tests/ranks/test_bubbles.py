@@ -1,7 +1,5 @@
 """Bubbles of pipelines whose schedule says how large they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Ranks merged as a tree: what comes out is what went in, whatever was merged with what, and in what order."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Any

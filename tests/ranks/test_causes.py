@@ -1,7 +1,5 @@
 """Each finding across ranks has a job that fires it; `test_fleet` has the healthy job that must not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

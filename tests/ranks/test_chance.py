@@ -1,7 +1,5 @@
 """The test against chance with thousands of ranks: as with few, in a fraction of the time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Counts of a script and shapes of its embeddings, by step."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

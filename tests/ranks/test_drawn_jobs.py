@@ -1,7 +1,5 @@
 """A sample of the drawn jobs of eight ranks; `python -m tests.ranks.drawn_jobs` prints the tally of 300."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conftest import IN_FULL, every

@@ -1,7 +1,5 @@
 """Long steps with few collectives, windows of unequal length, clocks that drift: which collective is which?"""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

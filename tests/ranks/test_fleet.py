@@ -1,7 +1,5 @@
 """From a folder of ranks to one answer: who is late, who is missing, what takes no part."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable

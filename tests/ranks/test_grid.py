@@ -1,7 +1,5 @@
 """Tensor parallel by data parallel: whom a slow rank's peers pass their lateness on to is not to blame."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

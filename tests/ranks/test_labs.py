@@ -1,7 +1,5 @@
 """Ground truth on many ranks: every case of the labs is told by its traces alone, and a healthy run blames nobody."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

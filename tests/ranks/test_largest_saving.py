@@ -1,7 +1,5 @@
 """A late rank leads where mending it gives the most, or nearly; what all ranks lose comes first where that is more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which finding of a late rank says why it is late: one that its peers have less of, by enough."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Transfers between hosts: what is said of the links, and which test comes next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

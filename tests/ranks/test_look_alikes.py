@@ -1,7 +1,5 @@
 """Jobs that look like a late rank, and are something else or not proven; each beside the one that is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The same collective on every rank, however the windows lie."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

@@ -1,7 +1,5 @@
 """Files with the events of several ranks whose numbers not all events have."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

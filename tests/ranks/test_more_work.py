@@ -1,7 +1,5 @@
 """A CPU rank that is late because it has more to do: more operators or larger inputs, and what only looks so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

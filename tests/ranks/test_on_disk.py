@@ -1,7 +1,5 @@
 """Whole jobs as files, through `triage`: what is said of who is late, and how sure it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

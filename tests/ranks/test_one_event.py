@@ -1,7 +1,5 @@
 """A host that holds all others up once, as garbage collection does: named as one event, and nothing else is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

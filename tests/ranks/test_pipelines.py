@@ -1,7 +1,5 @@
 """Pipelines of four stages by 1F1B, drawn whole: a slow stage, a slow pair of ranks, a loader, and none of these."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real multi-rank sets: everything matches, sizes agree, and the stragglers are those their provenance states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

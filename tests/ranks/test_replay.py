@@ -1,7 +1,5 @@
 """The step without the straggler, against the same job simulated without it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

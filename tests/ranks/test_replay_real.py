@@ -1,7 +1,5 @@
 """Replays of real ranks: the step as it was comes out again; what a straggler costs agrees with how late it was."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.ranks.align.clocks import aligned

@@ -1,7 +1,5 @@
 """Why a rank is late, as its peers show it; who waits for it; slow links; captures that are short or merged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Groups that are slower than their twins, and what looks so: a first step, messages of a few bytes, late ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

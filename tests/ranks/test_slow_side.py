@@ -1,7 +1,5 @@
 """One slow link among hosts, told by how long the kernel had data under way on each connection."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path

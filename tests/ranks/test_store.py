@@ -1,7 +1,5 @@
 """Finished ranks kept: found again by content, options and version; damaged or forged ones are made anew."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

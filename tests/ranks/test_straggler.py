@@ -1,7 +1,5 @@
 """The right rank with the right phase, or none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """What one rank tells the others."""
 
-from __future__ import annotations
-
 import io
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """Token skew and padding, on ranks whose time is made from their tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Where a rank stood still for a collective, and when its own work had made one ready: in pictures."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.ranks.reduce.summary import summarise

@@ -1,7 +1,5 @@
 """Clocks and waits against ranks whose truth is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

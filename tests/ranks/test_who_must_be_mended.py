@@ -1,7 +1,5 @@
 """Which ranks must be mended, and what that gives: late ranks of several groups, all hosts, rank 0, stalls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How many steps the collectives of all ranks fill, on simulated ranks with known steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

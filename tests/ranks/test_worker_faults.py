@@ -1,7 +1,5 @@
 """Many ranks where a disk is slow, a worker dies between merges, or the workers are on other hosts."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

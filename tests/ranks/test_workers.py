@@ -1,7 +1,5 @@
 """Jobs through executors: bounded, whoever ends first; a worker that dies costs a retry, one source at most."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

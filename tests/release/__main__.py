@@ -3,8 +3,6 @@
 Needs a network (package indexes). A Python that cannot be had is named and is no failure; in CI fewer than two are one.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The steps of action.yml as GitHub runs them: bash, inputs as variables, files for what is handed on."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

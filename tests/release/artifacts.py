@@ -1,7 +1,5 @@
 """The wheel and the source package: what they hold, how large they are, what they say of themselves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Pythons of this machine, and environments that hold one wheel and what it asks for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

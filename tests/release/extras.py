@@ -1,7 +1,5 @@
 """Each optional extra of pyproject.toml in an environment of its own, and what it is for."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterator

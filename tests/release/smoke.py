@@ -1,7 +1,5 @@
 """What a user does first with an installed profkit, beside what the checkout does."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

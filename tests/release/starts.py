@@ -1,7 +1,5 @@
 """What a start of profkit imports: numbers of modules, which a machine's load does not change as it does times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """What is wrong with a wheel or a source package is told: a file too many, one too few, another version, too large."""
 
-from __future__ import annotations
-
 import tarfile
 import zipfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`.ci/python`: an interpreter counts if it starts and has the right version; else one line says why there is none."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

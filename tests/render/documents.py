@@ -1,7 +1,5 @@
 """Documents of every kind, drawn: what each renderer must be able to print."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final

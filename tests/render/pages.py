@@ -1,7 +1,5 @@
 """A page taken apart as a browser does it: its elements, its text, its links; raises AssertionError where it is odd."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

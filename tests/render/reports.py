@@ -1,7 +1,5 @@
 """Reports built by hand, one per thing a reader may meet; the renderer tests print them, nothing is measured here."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec.structs import replace

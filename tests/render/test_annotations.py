@@ -1,7 +1,5 @@
 """Findings beside lines of code: SARIF as the standard has it, workflow commands that GitHub reads as meant."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

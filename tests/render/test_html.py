@@ -1,7 +1,5 @@
 """Pages: what they say is what the terminal says, their numbers add up, and nothing in a trace is obeyed."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The JSON document is the contract: names, units and kinds of values."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Lines keep to their width, whatever they hold."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len

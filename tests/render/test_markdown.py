@@ -1,7 +1,5 @@
 """Fit for a pull request: headings, tables and code survive whatever names a trace holds."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A page of a terminal: the same text with rich's styles and, for a pipe, without rich."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

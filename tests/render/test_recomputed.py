@@ -1,7 +1,5 @@
 """A report is held beside what its traces give: whichever number of it is changed, the place is named."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What holds for every renderer of every document: how it is found, what it loads, that no document breaks it."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -1,7 +1,5 @@
 """What a person sees: the verdict first, every line within the width, commands whole, names literal."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shares add up, sentences say what they should, names do no harm."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

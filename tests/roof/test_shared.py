@@ -1,7 +1,5 @@
 """On real traces with shapes nothing is faster than its device, and matrix kernels have FLOPs."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.analyzers.roof import ANALYZER

@@ -1,7 +1,5 @@
 """`python -m tests.sim`: two hundred drawn jobs, predicted ceilings beside true gains; exit 1 if the bar is missed."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """A drawn job: what its host does, item by item, and how device and host run through it (ns)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Runs a job: a host that launches, a device with two streams, and the rows that a profiler writes of it."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from profkit.testing import Row, launch, span

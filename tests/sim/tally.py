@@ -1,7 +1,5 @@
 """Predicted ceilings beside true gains, over drawn jobs."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Ceilings beside what removing the cause gives, on a sample of the drawn jobs; `make simulated` has them all."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.sim.job import CAUSES

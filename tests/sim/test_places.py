@@ -1,7 +1,5 @@
 """Idle time by what ends it, beside a plain sweep over the rows of simulated jobs."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Every command that the README and the site show, and the folder in which the paths that they name are there."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

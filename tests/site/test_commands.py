@@ -1,7 +1,5 @@
 """Every command that the README and the site show is run, each in a copy of a folder in which its paths are there."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The README is short, links lead somewhere, pictures are what the program draws, the site builds without a warning."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

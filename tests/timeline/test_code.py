@@ -1,7 +1,5 @@
 """Operators and moments of the host joined with lines, functions and modules of the user's code."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Timed steps take their places from steps that were recorded once more: by operator, and between operators by time."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calls that one look alone has found have the time between two operators that the look fell into."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

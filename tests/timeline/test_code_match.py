@@ -1,7 +1,5 @@
 """Operators of two windows of one process are matched by their order, and not where the order leaves a choice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

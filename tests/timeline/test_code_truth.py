@@ -1,7 +1,5 @@
 """Lines and modules of a real trace against what torch itself wrote beside each operator (`Call stack`, verbose)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Communication is told by a kernel's own words, or by the operator that launches it; what multiplies is compute."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Recordings that lost a part of their records, and device times that are off by a constant."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A CPU's budget: what is work and what is waiting for a collective."""
 
-from __future__ import annotations
-
 from profkit.testing import span, trace_of
 from profkit.timeline.cpu import cpu_budget
 

@@ -1,7 +1,5 @@
 """How many steps a window holds, and what it holds beside them."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """What the host was doing: whose waits for input are the step's own."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Every idle nanosecond has one cause: pictures in which the cause can be seen."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

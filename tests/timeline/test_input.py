@@ -1,7 +1,5 @@
 """Waits for input that no range marks: by their place before a batch's copy, and by what the thread does meanwhile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which launch of a kernel is typical, counted as a profiler counts: by function, in the order of launches."""
 
-from __future__ import annotations
-
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline.launch_order import LaunchOrder, Typical
 

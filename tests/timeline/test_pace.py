@@ -1,7 +1,5 @@
 """Steps at the pace of the device: jobs whose host runs ahead or keeps pace, and captures that begin in the middle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path

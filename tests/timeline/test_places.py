@@ -1,7 +1,5 @@
 """Idle time by the operation that ends it, and by what launches that operation."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.pipeline import analyse

@@ -1,7 +1,5 @@
 """How far ahead of the device the host is, counted in pictures."""
 
-from __future__ import annotations
-
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
 

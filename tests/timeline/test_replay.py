@@ -1,7 +1,5 @@
 """What the window would last without some host time: pictures in which that can be counted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

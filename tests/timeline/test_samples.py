@@ -1,7 +1,5 @@
 """CPU samples: which code the launching thread ran while the device waited for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

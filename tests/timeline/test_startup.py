@@ -1,7 +1,5 @@
 """What of a recording is no step yet: uploads, warm-up, first steps that are held up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

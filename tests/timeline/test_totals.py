@@ -1,7 +1,5 @@
 """Totals by name: against numpy, in a stretch of time, and as the command prints them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Places inside a package that runs the loop: whose they are, and what it calls beside training."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.analyzers.base import scope_of

@@ -1,7 +1,5 @@
 """Names of kernels that leave something open are counted by time, and `profkit info` shows them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

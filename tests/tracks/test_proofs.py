@@ -1,7 +1,5 @@
 """What a sentence's link leads to adds up to the number that the sentence says, on the rank that it is of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

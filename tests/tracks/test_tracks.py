@@ -1,7 +1,5 @@
 """The rows that pages draw: nothing is lost, nothing overlaps, and what proves a sentence adds up to its number."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Runs drawn by hand: what a tried process would have left, without one."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """From runs to sentences: a prediction is held, missed or open, and a gain is claimed where the interval shows it."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

@@ -1,7 +1,5 @@
 """Small gradient buckets are found in a capture of two ranks, and not where DDP chooses their size."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hosts on one machine: what a lab is planned to be, one that is really there, and clocks set apart afterwards."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Each flaw of `workloads.patterns` is found in a capture of it, and not in one of its healthy twin."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The committed exports of nsys: what they hold, what profkit says of them, and that nothing else is in one."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import tomllib

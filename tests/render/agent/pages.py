@@ -1,7 +1,5 @@
 """What an agent's page says: its facts, each with the id behind which the JSON has it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, Final

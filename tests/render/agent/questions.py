@@ -5,8 +5,6 @@ with its id. The right answer is worked out from the events of the trace, by pla
 built to do, or is asked of the report by the name of its metric, not by the id.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

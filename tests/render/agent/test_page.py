@@ -1,7 +1,5 @@
 """The page for an agent: short whatever a report holds, and each number is the one behind its id in the JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Twenty questions about six captures, answered from `-f agent` alone: the right number, and its id in the JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 
