@@ -22,8 +22,7 @@ def special(tmp_path: Path) -> dict[str, Path]:
 
 @pytest.mark.parametrize("what", ["a named pipe", "a device", "a socket", "a folder"])
 @pytest.mark.parametrize(
-    "read",
-    [files.open_file, lambda path: files.read_small(path, 9), lambda p: files.read_head(p, 9)],
+    "read", [files.open_file, lambda path: files.read_small(path, 9), lambda p: files.read_head(p, 9)]
 )
 def test_what_is_no_file_is_named_at_once(special, what, read):
     error = within(5, lambda: read(special[what]))

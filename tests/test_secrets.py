@@ -13,15 +13,7 @@ from typing import Any
 
 import pytest
 
-from profkit.redact import (
-    REDACTED,
-    redacted,
-    redacted_command,
-    redacted_line,
-    redacted_names,
-    redacted_text,
-    shown_url,
-)
+from profkit.redact import REDACTED, redacted, redacted_command, redacted_line, redacted_names, redacted_text, shown_url
 
 LETTERS, HEX, MIXED = string.ascii_lowercase, "0123456789abcdef", string.ascii_letters + string.digits
 

@@ -28,10 +28,7 @@ def test_what_is_right_follows_from_the_measured_gain(gain, right, name, is_quie
     assert (found.right, found.name, found.is_quiet) == (right, name, is_quiet)
 
 
-@pytest.mark.parametrize(
-    ("interval", "is_sharp"),
-    [((0.10, 0.14), True), ((0.09, 0.15), False), (None, True)],
-)
+@pytest.mark.parametrize(("interval", "is_sharp"), [((0.10, 0.14), True), ((0.09, 0.15), False), (None, True)])
 def test_a_label_is_sharp_where_its_interval_leads_to_one_truth(interval, is_sharp):
     assert truth(cell(gain=0.12, gain_interval=interval)).is_sharp is is_sharp
 

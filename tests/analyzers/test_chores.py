@@ -178,10 +178,7 @@ class Drawn:
             now = end
         told = {"unix_ns": called, "line": [31] * len(called)}
         self.trace = trace_of(
-            rows,
-            profkit_call_lines=told,
-            profkit_source_lines={"train.py:31": text},
-            profkit_user_files=["train.py"],
+            rows, profkit_call_lines=told, profkit_source_lines={"train.py:31": text}, profkit_user_files=["train.py"]
         )
 
 

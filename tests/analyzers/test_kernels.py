@@ -102,10 +102,7 @@ def stepped(*work: tuple[str, int], spans: tuple[str, ...] = (), **metadata: obj
         rows.append(span(f"ProfilerStep#{step}", begin, begin + 1000 * US))
         for number, (name, us) in enumerate(work, step * len(work) + 1):
             asked = 10**9 - 9000 * US + number * 10 * US
-            rows += [
-                launch(asked, asked + US, correlation=number),
-                kernel(name, at, at + us * US, correlation=number),
-            ]
+            rows += [launch(asked, asked + US, correlation=number), kernel(name, at, at + us * US, correlation=number)]
             at += us * US
     return trace_of(rows, **metadata)
 

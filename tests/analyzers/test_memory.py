@@ -28,13 +28,7 @@ def passes(n_trials: int, *, operator: str = "aten::cudnn_convolution", n_steps:
             for name, first, last in (("cudaMalloc", 0, 40), ("cudaEventSynchronize", 55, 90)):
                 args = {"correlation": 10**6 + number}
                 rows.append(
-                    Row(
-                        name=name,
-                        cat="cuda_runtime",
-                        start_ns=begin + first * US,
-                        end_ns=begin + last * US,
-                        args=args,
-                    )
+                    Row(name=name, cat="cuda_runtime", start_ns=begin + first * US, end_ns=begin + last * US, args=args)
                 )
             rows.append(launch(begin + 42 * US, begin + 50 * US, correlation=number))
             rows.append(kernel(GEMM, begin + 60 * US, begin + 70 * US, correlation=number))

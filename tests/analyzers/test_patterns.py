@@ -548,8 +548,7 @@ BN_FORWARD = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true
 
 
 @pytest.mark.parametrize(
-    ("beside", "said"),
-    [("gemm", True), ("cudnn::bn_bw_1C11_kernel_new", False), ("multi_tensor_apply_kernel", False)],
+    ("beside", "said"), [("gemm", True), ("cudnn::bn_bw_1C11_kernel_new", False), ("multi_tensor_apply_kernel", False)]
 )
 def test_kernels_of_training_without_a_backward_pass_or_an_optimizer(beside: str, said: bool) -> None:
     rows = [
@@ -619,10 +618,7 @@ def test_copies_that_only_put_elements_in_order() -> None:
 def cast(before: str, after: str) -> list[Row]:
     """A conversion in each step."""
     return nested(
-        "aten::_to_copy",
-        Input_Dims=[[64, 64], []],
-        Input_type=[before, "Scalar"],
-        Concrete_Inputs=["", after],
+        "aten::_to_copy", Input_Dims=[[64, 64], []], Input_type=[before, "Scalar"], Concrete_Inputs=["", after]
     )
 
 
@@ -766,11 +762,7 @@ def test_a_process_that_wants_fewer_cores_than_it_may_use_waits_for_others() -> 
             "operators run on up to 64 threads for the 2.5 cores of its container's CPU quota",
         ),
         ({"cores": 2, "threads": 3, "ranks": 4}, "set OMP_NUM_THREADS=1: 4 ranks share 2 cores", ""),
-        (
-            {"cores": 8, "threads": 2, "ranks": 4},
-            "no more threads than cores",
-            "",
-        ),
+        ({"cores": 8, "threads": 2, "ranks": 4}, "no more threads than cores", ""),
         ({"cores": 8, "threads": 8, "quota_millicores": 0}, "no more threads than cores", ""),
     ],
 )

@@ -19,15 +19,7 @@ from tests.ranks.jobs import job_of
 TRACES = Path(__file__).resolve().parents[2] / "traces"
 POINTED = "document.querySelector('#timeline .tl-pointed').textContent"
 LONG = "a::very<long, name>" * 530
-ODD = (
-    "\x00\x1b[31m",
-    "</script>\u2028",
-    "'\"`&amp;",
-    "📈" * 200,
-    " ",
-    "__proto__",
-    "constructor",
-)
+ODD = ("\x00\x1b[31m", "</script>\u2028", "'\"`&amp;", "📈" * 200, " ", "__proto__", "constructor")
 
 
 def steps_of(n: int) -> Iterator[Row]:

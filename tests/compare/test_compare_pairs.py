@@ -10,10 +10,7 @@ from profkit.model.documents.comparison import Comparison
 from tests.conftest import ROOT, dear
 
 PAIRS = ROOT.parent / "shared" / "data" / "pairs"
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(not PAIRS.is_dir(), reason="no real pairs beside this checkout"),
-]
+pytestmark = [pytest.mark.shared, pytest.mark.skipif(not PAIRS.is_dir(), reason="no real pairs beside this checkout")]
 
 
 @cache

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analyses.error_rates.simulate import (
-    Machine,
-    alarms,
-    coverage,
-    early_alarms,
-    judge_all,
-    run_means,
-    sessions,
-)
+from analyses.error_rates.simulate import Machine, alarms, coverage, early_alarms, judge_all, run_means, sessions
 from profkit.compare.bench.interleaved import Design, looks
 from profkit.compare.stats.judge import Answer
 from tests.conftest import IN_FULL, dear

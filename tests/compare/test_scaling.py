@@ -250,11 +250,7 @@ def test_a_smaller_batch_per_gpu_at_the_base_is_seen(tmp_path: Path) -> None:
     assert {clue.id: clue for clue in series.clues}["work.shape"].bearing is Bearing.SUGGESTS
 
 
-@given(
-    alpha=st.floats(0, 0.5),
-    beta=st.floats(0, 0.05),
-    gamma=st.floats(1, 1e6),
-)
+@given(alpha=st.floats(0, 0.5), beta=st.floats(0, 0.05), gamma=st.floats(1, 1e6))
 def test_the_law_is_found_again_from_its_own_points(alpha: float, beta: float, gamma: float) -> None:
     sizes = [1, 2, 4, 8, 16, 32]
     rates = [gamma * n / (1 + alpha * (n - 1) + beta * n * (n - 1)) for n in sizes]

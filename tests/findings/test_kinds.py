@@ -152,12 +152,7 @@ def test_a_cause_does_not_give_way_to_another_ranks():
 
 
 def test_what_joins_brings_its_evidence_and_its_doubts():
-    (whole,) = ranked_causes(
-        [
-            found("rank0.work", 0.2, rank=0),
-            found("straggler.rank", 0.2, confidence=0.3, rank=0),
-        ]
-    )
+    (whole,) = ranked_causes([found("rank0.work", 0.2, rank=0), found("straggler.rank", 0.2, confidence=0.3, rank=0)])
     assert whole.id == "rank0.work"
     assert whole.confidence == 0.3
     assert [item.metric for item in whole.evidence].count("straggler.rank") == 2
@@ -165,11 +160,7 @@ def test_what_joins_brings_its_evidence_and_its_doubts():
 
 @pytest.mark.parametrize(
     ("transfer", "late", "first"),
-    [
-        (0.4, 0.06, "straggler.rank"),
-        (0.4, 0.04, "comm.bandwidth"),
-        (0.6, 0.06, "comm.bandwidth"),
-    ],
+    [(0.4, 0.06, "straggler.rank"), (0.4, 0.04, "comm.bandwidth"), (0.6, 0.06, "comm.bandwidth")],
 )
 def test_lateness_that_is_certain_comes_before_transfer_that_may_be_needed(transfer: float, late: float, first: str):
     causes = ranked_causes([found("comm.bandwidth", transfer), found("straggler.rank", late, rank=2)])

@@ -131,12 +131,7 @@ def exported(trace: Trace, *, pid: int = RANK0, export: Export | None = None) ->
         shapes = zip(("gridX", "gridY", "gridZ"), gpu.grid[row].tolist(), strict=True)
         blocks = zip(("blockX", "blockY", "blockZ"), gpu.block[row].tolist(), strict=True)
         export.add(
-            "CUPTI_ACTIVITY_KIND_KERNEL",
-            **times,
-            demangledName=name,
-            shortName=name,
-            **dict(shapes),
-            **dict(blocks),
+            "CUPTI_ACTIVITY_KIND_KERNEL", **times, demangledName=name, shortName=name, **dict(shapes), **dict(blocks)
         )
     spans = trace.spans
     for row in range(len(spans)):

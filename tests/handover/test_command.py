@@ -213,10 +213,7 @@ def test_profiles_that_speak_where_timelines_are_refused_are_not_counted_over_ra
 def test_of_traces_that_name_no_rank_each_has_its_own_partner(tmp_path):
     """Two jobs on two devices; the verdict is that of the slower, whose timeline says what the other's does not."""
     slow, fast = OVERHEAD.but(host_us=30), OVERHEAD
-    traces = [
-        kineto(tmp_path / "a.json.gz", fast),
-        kineto(tmp_path / "b.json.gz", slow.but(device_index=1)),
-    ]
+    traces = [kineto(tmp_path / "a.json.gz", fast), kineto(tmp_path / "b.json.gz", slow.but(device_index=1))]
     export = Export()
     exported(fast.but(host_us=1, call_us=1).trace(), pid=200, export=export)
     exported(slow.but(host_us=20, device_index=1).trace(), pid=201, export=export)

@@ -314,12 +314,7 @@ def test_ranges_that_hold_the_launches_are_steps_whatever_they_are_called(
 
 @pytest.mark.parametrize(
     ("names", "outside"),
-    [
-        (("warm-up {}",), 0),
-        (("attention",), 10),
-        (("layer_{}",), 0),
-        (("FSDP::pre_forward (blocks.{})",), 0),
-    ],
+    [(("warm-up {}",), 0), (("attention",), 10), (("layer_{}",), 0), (("FSDP::pre_forward (blocks.{})",), 0)],
     ids=["warm-up", "a part of the pass", "layers", "a library's"],
 )
 def test_ranges_that_are_no_steps(names: tuple[str, ...], outside: int, tmp_path: Path) -> None:

@@ -8,17 +8,7 @@ import pytest
 from profkit.ingest.kineto.reader import read_trace
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind, Trace
-from tests.probes import (
-    ALL_REDUCE,
-    BASE_NS,
-    COMMUNICATION,
-    NO_COMMUNICATION,
-    STEP_US,
-    TRUTHS,
-    US,
-    at_ns,
-    probe,
-)
+from tests.probes import ALL_REDUCE, BASE_NS, COMMUNICATION, NO_COMMUNICATION, STEP_US, TRUTHS, US, at_ns, probe
 
 
 def read(name: str, folder: Path) -> list[Trace]:

@@ -7,13 +7,7 @@ import pytest
 from profkit.kernels.advice import MOST_ADVICE
 from profkit.kernels.assess import assess_all
 from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES
-from profkit.kernels.speed import (
-    DRAM_THROUGHPUT,
-    L1_THROUGHPUT,
-    L2_THROUGHPUT,
-    MEMORY_THROUGHPUT,
-    SM_THROUGHPUT,
-)
+from profkit.kernels.speed import DRAM_THROUGHPUT, L1_THROUGHPUT, L2_THROUGHPUT, MEMORY_THROUGHPUT, SM_THROUGHPUT
 from profkit.kernels.stalls import LATENCY
 from profkit.kernels.topics import RULES
 from profkit.model.kernel import KernelProfile, Rule

@@ -51,10 +51,7 @@ def test_advice_follows_ncus_own_estimates_of_several_the_largest():
     )
     one = assess(replace(profile(sm=10.0, memory=62.0, waves=1.5, rules=rules, **BELOW), name="copy_blocked"))
     estimated = [(item.topic, item.estimate.rule, item.estimate.fraction) for item in one.advice if item.estimate]
-    assert estimated == [
-        (Topic.ACCESS, "UncoalescedGlobalAccess", 0.74),
-        (Topic.TAIL, "LaunchConfiguration", 0.5),
-    ]
+    assert estimated == [(Topic.ACCESS, "UncoalescedGlobalAccess", 0.74), (Topic.TAIL, "LaunchConfiguration", 0.5)]
     tail = one.advice[1]
     assert "at most 25.0 % of the kernel's time, though ncu's rule LaunchConfiguration says" in tail.because.statement
     assert tail.at_most == pytest.approx(0.25)

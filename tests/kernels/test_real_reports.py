@@ -42,9 +42,7 @@ PRINTED: dict[str, Callable[[Path], list[str]]] = {
         *("--print-details", "all", "--print-metric-name", "label-name"),
     ],
     "raw": lambda report: ["--import", str(report), "--page", "raw", "--csv"],
-    "raw in base units": lambda report: [
-        *("--import", str(report), "--page", "raw", "--csv", "--print-units", "base"),
-    ],
+    "raw in base units": lambda report: [*("--import", str(report), "--page", "raw", "--csv", "--print-units", "base")],
     "text": lambda report: ["--import", str(report), "--page", "details"],
 }
 pytestmark = pytest.mark.shared

@@ -67,10 +67,7 @@ def test_compute_that_sounds_like_communication(name: str) -> None:
         ("aten::linear", "matmul"),
         ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>(cudnnTensorStruct)", "norm"),
         ("void vllm::fused_add_rms_norm_kernel<vllm::_typeConvert<c10::BFloat16>>", "norm"),
-        (
-            "void cudnn::ops::nchwToNhwcKernel<float, float, float>(cudnn::ops::nchw2nhwc_params_t<float>)",
-            "layout",
-        ),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float>(cudnn::ops::nchw2nhwc_params_t<float>)", "layout"),
         ("void split_embedding_backward_codegen_adagrad_unweighted_kernel(fbgemm_gpu::PTA)", "embedding"),
         ("aten::max_pool2d_with_indices", "other"),
         ("triton_poi_fused_convolution_23", "elementwise"),

@@ -130,11 +130,7 @@ def test_the_rest_of_any_stretch(pairs: list[tuple[int, int]], low: int, high: i
 
 @given(NEAR, CODES, NEAR, CODES, st.booleans())
 def test_nesting_and_what_runs_when(
-    near: list[tuple[int, int]],
-    codes: list[int],
-    asked: list[tuple[int, int]],
-    of: list[int],
-    is_ordered: bool,
+    near: list[tuple[int, int]], codes: list[int], asked: list[tuple[int, int]], of: list[int], is_ordered: bool
 ) -> None:
     mine = ranges(near, codes, is_ordered=is_ordered)
     at, thread = columns(asked)[0], np.array(of[: len(asked)], np.int32)

@@ -259,9 +259,7 @@ def test_point_to_point_in_a_larger_group_names_no_peer():
 @example(seed=114, missing={10, 19, 33}, ahead_ns=0)
 @example(seed=0, missing={3, 13, 18, 28, 38}, ahead_ns=0)
 @given(
-    seed=st.integers(0, 10**6),
-    missing=st.sets(st.integers(0, 47), max_size=5),
-    ahead_ns=st.integers(-30 * MS, 30 * MS),
+    seed=st.integers(0, 10**6), missing=st.sets(st.integers(0, 47), max_size=5), ahead_ns=st.integers(-30 * MS, 30 * MS)
 )
 def test_any_hole_and_any_offset(seed, missing, ahead_ns):
     ranks = simulate(Job(seed=seed, n_ranks=2)).summaries

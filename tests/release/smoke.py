@@ -25,18 +25,7 @@ _BLOCKED: Final = (
     "import sys; sys.modules.update(dict.fromkeys({names!r}));"
     "from profkit.cli import main; main(['triage', {trace!r}, '-f', 'json', '--no-cache'])"
 )
-_NEVER: Final = (
-    "torch",
-    "pandas",
-    "nvtx",
-    "hta",
-    "fsspec",
-    "distributed",
-    "pyarrow",
-    "rich",
-    "jinja2",
-    "scipy",
-)
+_NEVER: Final = ("torch", "pandas", "nvtx", "hta", "fsspec", "distributed", "pyarrow", "rich", "jinja2", "scipy")
 """A triage as JSON needs none of these, installed or not."""
 _LIBRARY: Final = (
     "import profkit;"

@@ -62,12 +62,7 @@ def drawn(seed: int) -> Job:
     backlog = tuple(make.ops(rng.randint(20, 300), scale=2.0)) if "backlog" in kinds else ()
     items = [item for number in range(rng.randint(3, 8)) for item in make.step(number)]
     return Job(
-        seed=seed,
-        kinds=kinds,
-        backlog=backlog,
-        items=tuple(items),
-        turnaround_ns=rng.randint(700, 2_000),
-        queue=1024,
+        seed=seed, kinds=kinds, backlog=backlog, items=tuple(items), turnaround_ns=rng.randint(700, 2_000), queue=1024
     )
 
 

@@ -12,10 +12,7 @@ from profkit.timeline.code.frames import MODULE, read_frame
 from tests.conftest import SHARED_TRACES
 
 TRACE = SHARED_TRACES / "cpu_captures" / "allopts_w0.pt.trace.json.gz"
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(not TRACE.exists(), reason="the shared traces are not here"),
-]
+pytestmark = [pytest.mark.shared, pytest.mark.skipif(not TRACE.exists(), reason="the shared traces are not here")]
 
 
 def test_every_operator_is_where_torch_says() -> None:

@@ -14,8 +14,7 @@ TWO_STEPS = """
 
 
 @pytest.mark.parametrize(
-    ("window_us", "startup_us", "n_steps"),
-    [(20, 0, 2), (24, 0, 2), (26, 0, 3), (40, 0, 4), (41, 21, 2)],
+    ("window_us", "startup_us", "n_steps"), [(20, 0, 2), (24, 0, 2), (26, 0, 3), (40, 0, 4), (41, 21, 2)]
 )
 def test_beside_the_steps_found_by_their_period_lie_parts_of_steps_or_the_start_up(
     window_us: int, startup_us: int, n_steps: int

@@ -101,8 +101,7 @@ def test_what_the_host_does_half_way_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "shown"),
-    [(("epoch 1", "epoch 1", "epoch 1"), "epoch 1"), (("a", "b", "c"), ""), (("a", "a", "b"), "a")],
+    ("names", "shown"), [(("epoch 1", "epoch 1", "epoch 1"), "epoch 1"), (("a", "b", "c"), ""), (("a", "a", "b"), "a")]
 )
 def test_a_range_stands_for_a_place_where_most_of_its_idle_time_is_in_it(names: tuple[str, ...], shown: str) -> None:
     rows = [span("ProfilerStep#0", START, START + 400 * US)]

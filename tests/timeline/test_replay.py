@@ -171,10 +171,7 @@ def test_taking_nothing_out_changes_nothing_and_no_gain_is_above_the_idle_time(r
 
 def test_calls_of_one_thread_that_overlap_give_nothing_that_nobody_took_out() -> None:
     at = 10**9
-    rows = [
-        span("ProfilerStep#0", at, at + 300),
-        launch(at, at + 2, correlation=99, name="cudaStreamSynchronize"),
-    ]
+    rows = [span("ProfilerStep#0", at, at + 300), launch(at, at + 2, correlation=99, name="cudaStreamSynchronize")]
     rows += [launch(at, at + 3, correlation=number) for number in range(1, 9)]
     rows += [kernel("compute_kernel", at, at, stream=0, correlation=number) for number in range(1, 7)]
     rows.append(kernel("compute_kernel", at, at + 1, device=1, stream=7, correlation=7))
