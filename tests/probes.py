@@ -33,7 +33,7 @@ TRUTHS = {
     "C": "compute 200 us; sync rows are not activity",
     "D": "ranks 0 and 1 kept apart, 100 us each",
     "E": "rank 1 is the straggler; rank 0 waits 3,000 us per step",
-    "F": "both have launches; 2 of 2 linked",
+    "F": "each has its launch; 3 of 3 linked",
     "G": "two devices, 100 us each, never merged",
     "H": "no communication: overlap is null, nothing crashes",
     "I": "compute 200 us on stream 0",
@@ -113,9 +113,11 @@ def _straggler(ahead_us: float = 0) -> dict[int, bytes]:
 
 
 def _f() -> dict[int, bytes]:
-    call = launch(at_ns(90), at_ns(91), correlation=1, name="cuLaunchKernel", cat="cuda_driver")
-    triton = [kernel("triton_poi", at_ns(100), at_ns(110), correlation=1), _on_host(call)]
-    return _alone([*triton, *launched([("gemm", 200, 210)], first=2)])
+    rows = launched([("gemm", 200, 210)], first=2)
+    for number, name, at, call in ((1, "triton_poi", 100, "cuLaunchKernel"), (3, "nvjet", 300, "cuLaunchKernelEx")):
+        asked = launch(at_ns(at - 10), at_ns(at - 9), correlation=number, name=call, cat="cuda_driver")
+        rows += [kernel(name, at_ns(at), at_ns(at + 10), correlation=number), _on_host(asked)]
+    return _alone(rows)
 
 
 def _g() -> dict[int, bytes]:
@@ -145,17 +147,6 @@ def _u() -> dict[int, bytes]:
 
 
 _PROBES: dict[str, Callable[[], dict[int, bytes]]] = {
-    "A": _a,
-    "B": _b,
-    "C": _c,
-    "D": _d,
-    "E": _straggler,
-    "F": _f,
-    "G": _g,
-    "H": _h,
-    "I": _i,
-    "J": _j,
+    **dict(zip("ABCDEFGHIJRU", (_a, _b, _c, _d, _straggler, _f, _g, _h, _i, _j, _r, _u), strict=True)),
     "L": lambda: _straggler(ahead_us=5000),
-    "R": _r,
-    "U": _u,
 }
