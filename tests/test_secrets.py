@@ -9,10 +9,12 @@ import shlex
 import string
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profkit.ingest.kineto.reader import read_trace
 from profkit.redact import REDACTED, redacted, redacted_command, redacted_line, redacted_names, redacted_text, shown_url
 
 LETTERS, HEX, MIXED = string.ascii_lowercase, "0123456789abcdef", string.ascii_letters + string.digits
@@ -276,6 +278,14 @@ def test_a_json_value_is_kept_without_its_secret(form: Callable[[str], tuple[str
     assert redacted(clean)[0] == clean
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("password", "x"), ("note", "Bearer abcdef"), ("env", {"PATH": "/bin", "HOME": "/root"}), ("environ", ["A=1"])],
+)
+def test_a_short_secret_and_an_environment_are_taken_out_as_one(key: str, value: object) -> None:
+    assert redacted({"outer": [{key: value}]}) == ({"outer": [{key: REDACTED}]}, 1)
+
+
 @pytest.mark.parametrize(("form", "secret"), forms(COMMANDS))
 def test_a_command_is_shown_without_its_secret(form: Callable[[str], list[str]], secret: str) -> None:
     words = form(secret)
@@ -309,19 +319,8 @@ def test_the_rest_of_a_command_stays_as_it_was() -> None:
 
 
 def test_a_command_in_a_command() -> None:
-    words = [
-        "python",
-        "t.py",
-        "--token",
-        "abcdef",
-        "--lr",
-        "1e-3",
-        "--wandb_api_key=abc",
-        "bash",
-        "-c",
-        "HF_TOKEN=abc python",
-    ]
-    assert redacted_command(words) == [
+    words = ["python", "t.py", "--token", "abcdef", "--lr", "1e-3", "--wandb_api_key=abc", "bash", "-c"]
+    assert redacted_command([*words, "HF_TOKEN=abc python"]) == [
         *("python", "t.py", "--token", "[redacted]", "--lr", "1e-3", "--wandb_api_key=[redacted]", "bash", "-c"),
         "HF_TOKEN='[redacted]' python",
     ]
@@ -397,3 +396,14 @@ def test_a_value_nested_without_end_is_taken_out() -> None:
     clean, count = redacted(value)
     assert count == 1
     assert REDACTED in repr(clean)
+
+
+def test_the_reader_redacts_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    path.write_text(
+        json.dumps({"env": {"WANDB_API_KEY": "s3cr3t"}, "traceEvents": [event], "job": {"auth_token": "s3cr3t"}})
+    )
+    trace = read_trace(str(path))
+    assert "s3cr3t" not in repr(trace.meta)
+    assert {warning.id: warning.count for warning in trace.warnings} == {"metadata.redacted": 2}

@@ -43,7 +43,6 @@ from profkit.findings.patterns import CONVERSIONS, GRAPH_BREAKS, RECOMPILE
 from profkit.ingest.kineto.traits import traits
 from profkit.ingest.nsys.traits import traits as nsys_traits
 from profkit.model.documents.report import Bottleneck
-from profkit.model.names import function_name
 from profkit.pipeline import triage_trace
 from profkit.ranks.findings import lateness, links, slow_link, slow_side_words, unsplit
 from profkit.ranks.measure.kernel_slowdown import Longer
@@ -104,19 +103,6 @@ def test_a_long_name_is_found_by_a_short_part_that_no_other_kernel_has() -> None
     assert " --kernel Kernel -- " in kernel_profile(scope, MANGLED, "p", "l").command
     amd = kernel_profile(replace(scope, vendor=Vendor.AMD), FUSED[0], "p", "l")
     assert shlex.split(amd.command)[5] == FUSED[0][:60]
-
-
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
-        ("_Z9my_kernelPfi", "my_kernel"),
-        ("_ZN2at6native13reduce_kernelILi4ENS0_15CUDAFunctor_addIfEEEEviT0_T1_", "reduce_kernel"),
-        ("_ZN2at6native12_GLOBAL__N_117layer_norm_kernelIfEEvi", "layer_norm_kernel"),
-        ("_Z", ""),
-    ],
-)
-def test_a_mangled_name_has_the_function_that_its_plain_form_has(name: str, function: str) -> None:
-    assert function_name(name) == function
 
 
 def test_without_steps_the_launch_is_counted_from_the_start_of_the_run_and_its_length_is_told() -> None:

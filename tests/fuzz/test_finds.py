@@ -1,7 +1,7 @@
 """What the fuzzer once found is not there any more: each find, minimised, in a folder of `finds/`.
 
 A new one: `python -m tests.fuzz.finds --keep out/fuzz/KIND-ORACLE-HASH`, once it is small. None with planted secrets:
-they look real to those who search for secrets, and `tests/test_redact.py` has every form.
+they look real to those who search for secrets, and `tests/test_secrets.py` has every form.
 """
 
 from __future__ import annotations

@@ -23,6 +23,12 @@ EP = {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}
 @pytest.mark.parametrize(
     "name",
     [
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)",
+        "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
+        "nvshmemi_transfer_quiet",
+        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<...>",
+        "two_shot_all_reduce_kernel_inplace",
         "_dispatch_all_to_all_expert_major_kernel",
         "_combine_all_to_all_kernel",
         "void moe::MoeAlltoAllCombine<__nv_bfloat16, 8>(Params)",
@@ -40,6 +46,13 @@ def test_kernels_that_say_what_ranks_do_together(name):
 
 
 @pytest.mark.parametrize(
+    "name", ["void dpsk::ep::internode::combine<8>()", "void deep_ep::intranode::dispatch<4>()"]
+)
+def test_kernels_whose_library_alone_says_it(name):
+    assert kind_of(name, is_copy=False) == Kind.COMM
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "all_gather_gemm_persistent_kernel",  # it multiplies: the time is the product's
@@ -53,6 +66,11 @@ def test_kernels_that_say_what_ranks_do_together(name):
         "all_gather_copy_in_kernel",
         "_all_to_all_prepare_metadata",
         "moe_dispatch_sort",
+        "void cub::DispatchReduceByKey<...>",
+        "batch_norm_SyncBN_kernel",
+        "fused_dma_gemm",
+        "hipblaslt_gemm_x",
+        "void at::native::reduce_kernel<512, 1>",
         "flash_fwd_splitkv_combine_kernel",
         "scatter_reduce_kernel",
     ],
