@@ -27,6 +27,7 @@ from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import host
 from profkit.timeline.told import told
 from tests.conftest import ROOT, dear, rarely
+from tests.drawing import finding_in
 
 ROWS = 20_000
 MOST_S = 20.0
@@ -140,8 +141,7 @@ def test_kernels_that_share_time_cost_no_more_than_it() -> None:
     names = [f"ampere_sgemm_{n}" for n in range(4)] + ["ampere_bf16_s16816gemm"]
     drawn = [kernel(name, 1000, 10_000, correlation=n + 1, stream=n) for n, name in enumerate(names)]
     calls = [launch(900 + n, 901 + n, correlation=n + 1) for n in range(len(names))]
-    rank, _ = triage_trace(trace_of([span("ProfilerStep#0", 0, 10_000), *drawn, *calls]))
-    found = next(finding for finding in rank.findings if finding.id == "precision.fallback")
+    found = finding_in([span("ProfilerStep#0", 0, 10_000), *drawn, *calls], "precision.fallback")
     assert found.fraction == pytest.approx(0.9 * 15 / 16, rel=1e-3)  # what half precision could save of it
     assert found.recoverable_ns <= 10_000
 

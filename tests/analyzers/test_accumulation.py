@@ -1,11 +1,12 @@
 """Gradients that are reduced after each micro-batch: counted, and told from all else that reduces several times."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, operator, span, trace_of
+from profkit.testing import Row, kernel, launch, operator, span
+from tests.drawing import finding_in
 
 BASE, US = 10**9, 1000
 PASS = 5_000 * US
@@ -59,10 +60,7 @@ def job(
     return rows
 
 
-def found(rows: list[Row]) -> Any:
-    """What is said; None for nothing."""
-    rank, _ = triage_trace(trace_of(rows))
-    return next((one for one in rank.findings if one.id == "comm.accumulation"), None)
+found = partial(finding_in, finding_id="comm.accumulation")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from profkit.analyzers.allocations import measure
 from profkit.analyzers.allocations.measured import Allocations
 from profkit.model.code import Phase
 from profkit.model.finding import Skipped
-from profkit.pipeline import triage_trace
 from profkit.testing import HOST_PID, Row, kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
+from tests.drawing import finding_in
 
 BASE = 10**9
 US = 1000
@@ -89,8 +89,7 @@ def measured(rows: list[Row]) -> Allocations:
 
 
 def found(rows: list[Row], finding_id: str, **device: Any) -> Any:
-    rank, _ = triage_trace(trace_of(rows, deviceProperties=[GPU | device]))
-    return next((one for one in rank.findings if one.id == finding_id), None)
+    return finding_in(rows, finding_id, deviceProperties=[GPU | device])
 
 
 def test_the_peak_has_its_step_its_phase_and_what_holds_it() -> None:

@@ -1,11 +1,12 @@
 """DDP's gradient buckets on one rank: too small, one too large, and what is neither."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, operator, span, trace_of
+from profkit.testing import Row, kernel, launch, operator, span
+from tests.drawing import finding_in
 
 BASE = 10**9
 US = 1000
@@ -48,12 +49,7 @@ def job(
     return rows
 
 
-def found(rows: list[Row]) -> Any:
-    """What is said of the buckets; None for nothing."""
-    rank, _ = triage_trace(trace_of(rows))
-    return next((one for one in rank.findings if one.id == "comm.buckets"), None)
-
-
+found = partial(finding_in, finding_id="comm.buckets")
 LARGE: Bucket = (500, 1000, 40 * MB)
 """40 GB/s is what the links give."""
 SMALL: list[Bucket] = [(5000 + 200 * i, 100, MB // 10) for i in range(12)]

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
+from tests.drawing import finding_in
 
 BASE = 10**9
 US = 1000
@@ -39,8 +40,7 @@ def training(step: int) -> list[Row]:
 def found(finding_id: str, *more: Any) -> Any:
     """The finding of that id in steps of 1 ms that also have these rows, each made for a step; None where silent."""
     rows = [row for step in range(N_STEPS) for row in (*training(step), *(one for each in more for one in each(step)))]
-    rank, _ = triage_trace(trace_of(rows))
-    return next((one for one in rank.findings if one.id == finding_id), None)
+    return finding_in(rows, finding_id)
 
 
 def evaluation(step: int, **args: Any) -> list[Row]:
@@ -164,8 +164,7 @@ def test_a_callback_that_only_passes_on_is_not_the_line_but_what_it_calls(until_
         (BASE + step * STEP + at_us * US, line) for step in range(N_STEPS) for at_us, line in ((305, 71), (306, 72))
     ]
     told = {"unix_ns": [one[0] for one in begun], "line": [one[1] for one in begun]}
-    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=told))
-    one = next(one for one in rank.findings if one.id == "work.unread_forward")
+    one = finding_in(rows, "work.unread_forward", profkit_call_lines=told)
     assert one.places[0].place.line == line
 
 
@@ -249,8 +248,7 @@ def piled(step: int, *, adds: bool = True) -> list[Row]:
 
 @pytest.mark.parametrize("adds", [True, False])
 def test_gradients_that_pile_up_are_nobodys(*, adds: bool) -> None:
-    rank, _ = triage_trace(trace_of([row for step in range(N_STEPS) for row in piled(step, adds=adds)]))
-    one = next((one for one in rank.findings if one.id == "work.unused_gradients"), None)
+    one = finding_in([row for step in range(N_STEPS) for row in piled(step, adds=adds)], "work.unused_gradients")
     if not adds:
         assert one is None
         return

@@ -7,6 +7,7 @@ from profkit.analyzers.kernels import Kernels, judge, measure, present
 from profkit.pipeline import triage_trace
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.timeline import Facts
+from tests.drawing import finding_in
 
 US = 1000
 MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_mul<float>>"
@@ -122,8 +123,7 @@ def test_layout_changes_from_a_twentieth_of_compute_ask_for_channels_last(layout
 
 def test_on_amd_channels_last_needs_a_switch() -> None:
     work = (("batched_transpose_32x32_half", 100), ("igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt128x128x32", 700))
-    rank, _ = triage_trace(stepped(*work, hip_runtime_version=60200))
-    found = next(one for one in rank.findings if one.id == "kernel.layout")
+    found = finding_in(stepped(*work, hip_runtime_version=60200), "kernel.layout")
     assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in found.fix
 
 

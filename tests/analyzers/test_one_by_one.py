@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, kernel, launch, operator, span, trace_of
+from tests.drawing import finding_in
 
 BASE, US, N_STEPS = 10**9, 1000, 5
 STEP = 10_000 * US
@@ -41,8 +42,7 @@ def job(
         if on_gpu:
             rows.append(launch(at + 200 * US, at + 210 * US, correlation=1000 * step + 500))
             rows.append(kernel("gemm", at + 220 * US, at + 900 * US, correlation=1000 * step + 500))
-    rank, _ = triage_trace(trace_of(rows))
-    return next((one for one in rank.findings if one.id == "comm.one_by_one"), None)
+    return finding_in(rows, "comm.one_by_one")
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
@@ -138,8 +138,7 @@ def gathered(*behind: Row, is_read: bool = False) -> Any:
         rows.append(operator(ACCUMULATES, at + 6000 * US, at + 6100 * US))
         rows.append(operator("c10d::allreduce_", at + 6010 * US, at + 6020 * US))
         rows.append(span("gloo:all_reduce", at + 6030 * US, at + 6300 * US, tid=99))
-    rank, _ = triage_trace(trace_of(rows, distributedInfo={"backend": "gloo", "rank": 0, "world_size": 2}))
-    return next((one for one in rank.findings if one.id == "comm.asked"), None)
+    return finding_in(rows, "comm.asked", distributedInfo={"backend": "gloo", "rank": 0, "world_size": 2})
 
 
 def test_what_works_on_what_was_gathered_goes_with_it() -> None:

@@ -7,6 +7,7 @@ from profkit.analyzers.communication.overlap import Overlap, judge, measure
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, draw, kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
+from tests.drawing import finding_in
 
 US, MS = 1_000, 1_000_000
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -114,8 +115,7 @@ def test_collectives_that_wait_are_not_told_to_send_less(elements: int, duration
 
 def test_the_library_is_called_as_the_device_calls_it() -> None:
     for hip, name in ((False, "the NCCL rows"), (True, "the RCCL rows")):
-        rank, _ = triage_trace(reduced(16, 393, hip=hip))
-        found = next(one for one in rank.findings if one.id == "comm.exposed")
+        found = finding_in(reduced(16, 393, hip=hip), "comm.exposed")
         assert found.next_tools[0].look_for.startswith(name)
 
 
@@ -223,6 +223,5 @@ def test_on_a_cpu_ddps_buffers_cost_what_joins_and_copies_them_as_well() -> None
     assert one.recoverable_ns == 360 * US
     assert one.title == "DDP sends the model's buffers to all ranks before each forward pass"
     assert verdict.findings[0].id == "comm.buffers"
-    rank, _ = triage_trace(trace_of(ddp_on_cpu(wrapped="forward")))
-    one = next(one for one in rank.findings if one.id == "comm.buffers")
+    one = finding_in(ddp_on_cpu(wrapped="forward"), "comm.buffers")
     assert one.title.startswith("small broadcasts")

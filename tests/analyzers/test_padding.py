@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from profkit.capture.inside.padding import Padding
-from profkit.pipeline import triage_trace
-from profkit.testing import operator, span, trace_of
+from profkit.testing import operator, span
+from tests.drawing import finding_in
 
 MS = 1_000_000
 
@@ -54,8 +54,7 @@ def found(told: Any) -> Any:
     """The finding on steps of 10 ms of which an operator has 8."""
     events = [span(f"ProfilerStep#{step}", step * 10 * MS, (step + 1) * 10 * MS) for step in range(8)]
     events += [operator("aten::mm", step * 10 * MS, step * 10 * MS + 8 * MS) for step in range(8)]
-    rank, _ = triage_trace(trace_of(events, profkit_padding=told))
-    return next((one for one in rank.findings if one.id == "work.padding"), None)
+    return finding_in(events, "work.padding", profkit_padding=told)
 
 
 TOLD = {"of": "attention_mask", "n_batches": 16, "n_padded": 750, "n_all": 1000, "lengths": [128], "longest": 40}

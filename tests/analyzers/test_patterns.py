@@ -9,6 +9,7 @@ from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import HOST_PID, Row, kernel, launch, operator, span, trace_of
 from profkit.verdict.on_cpu import BEYOND
+from tests.drawing import finding_in as found
 from tests.metamorphic import ALL_REDUCE, Job
 
 BASE = 10**9
@@ -44,12 +45,6 @@ def each_step(name: str, start_us: int, end_us: int, *, steps: range = range(N_S
     return [
         span(name, BASE + step * STEP + start_us * US, BASE + step * STEP + end_us * US, **kwargs) for step in steps
     ]
-
-
-def found(rows: list[Row], finding_id: str) -> Any:
-    """The finding of that id in the triage of these rows; None where it is silent."""
-    rank, _ = triage_trace(trace_of(rows))
-    return next((one for one in rank.findings if one.id == finding_id), None)
 
 
 @pytest.mark.parametrize(("start", "end"), [(200, 700), (20, 290)], ids=["mostly idle", "under a kernel"])
@@ -110,8 +105,7 @@ def test_collectives_that_an_optimizer_launches_are_no_time_of_its_loop() -> Non
             job.range("Optimizer.step#Muon.step", loop)
 
         job.step(number, body)
-    rank, _ = triage_trace(trace_of(job.rows))
-    one = next(one for one in rank.findings if one.id == "host.optimizer_loop")
+    one = found(job.rows, "host.optimizer_loop")
     assert one.recoverable_ns <= 40 * 12 * US
     assert "Muon has no fused or foreach form" in one.fix
 
@@ -815,8 +809,7 @@ def test_many_threads_that_nobody_waits_for_are_fine() -> None:
 
 def clocked(rows: list[Row], **told: Any) -> Any:
     """The finding about clocks in a capture that says this."""
-    rank, _ = triage_trace(trace_of(rows, profkit_clocks=told))
-    return next((one for one in rank.findings if one.id == "clock.throttled"), None)
+    return found(rows, "clock.throttled", profkit_clocks=told)
 
 
 HELD = {"n": 20, "mhz": 1500, "held_mhz": 1386, "highest_mhz": 1980, "temperature_c": 91}
@@ -1013,8 +1006,7 @@ def test_a_holder_of_the_lock_costs_at_most_what_it_wanted_to_run() -> None:
         one = next(one for one in rank.findings if one.id == "host.gil")
         saved[n] = (one.recoverable_ns, one.most_recoverable_ns)
     times = {f"profkit_{how}_step_mean_ns": ns for how, ns in (("unprofiled", 2 * STEP), ("profiled", STEP))}
-    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling=told, profkit_threads=[watch], **times))
-    slower = next(one for one in rank.findings if one.id == "host.gil")
+    slower = found(on_cpu(), "host.gil", profkit_scheduling=told, profkit_threads=[watch], **times)
     assert saved[1][0] == 0.1 * STEP < saved[2][0] <= 0.3 * STEP
     assert saved[1][1] == pytest.approx((1 + BEYOND) * 0.15 * STEP), "the time in which the training thread did not run"
     assert saved[2][1] == pytest.approx((1 + BEYOND) * 0.36 * STEP), "what the holder ran or was ready to run"

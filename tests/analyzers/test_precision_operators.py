@@ -6,6 +6,7 @@ import pytest
 
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
+from tests.drawing import finding_in
 
 BASE = 10**9
 US = 1000
@@ -50,8 +51,7 @@ def fallback(*rows: list[Row], **device: Any) -> Any:
     """The finding in the triage of steps of 1 ms with these rows; None where it is silent."""
     steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
     told = {"profkit_device": {"type": "cpu", **device}} if device else {}
-    rank, _ = triage_trace(trace_of([*steps, *(row for each in rows for row in each)], **told))
-    return next((one for one in rank.findings if one.id == "precision.fallback"), None)
+    return finding_in([*steps, *(row for each in rows for row in each)], "precision.fallback", **told)
 
 
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -120,8 +120,7 @@ def test_without_types_it_says_how_to_get_them() -> None:
 def double(*rows: list[Row]) -> Any:
     """`precision.fp64` in the triage of steps of 1 ms with these rows; None where it is silent."""
     steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
-    rank, _ = triage_trace(trace_of([*steps, *(row for each in rows for row in each)]))
-    return next((one for one in rank.findings if one.id == "precision.fp64"), None)
+    return finding_in([*steps, *(row for each in rows for row in each)], "precision.fp64")
 
 
 def test_operators_on_double_take_at_least_twice_as_long_as_on_float() -> None:

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.patterns.repeated import SAME_TENSORS
-from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
+from tests.drawing import finding_in
 
 US = 1000
 BASE, STEP = 10**9, 1000 * US
@@ -35,8 +35,7 @@ def steps(n_steps: int, *, marked: tuple[int, ...] = ()) -> list[Row]:
 
 def found(*marked: int) -> Any:
     trace = replace(trace_of(steps(8)), again=trace_of(steps(2, marked=marked), profkit_places_of="rank0"))
-    rank, _ = triage_trace(trace)
-    return next((one for one in rank.findings if one.id == "work.repeated"), None)
+    return finding_in(trace, "work.repeated")
 
 
 def test_all_but_the_first_of_the_calls_of_the_same_tensors_are_spared() -> None:

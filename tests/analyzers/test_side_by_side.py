@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, operator, span, trace_of
+from profkit.testing import Row, operator, span
+from tests.drawing import finding_in
 
 US = 1000
 BASE, STEP = 10**9, 2000 * US
@@ -35,8 +35,7 @@ def steps(
 
 def found(rows: list[Row]) -> Any:
     names = {f"Layer_{number}": f"model.columns.{number}" for number in range(100)}
-    rank, _ = triage_trace(trace_of(rows, profkit_modules=names, profkit_user_files=["train.py"]))
-    return next((one for one in rank.findings if one.id == "host.layer_loop"), None)
+    return finding_in(rows, "host.layer_loop", profkit_modules=names, profkit_user_files=["train.py"])
 
 
 @pytest.mark.parametrize(

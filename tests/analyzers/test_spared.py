@@ -7,6 +7,7 @@ import pytest
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
 from profkit.verdict.on_cpu import BEYOND
+from tests.drawing import finding_in
 
 BASE = 10**9
 US = 1000
@@ -42,8 +43,7 @@ def steps(*made: Any) -> list[Row]:
 
 def found(finding_id: str, *made: Any) -> Any:
     """The finding of that id; None where silent."""
-    rank, _ = triage_trace(trace_of(steps(*made)))
-    return next((one for one in rank.findings if one.id == finding_id), None)
+    return finding_in(steps(*made), finding_id)
 
 
 def experts(step: int, *, rows: Any = lambda _: 64, kept: int = 2, gated: bool = True) -> list[Row]:

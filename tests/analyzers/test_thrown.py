@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, operator, span, trace_of
+from profkit.testing import Row, operator, span
+from tests.drawing import finding_in
 
 BASE, US = 10**9, 1000
 STEP = 1000 * US
@@ -48,8 +48,7 @@ def step_of(
 
 
 def found(**kwargs: Any) -> Any:
-    rank, _ = triage_trace(trace_of([row for number in range(N_STEPS) for row in step_of(number, **kwargs)]))
-    return next((one for one in rank.findings if one.id == "work.thrown_away"), None)
+    return finding_in([row for number in range(N_STEPS) for row in step_of(number, **kwargs)], "work.thrown_away")
 
 
 def test_a_layer_for_all_positions_of_which_one_is_used() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from profkit.model.signature import Signature
-from profkit.pipeline import triage_trace
 from profkit.roof.formulas.alignment import Misfit, misfits
-from profkit.testing import Row, kernel, launch, operator, span, trace_of
+from profkit.testing import Row, kernel, launch, operator, span
+from tests.drawing import finding_in
 
 BF16, FP32, FP8 = "c10::BFloat16", "float", "c10::Float8_e4m3fn"
 A100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}]}
@@ -90,8 +90,7 @@ def job(each_us: int, *, n: int, name: str, dense_us: int = 100) -> list[Row]:
 
 
 def found(rows: list[Row], **metadata: Any) -> Any:
-    rank, _ = triage_trace(trace_of(rows, **(metadata or A100)))
-    return next((one for one in rank.findings if one.id == "kernel.unaligned"), None)
+    return finding_in(rows, "kernel.unaligned", **metadata or A100)
 
 
 def test_unaligned_rows_cost_what_lies_beyond_the_share_of_good_products() -> None:

@@ -45,9 +45,7 @@ def test_kernels_that_say_what_ranks_do_together(name):
         target_of(name, skip=None, count=None)
 
 
-@pytest.mark.parametrize(
-    "name", ["void dpsk::ep::internode::combine<8>()", "void deep_ep::intranode::dispatch<4>()"]
-)
+@pytest.mark.parametrize("name", ["void dpsk::ep::internode::combine<8>()", "void deep_ep::intranode::dispatch<4>()"])
 def test_kernels_whose_library_alone_says_it(name):
     assert kind_of(name, is_copy=False) == Kind.COMM
 
