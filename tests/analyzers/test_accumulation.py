@@ -100,16 +100,7 @@ def test_each_micro_batch_reduces(n: int, more: dict[str, Any], fix: str) -> Non
         ((2, 2), (0, 2), {"forward": "forward"}),
         ((2, 2), (0, 2), {"node": "autograd::engine::evaluate_function: ReduceBackward0"}),
     ],
-    ids=[
-        "one pass",
-        "no_sync",
-        "two models",
-        "gradients are zeros",
-        "other buckets",
-        "an optimizer each",
-        "not DDP",
-        "not of gradients",
-    ],
+    ids=["a pass", "no_sync", "two models", "zeros", "other buckets", "two optimizers", "not DDP", "not of gradients"],
 )
 def test_what_is_no_accumulation(reduces: tuple[int, ...], adds: tuple[int, ...], more: dict[str, Any]) -> None:
     assert found(job(reduces, adds, **more)) is None

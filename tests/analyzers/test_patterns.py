@@ -1,5 +1,6 @@
 """Pauses, and work that a setting would spare: each pattern where it is, and its healthy twin."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,17 +35,22 @@ def on_gpu(*inside: Row, busy_until: int = 300) -> list[Row]:
 def on_cpu(*inside: Row) -> list[Row]:
     """Steps of 1 ms on a CPU: one operator, from 10 to 200 us."""
     steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
-    work = [
-        operator("aten::mm", BASE + step * STEP + 10 * US, BASE + step * STEP + 200 * US) for step in range(N_STEPS)
-    ]
-    return [*steps, *work, *inside]
+    return [*steps, *at("aten::mm", 10, 200), *inside]
 
 
-def each_step(name: str, start_us: int, end_us: int, *, steps: range = range(N_STEPS), **kwargs: Any) -> list[Row]:
+def each_step(
+    name: str, start_us: int, end_us: int, *, steps: range = range(N_STEPS), row: Any = span, **kwargs: Any
+) -> list[Row]:
     """A range of the host at that place of each of these steps."""
-    return [
-        span(name, BASE + step * STEP + start_us * US, BASE + step * STEP + end_us * US, **kwargs) for step in steps
-    ]
+    return [row(name, BASE + step * STEP + start_us * US, BASE + step * STEP + end_us * US, **kwargs) for step in steps]
+
+
+at = partial(each_step, row=operator)
+
+
+def nested(name: str, **args: Any) -> list[Row]:
+    """An operator in each step, from 400 to 600 us."""
+    return at(name, 400, 600, **args)
 
 
 @pytest.mark.parametrize(("start", "end"), [(200, 700), (20, 290)], ids=["mostly idle", "under a kernel"])
@@ -165,20 +171,6 @@ def test_operators_on_the_cpu_that_hold_nobody_up_are_no_finding() -> None:
     assert found(batches_made_by("aten::randn", gpu_us=1_200).rows, "host.cpu_operators") is None
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "fix"),
-    [("AdamW", "fused=True"), ("RMSprop", "foreach=True"), ("SparseAdam", "SparseAdam has no fused or foreach form")],
-)
-def test_a_fix_exists_for_the_optimizer(optimizer: str, fix: str) -> None:
-    ranges = each_step(f"Optimizer.step#{optimizer}.step", 200, 900)
-    inside = [
-        operator("aten::add_", BASE + step * STEP + at * US, BASE + step * STEP + (at + 8) * US)
-        for step in range(N_STEPS)
-        for at in range(210, 880, 10)
-    ]
-    assert found(on_cpu(*ranges, *inside), "host.optimizer_loop").fix.startswith(fix)
-
-
 def test_a_collection_on_another_thread_costs_nothing() -> None:
     rows = on_gpu(*each_step("Python GC (generation 2)", 200, 700, tid=HOST_PID + 5))
     assert found(rows, "host.gc") is None
@@ -200,13 +192,8 @@ def test_a_collection_in_one_step_is_less_certain() -> None:
 
 
 def test_compilations_in_several_steps_recur() -> None:
-    rows = on_cpu(
-        *(
-            operator(name, row.start_ns, row.end_ns)
-            for row in each_step("", 300, 700, steps=range(2, 6))
-            for name in ("entire_frame_compile", "_compile.compile_inner (dynamo_timed)")
-        )
-    )
+    names = ("entire_frame_compile", "_compile.compile_inner (dynamo_timed)")
+    rows = on_cpu(*(row for name in names for row in at(name, 300, 700, steps=range(2, 6))))
     one = found(rows, "host.recompile")
     assert one.evidence[0].value == 4 * 400 * US
     assert one.evidence[1].statement == "4 compilations, in 4 of 8 steps; the longest takes 400 us"
@@ -217,23 +204,17 @@ def test_what_to_run_next_says_what_changes_or_why() -> None:
     pauses = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800)), "host.gc").next_tools[0]
     assert pauses.command.startswith("profkit capture")
     assert pauses.purpose.startswith("change that, then record again")
-    rows = [
-        operator("_compile.compile_inner (dynamo_timed)", row.start_ns, row.end_ns) for row in each_step("", 300, 700)
-    ]
+    rows = at("_compile.compile_inner (dynamo_timed)", 300, 700)
     assert found(on_cpu(*rows), "host.recompile").next_tools[0].command.startswith("env TORCH_LOGS=recompiles ")
-    once = found(on_cpu(rows[0]), "host.recompile").next_tools[0]
-    assert once.purpose == "do compilations come back in later steps?"
-    assert once.command.startswith("profkit capture")
-
-
-def test_compilations_in_one_step_may_be_warm_up() -> None:
-    rows = on_cpu(operator("_compile.compile_inner (dynamo_timed)", BASE + 300 * US, BASE + 700 * US))
-    assert "warm-up" in found(rows, "host.recompile").fix
+    once = found(on_cpu(rows[0]), "host.recompile")
+    assert "warm-up" in once.fix
+    assert once.next_tools[0].purpose == "do compilations come back in later steps?"
+    assert once.next_tools[0].command.startswith("profkit capture")
 
 
 def test_time_in_the_compiler_is_no_compute() -> None:
-    compiling = operator("_compile.compile_inner (dynamo_timed)", BASE + 300 * US, BASE + 700 * US)
-    tracing = operator("aten::add", BASE + 400 * US, BASE + 600 * US)
+    (compiling,) = at("_compile.compile_inner (dynamo_timed)", 300, 700, steps=range(1))
+    (tracing,) = at("aten::add", 400, 600, steps=range(1))
     with_it, _ = triage_trace(trace_of(on_cpu(compiling, tracing)))
     without, _ = triage_trace(trace_of(on_cpu()))
     assert with_it.devices[0].budget.compute == without.devices[0].budget.compute
@@ -241,8 +222,8 @@ def test_time_in_the_compiler_is_no_compute() -> None:
 
 def test_compilations_in_the_first_steps_only_may_be_warm_up() -> None:
     def compiling(*steps: int) -> list[Row]:
-        at = [row for step in steps for row in each_step("", 300, 700, steps=range(step, step + 1))]
-        return on_cpu(*(operator("_compile.compile_inner (dynamo_timed)", one.start_ns, one.end_ns) for one in at))
+        name = "_compile.compile_inner (dynamo_timed)"
+        return on_cpu(*(row for step in steps for row in at(name, 300, 700, steps=range(step, step + 1))))
 
     early, late = found(compiling(0, 1), "host.recompile"), found(compiling(0, 6), "host.recompile")
     assert early.confidence < late.confidence
@@ -298,17 +279,8 @@ def test_a_long_stop_that_came_once_still_forbids_a_verdict(name: str) -> None:
 
 def optimizer(kind: str, n: int) -> list[Row]:
     """Steps of an optimizer of n operators, 5 us each."""
-    rows = each_step("Optimizer.step#AdamW.step", 400, 900)
-    for step in range(N_STEPS):
-        at = BASE + step * STEP + 410 * US
-        rows += [operator(f"aten::{kind}", at + 8 * US * i, at + (8 * i + 5) * US) for i in range(n)]
-    return rows
-
-
-def test_an_optimizer_that_loops_over_parameters() -> None:
-    one = found(on_cpu(*optimizer("addcdiv_", 50)), "host.optimizer_loop")
-    assert one.evidence[0].value == N_STEPS * 500 * US
-    assert one.fix.startswith("fused=True")
+    each = [row for i in range(n) for row in at(f"aten::{kind}", 410 + 8 * i, 415 + 8 * i)]
+    return each_step("Optimizer.step#AdamW.step", 400, 900) + each
 
 
 @pytest.mark.parametrize(("kind", "n"), [("_foreach_addcdiv_", 50), ("_fused_adamw_", 50), ("addcdiv_", 10)])
@@ -317,10 +289,8 @@ def test_optimizers_that_do_not_loop(kind: str, n: int) -> None:
 
 
 def test_of_an_optimizer_with_a_fused_group_the_rest_is_the_loop() -> None:
-    rows = on_cpu(*optimizer("addcdiv_", 50))
-    for step in range(N_STEPS):
-        at = BASE + step * STEP + 820 * US
-        rows += [operator("aten::_fused_adamw_", at, at + 60 * US), operator("aten::mul_", at + US, at + 9 * US)]
+    fused = at("aten::_fused_adamw_", 820, 880) + at("aten::mul_", 821, 829)
+    rows = on_cpu(*optimizer("addcdiv_", 50), *fused)
     one = found(rows, "host.optimizer_loop")
     assert one.evidence[0].value == N_STEPS * (500 - 60) * US
 
@@ -361,6 +331,7 @@ def test_an_optimizer_of_large_parameters_works_and_is_no_overhead() -> None:
 def test_what_is_left_of_a_loop_depends_on_the_optimizer(name: str, keeps: float, fix: str, proof: str) -> None:
     rows = [replace(row, name=row.name.replace("AdamW", name)) for row in optimizer("addcdiv_", 50)]
     one = found(on_cpu(*rows), "host.optimizer_loop")
+    assert one.evidence[0].value == N_STEPS * 500 * US
     assert one.recoverable_ns == round(500 * US * (1 - keeps))
     assert one.fix.startswith(fix)
     assert one.proof.startswith(proof)
@@ -369,85 +340,46 @@ def test_what_is_left_of_a_loop_depends_on_the_optimizer(name: str, keeps: float
 
 def test_what_ddp_does_for_unused_parameters_beside_the_search() -> None:
     """On a CPU: marks in AccumulateGrad, and the all-reduce behind that of the gradients."""
-    name = "torch.distributed.ddp.reducer::search_unused_parameters"
-    rows = [operator(name, row.start_ns, row.end_ns) for row in each_step("", 300, 310)]
-    for node, inner in (
-        ("torch::autograd::AccumulateGrad", ((320, 323, "aten::select"), (324, 326, "aten::fill_"))),
-        ("torch.distributed.ddp.reducer::copy_bucket_to_grad", ((520, 521, "aten::item"),)),
-    ):
-        low, high = inner[0][0] - 1, inner[-1][1] + 1
-        rows += [operator(node, row.start_ns, row.end_ns) for row in each_step("", low, high)]
-        rows += [operator(kind, row.start_ns, row.end_ns) for a, b, kind in inner for row in each_step("", a, b)]
+    rows = at("torch.distributed.ddp.reducer::search_unused_parameters", 300, 310)
+    rows += at("torch::autograd::AccumulateGrad", 319, 327) + at("aten::select", 320, 323) + at("aten::fill_", 324, 326)
+    rows += at("torch.distributed.ddp.reducer::copy_bucket_to_grad", 519, 522) + at("aten::item", 520, 521)
     waits = [*each_step("gloo:all_reduce", 330, 400, tid=9), *each_step("gloo:all_reduce", 335, 450, tid=10)]
     one = found(on_cpu(*rows, *waits), "comm.unused_parameters")
     assert one.evidence[0].value == N_STEPS * (10 + 6 + 1 + 50) * US
 
 
-def test_a_search_for_unused_parameters() -> None:
-    name = "torch.distributed.ddp.reducer::search_unused_parameters"
-    rows = on_cpu(*(operator(name, row.start_ns, row.end_ns) for row in each_step("", 300, 400)))
-    assert found(rows, "comm.unused_parameters").evidence[0].value == N_STEPS * 100 * US
-
-
 def backward(*inside: Row) -> list[Row]:
     """A backward node in each step, from 300 to 800 us, with what runs in it."""
-    nodes = [
-        operator(
-            "autograd::engine::evaluate_function: AddmmBackward0",
-            BASE + step * STEP + 300 * US,
-            BASE + step * STEP + 800 * US,
-            Sequence_number=10 * step,
-            Fwd_thread_id=1,
-        )
-        for step in range(N_STEPS)
-    ]
+    nodes = at("autograd::engine::evaluate_function: AddmmBackward0", 300, 800)
+    nodes = [replace(row, args={"Sequence number": 10 * n, "Fwd thread id": 1}) for n, row in enumerate(nodes)]
     return on_cpu(*nodes, *inside)
 
 
-def nested(name: str, **args: Any) -> list[Row]:
-    """An operator in each step, from 400 to 600 us."""
-    return [
-        operator(name, BASE + step * STEP + 400 * US, BASE + step * STEP + 600 * US, **args) for step in range(N_STEPS)
-    ]
-
-
-def test_forward_operators_inside_the_backward_pass_are_computed_again() -> None:
-    one = found(backward(*nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)), "work.recompute")
-    assert one.evidence[0].value == N_STEPS * 300 * US  # from the node's start, where its hook begins
-    assert one.fraction == pytest.approx(0.3)
-
-
-def test_what_leads_to_the_work_that_is_done_again_costs_too() -> None:
-    """From 300 us on the node's hook runs, from 400 to 600 a forward operator, from 650 to 700 the backward one."""
-    own = [
-        operator("aten::mm", BASE + step * STEP + 650 * US, BASE + step * STEP + 700 * US) for step in range(N_STEPS)
-    ]
-    again = nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)
-    one = found(backward(*again, *own), "work.recompute")
-    assert one.evidence[0].value == N_STEPS * 300 * US
-
-
-def test_work_before_the_work_that_is_done_again_costs_nothing() -> None:
-    own = [
-        operator("aten::mm", BASE + step * STEP + 300 * US, BASE + step * STEP + 350 * US) for step in range(N_STEPS)
-    ]
-    again = nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)
-    assert found(backward(*again, *own), "work.recompute").evidence[0].value == N_STEPS * 250 * US
+AGAIN = nested("aten::linear", Sequence_number=99, Fwd_thread_id=0)
 
 
 @pytest.mark.parametrize(
-    ("name", "args"),
-    [
-        ("aten::mm", {}),  # a backward operator's own product has no number
-        ("MulBackward0", {"Sequence_number": 3, "Fwd_thread_id": 1}),
-    ],
+    ("own", "us"),
+    [((), 300), ((650, 700), 300), ((300, 350), 250)],
+    ids=["from the node's start, where its hook begins", "before its own work", "after its own work"],
 )
-def test_a_plain_backward_pass_computes_nothing_again(name: str, args: dict[str, int]) -> None:
-    assert found(backward(*nested(name, **args)), "work.recompute") is None
+def test_forward_operators_inside_the_backward_pass_are_computed_again(own: tuple[int, ...], us: int) -> None:
+    """From 300 us on the node's hook runs, from 400 to 600 a forward operator, and the node's own operator."""
+    one = found(backward(*AGAIN, *(at("aten::mm", *own) if own else ())), "work.recompute")
+    assert one.evidence[0].value == N_STEPS * us * US
+    assert one.fraction == pytest.approx(us / 1000)
 
 
-def test_a_forward_pass_is_no_recomputation() -> None:
-    rows = on_cpu(*nested("aten::linear", Sequence_number=99, Fwd_thread_id=0))
+@pytest.mark.parametrize(
+    "rows",
+    [
+        backward(*nested("aten::mm")),  # a backward operator's own product has no number
+        backward(*nested("MulBackward0", Sequence_number=3, Fwd_thread_id=1)),
+        on_cpu(*AGAIN),
+    ],
+    ids=["its own product", "a node in a node", "a forward pass"],
+)
+def test_what_is_not_computed_again(rows: list[Row]) -> None:
     assert found(rows, "work.recompute") is None
 
 
@@ -458,11 +390,8 @@ def test_attention_without_a_fused_kernel() -> None:
 
 def one_after_another(*names: str) -> list[Row]:
     """Operators of 100 us in each step, from 300 us on."""
-    return [
-        operator(name, BASE + step * STEP + at * US, BASE + step * STEP + (at + 100) * US)
-        for step in range(N_STEPS)
-        for at, name in zip(range(300, 1000, 100), names, strict=False)
-    ]
+    by_step = zip(*(at(name, 300 + 100 * k, 400 + 100 * k) for k, name in enumerate(names)), strict=True)
+    return [row for rows in by_step for row in rows]
 
 
 @pytest.mark.parametrize("scores", ["aten::_softmax", "aten::_softmax_backward_data"])
@@ -597,8 +526,7 @@ def test_assignments_by_index_that_add_up_sort_first(accumulate: str, said: bool
 
 def test_kernels_of_a_slow_way_are_those_of_the_operator_that_launches_them() -> None:
     rows = [replace(row, name="naive_conv_fwd_nchw") if row.name == "gemm" else row for row in on_gpu()]
-    convolutions = each_step("aten::miopen_convolution", 0, 8) + each_step("aten::miopen_convolution", 890, 898)
-    around = [operator(row.name, row.start_ns, row.end_ns) for row in convolutions]
+    around = at("aten::miopen_convolution", 0, 8) + at("aten::miopen_convolution", 890, 898)
     one = found([*rows, *around], "kernel.slow_path")
     assert "MIOPEN_FIND_MODE" in one.fix
     assert found([*on_gpu(), *around], "kernel.slow_path") is None
@@ -640,10 +568,7 @@ def test_a_number_of_python_that_is_converted_is_no_conversion_of_a_tensor() -> 
 
 def test_work_on_a_gpu_takes_what_it_launches_and_what_its_launches_delay() -> None:
     rows = on_gpu()
-    rows += [
-        operator("aten::_scaled_dot_product_attention_math", at + 880 * US, at + 910 * US)
-        for at in (BASE + step * STEP for step in range(N_STEPS))
-    ]
+    rows += at("aten::_scaled_dot_product_attention_math", 880, 910)
     one = found(rows, "kernel.math_attention")
     # a kernel of 90 us, and the 30 us of the operator; that of the last step delays nothing in the window
     assert one.evidence[0].value == pytest.approx(N_STEPS * 120 * US, rel=0.01)
@@ -860,18 +785,7 @@ def test_a_boards_own_power_limit_is_no_finding(limits: dict[str, int]) -> None:
         {"n": "x", "highest_mhz": [], "n_thermal": None},
         {},
     ],
-    ids=[
-        "nearly full",
-        "two samples",
-        "few samples",
-        "no reason",
-        "idle",
-        "zeros",
-        "negative",
-        "faster",
-        "text",
-        "none",
-    ],
+    ids=["near", "two samples", "few samples", "no reason", "idle", "zeros", "negative", "faster", "text", "none"],
 )
 def test_a_gpu_at_its_clock_and_captures_that_do_not_say(told: dict[str, Any]) -> None:
     assert clocked(on_gpu(busy_until=890), **told) is None
@@ -893,15 +807,7 @@ def test_a_cpu_that_is_throttled_by_heat() -> None:
 
 def region(number: int, start_us: int, end_us: int) -> list[Row]:
     """The range of a compiled function in each step."""
-    return [
-        operator(f"Torch-Compiled Region: {number}/0", row.start_ns, row.end_ns)
-        for row in each_step("", start_us, end_us)
-    ]
-
-
-def at(name: str, start_us: int, end_us: int) -> list[Row]:
-    """An operator in each step."""
-    return [operator(name, row.start_ns, row.end_ns) for row in each_step("", start_us, end_us)]
+    return at(f"Torch-Compiled Region: {number}/0", start_us, end_us)
 
 
 def broken(*inside: Row) -> list[Row]:
