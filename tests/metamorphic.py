@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from profkit.api import triage
 from profkit.model.documents.report import Report
 from profkit.testing import HOST_PID, Row, to_json
@@ -50,6 +52,11 @@ class Job:
         """Mark what the body does as a step."""
         self.range(f"ProfilerStep#{number}", body)
 
+    def steps(self, n: int, body: Body) -> None:
+        """Mark so many steps."""
+        for number in range(n):
+            self.step(number, body)
+
     def op(self, name: str, body: Body, *, dispatch_ns: int = 4_000) -> None:
         """Call an operator: half of its dispatching before the body, half after it."""
 
@@ -59,6 +66,13 @@ class Job:
             self.work(dispatch_ns // 2)
 
         self.range(name, dispatched, cat="cpu_op")
+
+    def ops(self, n: int, duration_ns: int, *, op: str = "aten::mm", rest_ns: int = 0, **asked: Any) -> None:
+        """Call an operator n times, each for a kernel, and do as long what no row shows."""
+        dispatch_ns = asked.pop("dispatch_ns", 4_000)
+        for _ in range(n):
+            self.op(op, lambda: self.launch(duration_ns, **asked), dispatch_ns=dispatch_ns)
+            self.work(rest_ns)
 
     def launch(
         self, duration_ns: int, *, name: str = GEMM, stream: int = 7, after: tuple[int, ...] = (), cost_ns: int = 4_000
@@ -88,11 +102,8 @@ class Job:
         end = self._queued(name, "gpu_memcpy", stream, (start, duration_ns), ())
         self.now_ns = end if is_pageable else start + 4_000
         arguments = {"correlation": self._correlation}
-        self._add(
-            Row(
-                name=f"{self._calls}MemcpyAsync", cat="cuda_runtime", start_ns=start, end_ns=self.now_ns, args=arguments
-            )
-        )
+        name = f"{self._calls}MemcpyAsync"
+        self._add(Row(name=name, cat="cuda_runtime", start_ns=start, end_ns=self.now_ns, args=arguments))
 
     def synchronise(self, *, stream: int = 7, call: str = "StreamSynchronize", cost_ns: int = 2_000) -> None:
         """Wait until a stream has run dry."""
@@ -129,17 +140,7 @@ class Job:
         return end
 
     def _add(self, row: Row) -> None:
-        self.rows.append(
-            Row(
-                name=row.name,
-                cat=row.cat,
-                start_ns=row.start_ns,
-                end_ns=row.end_ns,
-                pid=self._pid,
-                tid=self._pid,
-                args=row.args,
-            )
-        )
+        self.rows.append(replace(row, pid=self._pid, tid=self._pid))
 
 
 def triaged(rows: Iterable[Row], folder: Path, *, layout: str = "kineto", **options: Any) -> Report:

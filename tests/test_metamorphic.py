@@ -3,6 +3,7 @@
 import gzip
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,23 @@ MM_NS = 200_000
 N_MM = 20
 
 
-def _train(job: Job, *, n_steps: int = 8, before_sync_ns: int = 0, mm_ns: int = MM_NS) -> None:
+def _train(job: Job) -> None:
     """Run steps of twenty products, each ended by a read of the loss."""
-    for number in range(n_steps):
-        job.step(number, lambda: _one_step(job, mm_ns))
+    job.steps(8, lambda: _one_step(job))
 
 
-def _one_step(job: Job, mm_ns: int = MM_NS, n: int = N_MM) -> None:
-    for _ in range(n):
-        job.op("aten::mm", lambda: job.launch(mm_ns))
+def _one_step(job: Job, mm_ns: int = MM_NS, n: int = N_MM, *, then_ns: int = 0) -> None:
+    job.ops(n, mm_ns)
     job.synchronise()
+    job.work(then_ns)
 
 
-def _slowly(job: Job) -> None:
-    """Run a step of twenty small products with Python between them."""
-    for _ in range(N_MM):
-        job.op("aten::mm", lambda: job.launch(20_000))
-        job.work(150_000)
+def _stalling(folder: Path, *stalls_ms: int) -> Report:
+    """The report of a job whose steps end in such stalls of the host."""
+    job = Job()
+    for number, stall_ms in enumerate(stalls_ms):
+        job.step(number, lambda then_ns=stall_ms * 1_000_000: _one_step(job, then_ns=then_ns))
+    return triaged(job.rows, folder)
 
 
 def _finding_ids(report: Report) -> set[str]:
@@ -71,10 +72,9 @@ def test_allocator_calls_cost_no_more_than_the_idle_time_they_make(tmp_path: Pat
     def body() -> None:
         for _ in range(10):
             job.op("aten::empty", allocate)
-            job.op("aten::mm", lambda: job.launch(MM_NS))
+            job.ops(1, MM_NS)
 
-    for number in range(6):
-        job.step(number, body)
+    job.steps(6, body)
     report = triaged(job.rows, tmp_path)
     budget = report.ranks[0].devices[0].budget
     ceiling = report.verdict.speedup_ceiling
@@ -89,14 +89,11 @@ def test_a_loader_on_a_thread_that_launches_nothing_does_not_show_that_the_step_
 
     def body() -> None:
         start = job.now_ns
-        for _ in range(20):
-            job.op("aten::mm", lambda: job.launch(20_000), dispatch_ns=20_000)
-            job.work(150_000)
+        job.ops(20, 20_000, dispatch_ns=20_000, rest_ns=150_000)
         name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
         waits.append(Row(name=name, cat="user_annotation", start_ns=start, end_ns=job.now_ns - 1_000, tid=2222))
 
-    for number in range(6):
-        job.step(number, body)
+    job.steps(6, body)
     report = triaged([*job.rows, *waits], tmp_path)
     assert report.verdict.bottleneck is not Bottleneck.DATA
     assert "input.starved" not in _finding_ids(report)
@@ -105,15 +102,7 @@ def test_a_loader_on_a_thread_that_launches_nothing_does_not_show_that_the_step_
 
 @pytest.mark.parametrize("n_steps", [6, 10, 40])
 def test_one_stall_in_one_step_is_not_said_of_each_step(n_steps: int, tmp_path: Path) -> None:
-    job = Job()
-
-    def checkpoint() -> None:
-        _one_step(job)
-        job.work(100_000_000)
-
-    for number in range(n_steps):
-        job.step(number, checkpoint if number == 3 else lambda: _one_step(job))
-    report = triaged(job.rows, tmp_path)
+    report = _stalling(tmp_path, *(100 if number == 3 else 0 for number in range(n_steps)))
     assert "host.launch_bound" not in _finding_ids(report)
     if n_steps < 40:  # the stall is 71 % and 54 % of the window
         assert report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
@@ -122,15 +111,7 @@ def test_one_stall_in_one_step_is_not_said_of_each_step(n_steps: int, tmp_path: 
 
 @pytest.mark.parametrize("n_steps", [2, 3, 5])
 def test_one_stall_in_every_step_is_no_start_up_however_few_the_steps_are(n_steps: int, tmp_path: Path) -> None:
-    job = Job()
-
-    def load() -> None:
-        _one_step(job)
-        job.work(20_000_000)
-
-    for number in range(n_steps):
-        job.step(number, load)
-    report = triaged(job.rows, tmp_path)
+    report = _stalling(tmp_path, *[20] * n_steps)
     assert "host.stall" not in _finding_ids(report)
     assert report.verdict.bottleneck in {Bottleneck.OVERHEAD, Bottleneck.SYNC}
     assert report.verdict.recoverable_ns == pytest.approx(20_000_000, rel=0.2)
@@ -138,59 +119,25 @@ def test_one_stall_in_every_step_is_no_start_up_however_few_the_steps_are(n_step
 
 def test_a_stall_of_a_fifth_of_every_step_is_said_though_all_is_launched_ahead(tmp_path: Path) -> None:
     job = Job()
-
-    def body() -> None:
-        for _ in range(40):
-            job.op("aten::mm", lambda: job.launch(1_000_000))
-        job.work(50_000_000)
-
-    for number in range(4):
-        job.step(number, body)
+    job.steps(4, lambda: (job.ops(40, 1_000_000), job.work(50_000_000)))
     report = triaged(job.rows, tmp_path)
     assert "host.launch_bound" in _finding_ids(report)
     assert any("is one gap in each of 4 steps" in item.statement for one in report.findings for item in one.evidence)
 
 
-def test_one_step_that_was_held_up_makes_no_single_event_of_what_is_in_every_step(tmp_path: Path) -> None:
-    job = Job()
-
-    def sleep(stall_ns: int) -> None:
-        _one_step(job)
-        job.work(stall_ns)
-
-    for stall_ms in (24, 11, 10, 10, 9):
-        job.step(0, lambda stall_ns=stall_ms * 1_000_000: sleep(stall_ns))
-    report = triaged(job.rows, tmp_path)
+@pytest.mark.parametrize(
+    "stalls_ms",
+    [(24, 11, 10, 10, 9), [20 if number % 4 == 1 else 0 for number in range(12)]],
+    ids=["one step was held up", "every fourth step"],
+)
+def test_what_the_host_does_again_and_again_is_no_single_event_and_no_start_up(stalls_ms, tmp_path: Path) -> None:
+    report = _stalling(tmp_path, *stalls_ms)
     assert "host.stall" not in _finding_ids(report)
     assert report.verdict.bottleneck in {Bottleneck.OVERHEAD, Bottleneck.SYNC}
 
 
 def test_a_start_up_beside_small_stalls_stays_one(tmp_path: Path) -> None:
-    job = Job()
-
-    def body(stall_ns: int) -> None:
-        _one_step(job)
-        job.work(stall_ns)
-
-    job.step(0, lambda: body(20_000_000))
-    for number in (1, 2):
-        job.step(number, lambda: body(5_000_000))
-    report = triaged(job.rows, tmp_path)
-    assert "host.stall" in _finding_ids(report)
-
-
-def test_what_the_host_does_every_fourth_step_is_no_start_up(tmp_path: Path) -> None:
-    job = Job()
-
-    def log() -> None:
-        _one_step(job)
-        job.work(20_000_000)
-
-    for number in range(12):
-        job.step(number, log if number % 4 == 1 else lambda: _one_step(job))
-    report = triaged(job.rows, tmp_path)
-    assert "host.stall" not in _finding_ids(report)
-    assert report.verdict.bottleneck in {Bottleneck.OVERHEAD, Bottleneck.SYNC}
+    assert "host.stall" in _finding_ids(_stalling(tmp_path, 20, 5, 5))
 
 
 def test_one_wait_for_data_is_not_said_of_each_step(tmp_path: Path) -> None:
@@ -216,8 +163,7 @@ def test_idle_time_in_which_the_profiler_itself_worked_is_not_the_jobs(tmp_path:
         job.work(3_000_000)
         flushes.append(Row(name="Buffer Flush", cat="overhead", start_ns=start, end_ns=job.now_ns, pid=-1, tid=0))
 
-    for number in range(8):
-        job.step(number, body)
+    job.steps(8, body)
     report = triaged([*job.rows, *flushes], tmp_path)
     assert "profiler.overhead" in _failed(report)
     assert report.verdict.bottleneck is Bottleneck.INCONCLUSIVE
@@ -226,13 +172,7 @@ def test_idle_time_in_which_the_profiler_itself_worked_is_not_the_jobs(tmp_path:
 
 def test_markers_that_the_device_does_not_keep_up_with_are_no_step_times(tmp_path: Path) -> None:
     job = Job()
-
-    def body() -> None:  # 1.6 ms of the host, 20 ms of the device
-        for _ in range(20):
-            job.op("aten::mm", lambda: job.launch(1_000_000), dispatch_ns=80_000)
-
-    for number in range(5):
-        job.step(number, body)
+    job.steps(5, lambda: job.ops(20, 1_000_000, dispatch_ns=80_000))  # 1.6 ms of the host, 20 ms of the device
     job.synchronise()
     report = triaged(job.rows, tmp_path)
     # the first product starts 5 us after its launch, then 100 take 1 ms each and 1 us between
@@ -251,10 +191,8 @@ def test_two_processes_that_train_on_two_devices_are_refused(tmp_path: Path) -> 
 
 def test_two_processes_that_share_numbers_of_launches_are_not_mixed_up(tmp_path: Path) -> None:
     one, two = Job(), Job(pid=2000, device=1)
-    for _ in range(19):  # too few for a process that trains
-        one.op("aten::mm", lambda: one.launch(20_000))
-    for number in range(8):
-        two.step(number, lambda: _slowly(two))
+    one.ops(19, 20_000)  # too few for a process that trains
+    two.steps(8, lambda: two.ops(N_MM, 20_000, rest_ns=150_000))
     alone = triaged(two.rows, tmp_path).ranks[0].devices[0].budget
     both = triaged([*one.rows, *two.rows], tmp_path)
     second = next(device for device in both.ranks[0].devices if device.device == 1).budget
@@ -265,15 +203,8 @@ def test_two_processes_that_share_numbers_of_launches_are_not_mixed_up(tmp_path:
 
 
 def test_fusing_does_not_reach_over_the_end_of_a_step(tmp_path: Path) -> None:
-    job = Job()
-
-    def body() -> None:
-        for _ in range(4):
-            job.op("aten::add", lambda: job.launch(MM_NS, name="void at::native::vectorized_elementwise_kernel<4>"))
-        job.synchronise()
-
-    for number in range(10):
-        job.step(number, body)
+    job, name = Job(), "void at::native::vectorized_elementwise_kernel<4>"
+    job.steps(10, lambda: (job.ops(4, MM_NS, op="aten::add", name=name), job.synchronise()))
     report = triaged(job.rows, tmp_path)
     finding = next(finding for finding in report.findings if finding.id == "kernel.unfused")
     assert finding.recoverable_ns == 3 * MM_NS  # of four, one is left
@@ -350,16 +281,13 @@ def _one_device_after_the_other(n_kernels: int) -> list[Row]:
     first, second = Job(), Job(device=1, first=1_000_000)
 
     def body() -> None:
-        for _ in range(n_kernels):
-            first.op("aten::mm", lambda: first.launch(300_000))
+        first.ops(n_kernels, 300_000)
         second.follow(first)
-        for _ in range(10):
-            second.op("aten::mm", lambda: second.launch(200_000))
+        second.ops(10, 200_000)
         second.synchronise()
         first.now_ns = second.now_ns
 
-    for number in range(8):
-        first.step(number, body)
+    first.steps(8, body)
     return [*first.rows, *second.rows]
 
 
@@ -370,14 +298,7 @@ def test_a_device_that_waits_for_another_does_not_set_the_latency(tmp_path: Path
 
 def test_a_window_of_copies_from_the_device_is_called_that(tmp_path: Path) -> None:
     job = Job()
-
-    def body() -> None:
-        _one_step(job)
-        job.copy(9_000_000, to="Host")
-        job.synchronise()
-
-    for number in range(6):
-        job.step(number, body)
+    job.steps(6, lambda: (_one_step(job), job.copy(9_000_000, to="Host"), job.synchronise()))
     report = triaged(job.rows, tmp_path)
     assert report.verdict.bottleneck is Bottleneck.COPY
     assert report.verdict.headline == "copies from the device are not hidden: 69.1 % of the window"  # as in the bar
@@ -401,19 +322,12 @@ def _with_loader(job: Job) -> None:
 
 def _with_host_work(job: Job) -> None:
     """Do it where nothing had held the host back: the device has run dry by itself."""
-    for _ in range(N_MM):
-        job.op("aten::mm", lambda: job.launch(MM_NS))
+    job.ops(N_MM, MM_NS)
     job.work(job.left_ns + IDLE_NS)
 
 
-def _with_held_host(job: Job) -> None:
-    _one_step(job)
-    job.work(IDLE_NS)
-
-
 def _with_all_reduce(job: Job) -> None:
-    for _ in range(N_MM):
-        job.op("aten::mm", lambda: job.launch(MM_NS))
+    job.ops(N_MM, MM_NS)
     job.op("c10d::allreduce_", lambda: job.launch(IDLE_NS, name=ALL_REDUCE, stream=20, after=(7,)))
     job.synchronise(stream=20)
 
@@ -428,7 +342,7 @@ def _with_pageable_copy(job: Job) -> None:
     [
         (_with_loader, "idle_data", Bottleneck.DATA),
         (_with_host_work, "idle_host", Bottleneck.OVERHEAD),
-        (_with_held_host, "idle_sync", Bottleneck.SYNC),
+        (partial(_one_step, then_ns=IDLE_NS), "idle_sync", Bottleneck.SYNC),
         (_with_all_reduce, "comm_exposed", Bottleneck.COMM),
         (_with_pageable_copy, "copy_exposed", Bottleneck.COPY),
     ],
@@ -438,8 +352,7 @@ def test_a_cause_put_in_is_found_with_its_size(
 ) -> None:
     plain, job = Job(), Job()
     _train(plain)
-    for number in range(8):
-        job.step(number, lambda: put_in(job))
+    job.steps(8, lambda: put_in(job))
     before, after = (triaged(each.rows, tmp_path) for each in (plain, job))
     was, now = (report.ranks[0].devices[0].budget for report in (before, after))
     assert before.verdict.bottleneck is Bottleneck.KERNEL
@@ -546,8 +459,7 @@ def test_twice_the_steps_are_twice_the_budget(tmp_path: Path) -> None:
 
 def test_without_runtime_calls_no_cause_is_named_for_idle_time(tmp_path: Path) -> None:
     job = Job()
-    for number in range(8):
-        job.step(number, lambda: _with_held_host(job))
+    job.steps(8, lambda: _one_step(job, then_ns=IDLE_NS))
     bare = triaged([row for row in job.rows if row.cat != "cuda_runtime"], tmp_path)
     budget = bare.ranks[0].devices[0].budget
     assert budget.idle_unknown == budget.idle_ns
@@ -585,13 +497,7 @@ def test_a_real_trace_may_be_shuffled_and_lose_its_arrows(name: str, shared_trac
 
 def test_gaps_inside_a_graph_are_no_waiting_for_the_host(tmp_path: Path) -> None:
     job = Job()
-
-    def body() -> None:
-        job.op("CompiledFunction", lambda: job.replay(1_000, 2_000, 1_200))
-        job.synchronise()
-
-    for number in range(10):
-        job.step(number, body)
+    job.steps(10, lambda: (job.op("CompiledFunction", lambda: job.replay(1_000, 2_000, 1_200)), job.synchronise()))
     report = triaged(job.rows, tmp_path)
     assert report.ranks[0].devices[0].budget.compute == 10 * 1_000 * 2_000
     assert "host.launch_bound" not in _finding_ids(report)
@@ -609,18 +515,15 @@ def test_another_device_that_works_meanwhile_is_said(tmp_path: Path) -> None:
 def _slow_host_under_an_all_reduce(job: Job) -> None:
     """Reduce for 4 ms while the host takes as long to launch small kernels, and would without the reduction."""
     job.launch(4_000_000, name=ALL_REDUCE, stream=20)
-    for _ in range(N_MM):
-        job.op("aten::mm", lambda: job.launch(20_000))
-        job.work(200_000)
+    job.ops(N_MM, 20_000, rest_ns=200_000)
     job.synchronise(stream=20)
     job.synchronise()
 
 
 def test_communication_under_which_the_host_launches_nothing_holds_nothing_up(tmp_path: Path) -> None:
     with_it, without_it = Job(), Job()
-    for number in range(8):
-        with_it.step(number, lambda: _slow_host_under_an_all_reduce(with_it))
-        without_it.step(number, lambda: _slow_host_under_an_all_reduce(without_it))
+    for each in (with_it, without_it):
+        each.steps(8, lambda job=each: _slow_host_under_an_all_reduce(job))
     bare = [row for row in without_it.rows if row.name != ALL_REDUCE]
     report = triaged(with_it.rows, tmp_path)
     window_ns = report.ranks[0].devices[0].budget.window_ns
@@ -634,15 +537,8 @@ def test_communication_under_which_the_host_launches_nothing_holds_nothing_up(tm
 
 
 def test_who_compiles_already_is_not_told_to_compile(tmp_path: Path) -> None:
-    job = Job()
-
-    def body() -> None:
-        for _ in range(N_MM):
-            job.op("CompiledFunction", lambda: job.launch(MM_NS, name="triton_poi_fused_add_mul_3"))
-        job.synchronise()
-
-    for number in range(8):
-        job.step(number, body)
+    job, name = Job(), "triton_poi_fused_add_mul_3"
+    job.steps(8, lambda: (job.ops(N_MM, MM_NS, op="CompiledFunction", name=name), job.synchronise()))
     report = triaged(job.rows, tmp_path)
     finding = next(finding for finding in report.findings if finding.id == "kernel.unfused")
     assert "torch.compile" not in finding.fix
@@ -651,10 +547,7 @@ def test_who_compiles_already_is_not_told_to_compile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ahead_ns", "is_known"), [(0, True), (150_000, False)])
 def test_with_clocks_apart_idle_time_has_no_cause(ahead_ns: int, is_known: bool, tmp_path: Path) -> None:
     job = Job()
-    for number in range(8):
-        job.step(
-            number, lambda: [job.work(400_000) or job.op("aten::mm", lambda: job.launch(100_000)) for _ in range(10)]
-        )
+    job.steps(8, lambda: (job.work(400_000), job.ops(9, 100_000, rest_ns=400_000), job.ops(1, 100_000)))
     rows = [
         replace(row, start_ns=row.start_ns - ahead_ns, end_ns=row.end_ns - ahead_ns) if row.cat == "kernel" else row
         for row in job.rows

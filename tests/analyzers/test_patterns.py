@@ -71,18 +71,10 @@ def test_collections_that_python_makes_by_itself_are_not_the_codes() -> None:
 def ahead(*, pauses: bool, name: str = "Optimizer.step#Muon.step", gap_us: int = 50) -> Job:
     """A host that launches 20 ms of work per step in 4 ms: half of that in a range, or in a pause of its own."""
     job = Job()
-    for number in range(N_STEPS):
-
-        def body() -> None:
-            for _ in range(20):
-                job.op("aten::mm", lambda: job.launch(900 * US), dispatch_ns=96 * US)
-            job.range("Python GC (generation 2)" if pauses else name, loop)
-
-        def loop() -> None:
-            for _ in range(1 if pauses else 40):
-                job.op("aten::add_", lambda: job.launch(gap_us * US), dispatch_ns=2_000 * US if pauses else 46 * US)
-
-        job.step(number, body)
+    n, us = (1, 2_000) if pauses else (40, 46)
+    loop = lambda: job.ops(n, gap_us * US, op="aten::add_", dispatch_ns=us * US)  # noqa: E731
+    name = "Python GC (generation 2)" if pauses else name
+    job.steps(N_STEPS, lambda: (job.ops(20, 900 * US, dispatch_ns=96 * US), job.range(name, loop)))
     return job
 
 
@@ -97,20 +89,13 @@ def test_what_a_host_does_that_is_ahead_of_its_gpu_costs_nothing(*, pauses: bool
 def test_collectives_that_an_optimizer_launches_are_no_time_of_its_loop() -> None:
     """The host is idle in nothing but its loop of 40 short operators; NCCL has half of the step."""
     job = Job()
-    for number in range(N_STEPS):
 
-        def loop() -> None:
-            for _ in range(40):
-                job.op("aten::add_", lambda: job.launch(2 * US), dispatch_ns=8 * US)
-            job.launch(2_000 * US, name=ALL_REDUCE, stream=20, after=(7,))
-            job.synchronise(stream=20)
+    def loop() -> None:
+        job.ops(40, 2 * US, op="aten::add_", dispatch_ns=8 * US)
+        job.launch(2_000 * US, name=ALL_REDUCE, stream=20, after=(7,))
+        job.synchronise(stream=20)
 
-        def body() -> None:
-            job.op("aten::mm", lambda: job.launch(1_500 * US))
-            job.synchronise()
-            job.range("Optimizer.step#Muon.step", loop)
-
-        job.step(number, body)
+    job.steps(N_STEPS, lambda: (job.ops(1, 1_500 * US), job.synchronise(), job.range("Optimizer.step#Muon.step", loop)))
     one = found(job.rows, "host.optimizer_loop")
     assert one.recoverable_ns <= 40 * 12 * US
     assert "Muon has no fused or foreach form" in one.fix
@@ -119,13 +104,8 @@ def test_collectives_that_an_optimizer_launches_are_no_time_of_its_loop() -> Non
 def batches_made_by(name: str, *, gpu_us: int) -> Job:
     """Each step makes its batch on the CPU for 1 ms, then launches a kernel of that length."""
     job = Job()
-    for number in range(N_STEPS):
-
-        def body() -> None:
-            job.op(name, lambda: None, dispatch_ns=1_000 * US)
-            job.op("aten::mm", lambda: job.launch(gpu_us * US))
-
-        job.step(number, body)
+    making = lambda: job.op(name, lambda: None, dispatch_ns=1_000 * US)  # noqa: E731
+    job.steps(N_STEPS, lambda: (making(), job.ops(1, gpu_us * US)))
     return job
 
 

@@ -24,8 +24,7 @@ def trained() -> Job:
             job.work(100_000)
         job.synchronise()
 
-    for number in range(N_STEPS):
-        job.step(number, body)
+    job.steps(N_STEPS, body)
     return job
 
 

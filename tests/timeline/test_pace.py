@@ -1,6 +1,5 @@
 """Steps at the pace of the device: jobs whose host runs ahead or keeps pace, and captures that begin in the middle."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,21 +21,13 @@ def trained(*, host_ms: float, device_ms: float, n_warm: int = 0, warm_ms: float
     """A job whose steps take the host and the device that long; warm-up steps have launches every `warm_ms` / 20."""
     job = Job()
 
-    def body(step_ms: float) -> Callable[[], object]:
-        def launches() -> None:
-            for _ in range(N_KERNELS):
-                job.op(
-                    "aten::mm",
-                    lambda: job.launch(int(device_ms * MS / N_KERNELS) - 1_000),
-                    dispatch_ns=int(step_ms * MS / N_KERNELS) - 4_000,
-                )
+    def body(step_ms: float) -> None:
+        each_ns = int(device_ms * MS / N_KERNELS) - 1_000
+        job.ops(N_KERNELS, each_ns, dispatch_ns=int(step_ms * MS / N_KERNELS) - 4_000)
 
-        return launches
-
-    for number in range(n_warm):
-        job.step(number, body(warm_ms))
+    job.steps(n_warm, lambda: body(warm_ms))
     for number in range(n_warm, n_warm + n_steps):
-        job.step(number, body(host_ms))
+        job.step(number, lambda: body(host_ms))
     return job
 
 
@@ -121,11 +112,9 @@ def test_a_copy_stream_that_keeps_pace_with_the_host_does_not_cut_the_steps(tmp_
 
     def body() -> None:
         job.op("aten::copy_", lambda: job.copy(100_000, stream=20))
-        for _ in range(N_KERNELS):
-            job.op("aten::mm", lambda: job.launch(1 * MS), dispatch_ns=80_000)
+        job.ops(N_KERNELS, 1 * MS, dispatch_ns=80_000)
 
-    for number in range(5):
-        job.step(number, body)
+    job.steps(5, body)
     report = triaged(job.rows, tmp_path)
     assert report.verdict.step_ns == pytest.approx(20 * MS, rel=0.01)
 
@@ -150,14 +139,8 @@ def test_whatever_the_rows_are_the_steps_lie_in_the_window_one_after_the_other(
 def test_a_host_that_is_behind_does_not_run_ahead_because_its_last_kernel_ends_late(tmp_path: Path) -> None:
     """The CPU makes each batch for 10 ms, then launches 7 ms of work: the device idles for a third of each step."""
     job = Job()
-    for number in range(4):
-
-        def body() -> None:
-            job.op("aten::randn", lambda: None, dispatch_ns=10 * MS)
-            job.launch(7 * MS)
-            job.work(MS // 2)
-
-        job.step(number, body)
+    making = lambda: job.op("aten::randn", lambda: None, dispatch_ns=10 * MS)  # noqa: E731
+    job.steps(4, lambda: (making(), job.launch(7 * MS), job.work(MS // 2)))
     report = triaged(job.rows, tmp_path)
     assert report.verdict.step_ns == pytest.approx(10.5 * MS, rel=0.01)
     assert report.ranks[0].steps.n == 3
