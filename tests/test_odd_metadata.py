@@ -11,8 +11,9 @@ from profkit.model.documents.report import Report
 from profkit.model.trace import Trace
 from profkit.pipeline import analyse
 from profkit.render import renderer_for
-from profkit.testing import Row, operator, span, trace_of
+from profkit.testing import operator, span, trace_of
 from tests.conftest import IN_FULL
+from tests.drawing import in_steps
 from tests.told import HOT, MS, TOLD, instead
 
 SAMPLED = 40
@@ -23,13 +24,11 @@ SHOWN = [renderer_for("triage", name) for name in ("json", "terminal")]
 
 def starved(**metadata: object) -> Trace:
     """Five steps of 40 ms on a CPU that wait for workers half of the time."""
-    rows: list[Row] = []
-    for number in range(5):
-        start = number * 40 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
-        rows.append(span(NEXT, start, start + 20 * MS))
-        rows.append(operator("aten::mm", start + 21 * MS, start + 39 * MS, Input_Dims=[[8, 8], [8, 8]]))
-    return trace_of(rows, **metadata)
+    drawn = lambda at, _: [  # noqa: E731
+        span(NEXT, at, at + 20 * MS),
+        operator("aten::mm", at + 21 * MS, at + 39 * MS, Input_Dims=[[8, 8], [8, 8]]),
+    ]
+    return trace_of(in_steps(5, 40 * MS, drawn), **metadata)
 
 
 def said(**metadata: object) -> list[str]:

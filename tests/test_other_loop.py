@@ -4,7 +4,8 @@ import pytest
 
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, span, trace_of
+from profkit.testing import Row, span, trace_of
+from tests.drawing import in_steps, launched
 
 MS = 1_000_000
 OTHER = {
@@ -18,15 +19,12 @@ OTHER = {
 
 def steps() -> list[Row]:
     """Eight steps of 40 ms that the loader holds up."""
-    rows = []
-    for number in range(8):
-        start = number * 40 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
-        rows.append(span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 25 * MS))
-        rows.append(span("aten::mm", start + 25 * MS, start + 40 * MS - 1000, cat="cpu_op"))
-        rows.append(launch(start + 26 * MS, start + 26 * MS + 5_000, correlation=number + 1))
-        rows.append(kernel("gemm", start + 26 * MS + 10_000, start + 38 * MS, correlation=number + 1))
-    return rows
+    drawn = lambda at, number: [  # noqa: E731
+        span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 25 * MS),
+        span("aten::mm", at + 25 * MS, at + 40 * MS - 1000, cat="cpu_op"),
+        *launched("gemm", at + 26 * MS, at + 26 * MS + 10_000, at + 38 * MS, number + 1, call_ns=5_000),
+    ]
+    return in_steps(8, 40 * MS, drawn)
 
 
 def test_a_loop_that_is_not_the_job_gets_no_verdict_but_the_command_for_it():

@@ -12,8 +12,9 @@ from profkit.pipeline import analyse, triage_trace
 from profkit.render.json.triage import report_to_dict
 from profkit.render.schema import schema
 from profkit.render.words.triage import step_sentence
-from profkit.testing import kernel, launch, span, trace_of
+from profkit.testing import span, trace_of
 from tests.conftest import ROOT
+from tests.drawing import in_steps, launched
 
 MS = 1_000_000
 
@@ -27,25 +28,22 @@ def starved(
     name: str = "ampere_bf16_s16816gemm",
 ):
     """Recorded steps of 40 ms, of which the device works so many and waits for operators (and the loader) otherwise."""
-    rows = []
-    for number in range(8):
-        start = number * 40 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+
+    def drawn(start, number):
         if loader_ms:
-            rows.append(
-                span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", start, start + loader_ms * MS)
-            )
+            yield span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", start, start + loader_ms * MS)
         for part in range(8):
             at = start + part * 5 * MS
             begun = min(max(at, start + loader_ms * MS), at + 4 * MS)
-            rows.append(span("aten::mm", begun, at + 5 * MS - 1000, cat="cpu_op"))
-            rows.append(launch(at + 4 * MS, at + 4 * MS + 5_000, correlation=8 * number + part + 1))
-            end = at + 4 * MS + 10_000 + work_ms * MS // 8
-            rows.append(kernel(name, at + 4 * MS + 10_000, end, correlation=8 * number + part + 1))
+            yield span("aten::mm", begun, at + 5 * MS - 1000, cat="cpu_op")
+            at += 4 * MS
+            end = at + 10_000 + work_ms * MS // 8
+            yield from launched(name, at, at + 10_000, end, 8 * number + part + 1, call_ns=5_000)
+
     known = {} if plain_ms is None else {"profkit_unprofiled_step_mean_ns": round(plain_ms * MS)}
     if profiled_ms is not None:
         known["profkit_profiled_step_mean_ns"] = round(profiled_ms * MS)
-    return trace_of(rows, **known)
+    return trace_of(in_steps(8, 40 * MS, drawn), **known)
 
 
 def reported(trace) -> Report:
@@ -126,12 +124,11 @@ RANKS = ROOT / "traces" / "ddp_weak_ws2"
 
 
 def test_on_a_cpu_a_collection_of_garbage_lasts_as_long_without_the_profiler():
-    rows = []
-    for number in range(8):
-        start = number * 40 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
-        rows.append(span("Python GC (generation 2)", start, start + 10 * MS, cat="user_annotation"))
-        rows.append(span("aten::mm", start + 10 * MS, start + 40 * MS - 1000, cat="cpu_op"))
+    held = lambda at, _: [  # noqa: E731
+        span("Python GC (generation 2)", at, at + 10 * MS, cat="user_annotation"),
+        span("aten::mm", at + 10 * MS, at + 40 * MS - 1000, cat="cpu_op"),
+    ]
+    rows = in_steps(8, 40 * MS, held)
     report = reported(trace_of(rows, profkit_unprofiled_step_mean_ns=25 * MS))
     (pause,) = (finding for finding in report.findings if finding.id == "host.gc")
     assert (report.verdict.step_ns, pause.recoverable_ns) == (25 * MS, 10 * MS)
@@ -170,19 +167,12 @@ def test_ranks_whose_unprofiled_steps_are_not_known_or_no_shorter_are_as_recorde
     ("wait_ms", "plain_ms", "gain_ms"), [(10, 30, 10), (35, 20, 17.5)], ids=["shorter than the step", "slowed as well"]
 )
 def test_on_a_cpu_a_wait_for_data_lasts_as_long_without_the_profiler(wait_ms, plain_ms, gain_ms):
-    rows = []
-    for number in range(8):
-        start = number * 40 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
-        rows.append(
-            span(
-                "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
-                start,
-                start + wait_ms * MS,
-                cat="cpu_op",
-            )
-        )
-        rows.append(span("aten::mm", start + wait_ms * MS, start + 40 * MS - 1000, cat="cpu_op"))
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    held = lambda at, _: [  # noqa: E731
+        span(name, at, at + wait_ms * MS, cat="cpu_op"),
+        span("aten::mm", at + wait_ms * MS, at + 40 * MS - 1000, cat="cpu_op"),
+    ]
+    rows = in_steps(8, 40 * MS, held)
     report = reported(trace_of(rows, profkit_unprofiled_step_mean_ns=plain_ms * MS))
     (starving,) = (finding for finding in report.findings if finding.id == "input.starved")
     assert report.verdict.step_ns == plain_ms * MS

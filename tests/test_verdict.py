@@ -19,18 +19,19 @@ from profkit.pipeline import analyse, triage_trace
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT, decide
 from tests.analyzers.test_findings import Job, starved
+from tests.drawing import in_steps, launched
 
 MS = 1_000_000
 NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def test_step_gain_and_ceiling_are_one_sum_where_steps_do_not_touch():
-    rows = []
-    for number in range(8):
-        start = number * 10 * MS  # 1 ms lies between a marker and the next
-        rows.append(span(f"ProfilerStep#{number}", start, start + 9 * MS))
-        rows.append(span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 6 * MS))
-        rows.append(span("aten::mm", start + 6 * MS, start + 9 * MS, cat="cpu_op"))
+    # 1 ms lies between a marker and the next
+    loaded = lambda at, _: [  # noqa: E731
+        span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 6 * MS),
+        span("aten::mm", at + 6 * MS, at + 9 * MS, cat="cpu_op"),
+    ]
+    rows = in_steps(8, 10 * MS, loaded, marked_ns=9 * MS)
     _, verdict = triage_trace(trace_of(rows))
     assert verdict.bottleneck is Bottleneck.DATA
     assert verdict.step_ns == 79 * MS // 8  # what lies between two markers is part of a step
@@ -40,16 +41,14 @@ def test_step_gain_and_ceiling_are_one_sum_where_steps_do_not_touch():
 
 def dispatched(*, has_device: bool):
     """Steps that operators of 20 us and the gaps between them make, with a device or without one."""
-    rows = []
-    for number in range(8):
-        start = number * 10 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
+
+    def drawn(start, _):
         for at in range(start, start + 10 * MS, 40_000):
-            rows.append(span("aten::add", at, at + 20_000, cat="cpu_op"))
+            yield span("aten::add", at, at + 20_000, cat="cpu_op")
             if has_device:
-                rows.append(launch(at, at + 5_000, correlation=at + 1))
-                rows.append(kernel("vectorized_elementwise_kernel", at + 6_000, at + 9_000, correlation=at + 1))
-    return trace_of(rows)
+                yield from launched("vectorized_elementwise_kernel", at, at + 6_000, at + 9_000, at + 1)
+
+    return trace_of(in_steps(8, 10 * MS, drawn))
 
 
 def test_a_proof_is_one_of_the_device_at_hand():
@@ -61,13 +60,9 @@ def test_a_proof_is_one_of_the_device_at_hand():
 
 def worked(share: float, n_steps: int = 8):
     """Steps of 10 ms, so much of each in one kernel that is launched in time."""
-    rows = []
-    for number in range(n_steps):
-        start, end = number * 10 * MS, number * 10 * MS + int(share * 10 * MS)
-        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
-        rows.append(launch(start, start + 5_000, correlation=number + 1))
-        rows.append(kernel("ampere_bf16_s16816gemm_bf16", start + 10_000, end, correlation=number + 1))
-    return trace_of(rows)
+    name = "ampere_bf16_s16816gemm_bf16"
+    work = lambda at, number: launched(name, at, at + 10_000, at + int(share * 10 * MS), number + 1)  # noqa: E731
+    return trace_of(in_steps(n_steps, 10 * MS, work))
 
 
 def test_what_nobody_looked_for_is_not_ruled_out():
@@ -88,11 +83,7 @@ def test_work_is_left_alone_where_there_is_little_else(share, fix):
 
 
 def test_without_an_operator_in_the_step_there_is_no_verdict():
-    rows = []
-    for number in range(8):
-        start = number * 10 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
-        rows.append(span("gloo:all_reduce", start, start + 8 * MS, tid=2000))
+    rows = in_steps(8, 10 * MS, lambda at, _: [span("gloo:all_reduce", at, at + 8 * MS, tid=2000)])
     rank, verdict = triage_trace(trace_of(rows))
     assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
     assert {check.id for check in rank.checks if not check.ok} == {"operators.none"}
@@ -101,15 +92,13 @@ def test_without_an_operator_in_the_step_there_is_no_verdict():
 
 def test_the_next_capture_is_for_the_device_where_its_kernels_are_lost():
     """Of ten launches a step one has its kernel."""
-    rows = []
-    for number in range(8):
-        start = number * 10 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 10 * MS))
-        rows.append(kernel("gemm", start + 5000, start + 9000, correlation=number * 10 + 1))
-        for place in range(10):
-            at = start + place * MS
-            rows.append(launch(at, at + 2000, correlation=number * 10 + place + 1))
-    _, verdict = triage_trace(trace_of(rows))
+
+    def drawn(start, number):
+        calls = [(start + place * MS, number * 10 + place + 1) for place in range(10)]
+        kept = kernel("gemm", start + 5000, start + 9000, correlation=number * 10 + 1)
+        return [kept, *(launch(at, at + 2000, correlation=one) for at, one in calls)]
+
+    _, verdict = triage_trace(trace_of(in_steps(8, 10 * MS, drawn)))
     assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
     assert verdict.next_tool.purpose == "record what runs on the device as well"
 

@@ -1,5 +1,6 @@
 """Forward work that nobody reads, gradients that nobody uses, loops over parameters: each, and healthy twins."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ def at(step: int, name: str, start_us: float, end_us: float, **args: Any) -> Row
     return operator(name, begin + round(start_us * US), begin + round(end_us * US), **args)
 
 
+def sized(step: int, name: str, start_us: float, lasts_us: float, size: list[int]) -> Row:
+    """The same with the size of the tensor that it takes."""
+    return at(step, name, start_us, start_us + lasts_us, Input_Dims=[size], Input_type=["float"])
+
+
 def training(step: int) -> list[Row]:
     """A forward product, its backward node with a gradient that is accumulated, and an optimizer's step."""
     begin, number = BASE + step * STEP, 10 * step
@@ -37,10 +43,14 @@ def training(step: int) -> list[Row]:
     ]
 
 
-def found(finding_id: str, *more: Any) -> Any:
-    """The finding of that id in steps of 1 ms that also have these rows, each made for a step; None where silent."""
-    rows = [row for step in range(N_STEPS) for row in (*training(step), *(one for each in more for one in each(step)))]
-    return finding_in(rows, finding_id)
+def rows_with(*more: Any, first: Any = training) -> list[Row]:
+    """Steps of 1 ms that also have these rows, each made for a step."""
+    return [row for step in range(N_STEPS) for each in (first, *more) for row in each(step)]
+
+
+def found(finding_id: str, *more: Any, **metadata: Any) -> Any:
+    """The finding of that id in such steps; None where silent."""
+    return finding_in(rows_with(*more), finding_id, **metadata)
 
 
 def evaluation(step: int, **args: Any) -> list[Row]:
@@ -113,6 +123,12 @@ def of_main(*calls: tuple[str, float, float]) -> Any:
     return lambda step: [*([MAIN] if step == 0 else []), *drawn(step)]
 
 
+def called(*calls: tuple[int, int]) -> dict[str, list[int]]:
+    """What a capture tells of lines that call: us from a step's begin, and the line."""
+    each = [(BASE + step * STEP + at_us * US, line) for step in range(N_STEPS) for at_us, line in calls]
+    return {"unix_ns": [one[0] for one in each], "line": [one[1] for one in each]}
+
+
 def test_a_model_that_trains_and_runs_again_has_a_saving() -> None:
     one = found("work.unread_forward", of_main(("nn.Module: Linear_0", 395, 705)))
     assert one.title == "the model that trains runs again, and no backward pass reads it"
@@ -125,30 +141,24 @@ def test_a_model_that_never_trains_is_told_without_a_saving() -> None:
     assert one.recoverable_ns == 0
     assert one.evidence[0].value == N_STEPS * 340 * US
     assert found("work.unread_forward", other) is None
-    rows = [row for step in range(N_STEPS) for row in (*training(step), *other(step))]
-    _, verdict = triage_trace(trace_of(rows))
+    _, verdict = triage_trace(trace_of(rows_with(other)))
     assert "never trains" not in verdict.headline
 
 
 @pytest.mark.parametrize(("function", "saved"), [("act", 0), ("sample_image", 340 * US)])
 def test_the_model_that_acts_is_needed(function: str, saved: int) -> None:
     drawn = of_main((f"train.py(7): {function}", 305, 800), ("nn.Module: Linear_0", 395, 705))
-    rows = [row for step in range(N_STEPS) for row in (*training(step), *drawn(step))]
-    lines = {"unix_ns": [BASE + step * STEP + 305 * US for step in range(N_STEPS)], "line": [71] * N_STEPS}
-    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=lines))
-    assert next(one for one in rank.findings if one.id == "work.unread_forward").recoverable_ns == saved
+    one = found("work.unread_forward", drawn, profkit_call_lines=called((305, 71)))
+    assert one.recoverable_ns == saved
 
 
 def test_a_copy_of_the_weights_that_is_evaluated_has_a_saving() -> None:
     copy = of_main(("train.py(7): evaluate", 305, 800), ("nn.Module: Linear_1", 395, 705))
-    rows = [row for step in range(N_STEPS) for row in (*training(step), *copy(step))]
-    begun = [BASE + step * STEP + 305 * US for step in range(N_STEPS)]
-    lines = {"unix_ns": begun, "line": [71] * N_STEPS}
-    rank, _ = triage_trace(trace_of(rows, profkit_call_lines=lines))
-    findings = {one.id: one for one in rank.findings}
-    assert findings["work.unread_forward"].recoverable_ns == 340 * US
-    assert findings["work.unread_forward"].places[0].place.line == 71
-    assert "work.frozen_forward" not in findings
+    told = {"profkit_call_lines": called((305, 71))}
+    one = found("work.unread_forward", copy, **told)
+    assert one.recoverable_ns == 340 * US
+    assert one.places[0].place.line == 71
+    assert found("work.frozen_forward", copy, **told) is None
 
 
 @pytest.mark.parametrize(("until_us", "line"), [(805, 72), (900, 71)], ids=["only passes on", "does more"])
@@ -159,12 +169,7 @@ def test_a_callback_that_only_passes_on_is_not_the_line_but_what_it_calls(until_
         ("train.py(17): evaluate", 307, 800),
         ("nn.Module: Linear_0", 395, 705),
     )
-    rows = [row for step in range(N_STEPS) for row in (*training(step), *drawn(step))]
-    begun = [
-        (BASE + step * STEP + at_us * US, line) for step in range(N_STEPS) for at_us, line in ((305, 71), (306, 72))
-    ]
-    told = {"unix_ns": [one[0] for one in begun], "line": [one[1] for one in begun]}
-    one = finding_in(rows, "work.unread_forward", profkit_call_lines=told)
+    one = found("work.unread_forward", drawn, profkit_call_lines=called((305, 71), (306, 72)))
     assert one.places[0].place.line == line
 
 
@@ -178,17 +183,8 @@ def layers(step: int, *between: str, n: int = 2, shapes: Any = ()) -> list[Row]:
             at(step, NODE + "AddmmBackward0", 900 + layer, 901 + layer, Sequence_number=number, Fwd_thread_id=1),
         ]
         if layer < n:
-            rows += [
-                at(
-                    step,
-                    name,
-                    begin + 15 + 20 * place,
-                    begin + 35 + 20 * place,
-                    Input_Dims=[shapes[layer % len(shapes)] if shapes else [8]],
-                    Input_type=["float"],
-                )
-                for place, name in enumerate(between)
-            ]
+            size = shapes[layer % len(shapes)] if shapes else [8]
+            rows += [sized(step, name, begin + 15 + 20 * place, 20, size) for place, name in enumerate(between)]
     return rows
 
 
@@ -215,13 +211,8 @@ def test_what_differs_from_step_to_step_is_no_constant(between: Any) -> None:
 
 
 def test_without_a_backward_pass_all_is_forward_and_nothing_is_said() -> None:
-    rows = [
-        row
-        for step in range(N_STEPS)
-        for row in (span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP), *evaluation(step))
-    ]
-    rank, _ = triage_trace(trace_of(rows))
-    assert "work.unread_forward" not in [one.id for one in rank.findings]
+    marked = lambda step: [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP)]  # noqa: E731
+    assert finding_in(rows_with(evaluation, first=marked), "work.unread_forward") is None
 
 
 def piled(step: int, *, adds: bool = True) -> list[Row]:
@@ -248,24 +239,19 @@ def piled(step: int, *, adds: bool = True) -> list[Row]:
 
 @pytest.mark.parametrize("adds", [True, False])
 def test_gradients_that_pile_up_are_nobodys(*, adds: bool) -> None:
-    one = finding_in([row for step in range(N_STEPS) for row in piled(step, adds=adds)], "work.unused_gradients")
-    if not adds:
-        assert one is None
-        return
-    assert one is not None
-    assert one.recoverable_ns == 420 * US
+    one = finding_in(rows_with(first=partial(piled, adds=adds)), "work.unused_gradients")
+    assert (one and one.recoverable_ns) == (420 * US if adds else None)
 
 
 @pytest.mark.parametrize("change", ["another optimizer clears", "to zero"])
 def test_gradients_that_are_cleared_otherwise_do_not_pile_up(change: str) -> None:
     """An optimizer that sets its gradients to zero, or has a way of its own, has autograd add to them."""
-    rows = [row for step in range(N_STEPS) for row in piled(step)]
+    rows = rows_with(first=piled)
     if change == "to zero":
         rows += [at(step, "aten::_foreach_zero_", 192.5, 193.5) for step in range(N_STEPS)]
     else:
         rows = [replace(row, name=row.name.replace("AdamW.step", "FusedAdam.step")) for row in rows]
-    rank, _ = triage_trace(trace_of(rows))
-    assert "work.unused_gradients" not in [one.id for one in rank.findings]
+    assert finding_in(rows, "work.unused_gradients") is None
 
 
 def test_gradients_of_a_second_pass_add_up_on_purpose() -> None:
@@ -273,20 +259,14 @@ def test_gradients_of_a_second_pass_add_up_on_purpose() -> None:
 
     def second(step: int) -> list[Row]:
         shifted = [row for row in piled(step) if not row.name.startswith(("ProfilerStep", "Optimizer", "aten::_fused"))]
+        later = lambda args: {key: args[key] + 5 * (key == "Sequence number") for key in args}  # noqa: E731
+        ns = 300 * US
         return [
-            operator(row.name, row.start_ns + 300 * US, row.end_ns + 300 * US, **dict(_numbered(row)))
-            for row in shifted
+            replace(row, start_ns=row.start_ns + ns, end_ns=row.end_ns + ns, args=later(row.args)) for row in shifted
         ]
 
-    rows = [row for step in range(N_STEPS) for row in (*training(step)[:5], *second(step), *_late_optimizer(step))]
-    rank, _ = triage_trace(trace_of(rows))
-    assert "work.unused_gradients" not in [one.id for one in rank.findings]
-
-
-def _numbered(row: Row) -> list[tuple[str, Any]]:
-    return [
-        (key.replace(" ", "_"), value + 5 if key == "Sequence number" else value) for key, value in row.args.items()
-    ]
+    first = lambda step: training(step)[:5]  # noqa: E731
+    assert finding_in(rows_with(second, _late_optimizer, first=first), "work.unused_gradients") is None
 
 
 def _late_optimizer(step: int) -> list[Row]:
@@ -315,35 +295,21 @@ def test_anomaly_mode_is_known_by_its_looks_for_nan(*, checks: bool) -> None:
         ]
 
     one = found("host.anomaly_mode", beside)
+    assert (one is not None) == checks
     if checks:
         assert one.evidence[0].value == N_STEPS * (6 + 4 * 20) * US
         assert "set_detect_anomaly" in one.fix
-    else:
-        assert one is None
 
 
 def gradients(step: int) -> list[Row]:
     """What tells the shapes of parameters."""
-    shapes = ([64, 64], [64])
-    return [
-        at(step, "torch::autograd::AccumulateGrad", 256 + place, 257 + place, Input_Dims=[shape], Input_type=["float"])
-        for place, shape in enumerate(shapes)
-    ]
+    return [sized(step, "torch::autograd::AccumulateGrad", 256 + k, 1, size) for k, size in enumerate(([64, 64], [64]))]
 
 
 def loop(step: int, *, n: int = 60, shapes: Any = ([64, 64], [64]), lasts_us: float = 5) -> list[Row]:
     """An average of the weights, one parameter after the other."""
-    return [
-        at(
-            step,
-            "aten::lerp_",
-            310 + (lasts_us + 3) * place,
-            310 + (lasts_us + 3) * place + lasts_us,
-            Input_Dims=[shapes[place % len(shapes)]],
-            Input_type=["float"],
-        )
-        for place in range(n)
-    ]
+    each_us = lasts_us + 3
+    return [sized(step, "aten::lerp_", 310 + each_us * k, lasts_us, shapes[k % len(shapes)]) for k in range(n)]
 
 
 def test_a_loop_over_parameters_is_named_with_its_own_time() -> None:
@@ -365,17 +331,8 @@ def test_other_loops_are_none(args: dict[str, Any]) -> None:
 
 def test_an_evaluation_on_batches_of_a_weights_shape_is_no_loop() -> None:
     def model(step: int) -> list[Row]:
-        return [
-            at(
-                step,
-                "aten::relu" if place % 2 else "aten::mm",
-                310 + 8 * place,
-                315 + 8 * place,
-                Input_Dims=[[[64, 64], [64]][place % 4 // 2]],
-                Input_type=["float"],
-            )
-            for place in range(60)
-        ]
+        names, sizes = ("aten::mm", "aten::relu"), ([64, 64], [64])
+        return [sized(step, names[k % 2], 310 + 8 * k, 5, sizes[k % 4 // 2]) for k in range(60)]
 
     assert found("host.parameter_loop", gradients, model) is None
 
@@ -384,8 +341,7 @@ def test_an_evaluation_of_small_operators_is_named_before_their_overhead() -> No
     def small(step: int) -> list[Row]:
         return [at(step, "aten::mm", 310 + 7 * place, 313 + 7 * place) for place in range(95)]
 
-    rows = [row for step in range(N_STEPS) for row in (*training(step), *small(step))]
-    rank, verdict = triage_trace(trace_of(rows))
+    rank, verdict = triage_trace(trace_of(rows_with(small)))
     assert "host.launch_bound" in [one.id for one in rank.findings]
     assert verdict.findings[0].id == "work.unread_forward"
     assert verdict.bottleneck is Bottleneck.KERNEL
