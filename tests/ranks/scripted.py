@@ -3,12 +3,16 @@
 import gzip
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import profkit
+from profkit.model.documents.report import Report
+from profkit.model.finding import Finding
 
 US, MS = 1_000, 1_000_000
 _ORIGIN_NS = 1_790_857_026_000_000_000
@@ -167,15 +171,9 @@ def _one(rank: Rank, op: Op) -> None:
                  correlation=rank.correlation)  # fmt: skip
     elif op.what == "copy":
         begin = max(rank.launched("aten::copy_"), rank.device[7]) + US
-        rank.device[7] = rank.host = begin + op.ns
-        rank.put(
-            "gpu_memcpy",
-            "Memcpy DtoH (Device -> Pageable)",
-            begin,
-            begin + op.ns,
-            stream=7,
-            correlation=rank.correlation,
-        )
+        rank.device[7] = rank.host = end = begin + op.ns
+        of_call = {"stream": 7, "correlation": rank.correlation}
+        rank.put("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", begin, end, **of_call)
     elif op.what == "join":
         rank.device[7] = max(rank.device.values(), default=0)
     elif op.what == "join_stream":
@@ -187,6 +185,19 @@ def _one(rank: Rank, op: Op) -> None:
         end = max(rank.host + 3 * US, *rank.device.values(), 0) + 2 * US
         rank.put("cuda_runtime", "cudaDeviceSynchronize", rank.host, end, correlation=0)
         rank.host = end
+
+
+def in_steps(n_steps: int) -> Callable[[Callable[..., Iterable[Op]]], Callable[..., Iterator[Op]]]:
+    """A program that runs what is decorated in each of so many steps, and waits for the device at their ends."""
+
+    def decorated(body: Callable[..., Iterable[Op]]) -> Callable[..., Iterator[Op]]:
+        def program(*args: Any, **kwargs: Any) -> Iterator[Op]:
+            for _ in range(n_steps):
+                yield from [Op(what="step"), *body(*args, **kwargs), Op(what="join"), Op(what="sync")]
+
+        return program
+
+    return decorated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,3 +280,24 @@ def _kept(rank: Rank, number: int, how: Writing) -> tuple[int, int]:
     starts = sorted(begin for cat, _, begin, _, _ in rank.events if cat == "nccl" and begin >= low)
     n = how.dropped.get(number, 0)
     return (starts[n] - US if n else low), high
+
+
+def triaged(ranks: Mapping[int, Rank], folder: Path, how: Writing | None = None) -> Report:
+    return profkit.triage([str(write(ranks, folder, how))])
+
+
+def of(report: Report, name: str = "straggler.rank") -> list[Finding]:
+    return [finding for finding in report.findings if finding.id == name]
+
+
+def found(report: Report, name: str = "straggler.rank") -> Finding | None:
+    """The first finding of that id."""
+    return next(iter(of(report, name)), None)
+
+
+def said(finding: Finding) -> str:
+    return "\n".join(evidence.statement for evidence in finding.evidence)
+
+
+def cause(report: Report, rank: int) -> str:
+    return next(row.cause for row in report.fleet.rows if rank in row.ranks)

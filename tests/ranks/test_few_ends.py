@@ -5,9 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import profkit
 from profkit.ranks.align.sequence_alignment import paired
-from tests.ranks.scripted import MS, Clock, Group, Op, Writing, run, write
+from tests.ranks.scripted import MS, Clock, Group, Op, Writing, run, triaged
 
 
 def drawn(generator: np.random.Generator) -> str:
@@ -54,7 +53,7 @@ def test_a_drifting_clock_whose_window_lacks_a_step_leaves_no_rank_out(tmp_path,
             yield Op(what="sync")
 
     how = Writing(has_args=False, has_seq=False, dropped={1: 3}, clocks={1: Clock(offset_ns=900 * MS, drift=drift)})
-    report = profkit.triage([str(write(run({rank: program(rank) for rank in range(4)}), tmp_path, how))])
+    report = triaged(run({rank: program(rank) for rank in range(4)}), tmp_path, how)
     assert report.fleet.refusals == ()
     assert [group.ranks for group in report.fleet.groups] == [(0, 1, 2, 3)]
     assert [one.rank for one in report.findings if one.id == "straggler.rank"] == [3]

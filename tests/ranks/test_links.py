@@ -9,7 +9,7 @@ from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
 from profkit.render import renderer_for
 from profkit.testing import operator, span, to_json
-from tests.ranks.scripted import MS, Group, Op, Writing, run, write
+from tests.ranks.scripted import MS, Group, Op, Writing, run, triaged
 
 
 def program(group: Group) -> Iterator[Op]:
@@ -26,7 +26,7 @@ def program(group: Group) -> Iterator[Op]:
 def job(folder, host_of: Callable[[int], str], *, n_ranks: int, transfer_ns: int = 20 * MS) -> Report:
     world = Group(name="0", ranks=tuple(range(n_ranks)), transfer_ns=transfer_ns)
     ranks = run({rank: program(world) for rank in range(n_ranks)})
-    return profkit.triage([str(write(ranks, folder, Writing(host_of=host_of)))])
+    return triaged(ranks, folder, Writing(host_of=host_of))
 
 
 def bandwidth(report: Report) -> Finding:

@@ -1,7 +1,6 @@
 """Jobs that look like a late rank, and are something else or not proven; each beside the one that is."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.jobs import edited
-from tests.ranks.scripted import MS, Group, Op, Rank, run, write
+from tests.ranks.scripted import MS, Group, Op, Rank, run, triaged, write
 
 Extra = Callable[[int, int], int]
 Times = Callable[[int, int], float]
@@ -43,10 +42,6 @@ def job(
 ) -> dict[int, Rank]:
     world = Group(name="0", ranks=tuple(range(n_ranks)))
     return run({rank: program(rank, world, n_steps, n_layers, late_ns, slower) for rank in range(n_ranks)})
-
-
-def triaged(ranks: dict[int, Rank], folder: Path) -> Report:
-    return profkit.triage([str(write(ranks, folder))])
 
 
 def late(report: Report) -> list[Finding]:

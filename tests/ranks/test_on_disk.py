@@ -14,23 +14,15 @@ from profkit.model.documents.report import Bottleneck, Report
 from profkit.render.words.fleet import facts_of, table_title
 from tests.conftest import dear
 from tests.ranks.disk_jobs import Job, programs
-from tests.ranks.scripted import MS, Clock, Group, Op, Writing, run, write
+from tests.ranks.scripted import MS, Clock, Group, Op, Writing, found, run, said, triaged, write
 
 
 def report_on(folder: Path, job: Job, how: Writing | None = None) -> Report:
-    return profkit.triage([str(write(run(programs(job)), folder, how))])
+    return triaged(run(programs(job)), folder, how)
 
 
 def late(report: Report) -> list[int | None]:
     return [finding.rank for finding in report.findings if finding.id == "straggler.rank"]
-
-
-def found(report: Report, name: str):
-    return next(finding for finding in report.findings if finding.id == name)
-
-
-def said(finding) -> str:
-    return "\n".join(evidence.statement for evidence in finding.evidence)
 
 
 @pytest.mark.parametrize(("phase", "where"), [("data", "wait for their DataLoaders"), ("device", "compute longer")])
@@ -200,7 +192,7 @@ def test_too_few_shared_collectives_do_not_tell_waiting_from_transfer(tmp_path):
 def test_a_late_rank_comes_before_transfer_that_only_faster_links_would_take_away(tmp_path):
     """Mending rank 0 gives 2 ms for certain; of 3.2 ms of transfer it is not known what the links could do."""
     job = Job(has_barrier=True, alone=(2 * MS, "save_checkpoint"))
-    report = profkit.triage([str(write(run(programs(job), transfer_ns=round(1.6 * MS)), tmp_path))])
+    report = triaged(run(programs(job), transfer_ns=round(1.6 * MS)), tmp_path)
     transfer, alone = found(report, "comm.bandwidth"), found(report, "rank0.work")
     assert transfer.fraction > alone.fraction > 0.05
     assert report.verdict.bottleneck is Bottleneck.STRAGGLER
@@ -210,7 +202,7 @@ def test_a_late_rank_comes_before_transfer_that_only_faster_links_would_take_awa
 
 def test_transfer_that_takes_half_of_the_step_is_the_verdict_all_the_same(tmp_path):
     job = Job(has_barrier=True, alone=(3 * MS, "save_checkpoint"))
-    report = profkit.triage([str(write(run(programs(job), transfer_ns=9 * MS), tmp_path))])
+    report = triaged(run(programs(job), transfer_ns=9 * MS), tmp_path)
     assert found(report, "comm.bandwidth").fraction > 0.5
     assert found(report, "rank0.work").fraction > 0.05
     assert report.verdict.bottleneck is Bottleneck.COMM
@@ -288,8 +280,7 @@ def test_groups_that_are_a_guess_cost_confidence(tmp_path):
 
     ranks = run({rank: program(rank) for rank in range(4)}, transfer_ns=MS)
     reports = {
-        has_args: profkit.triage([str(write(ranks, tmp_path / str(has_args), Writing(has_args=has_args)))])
-        for has_args in (True, False)
+        has_args: triaged(ranks, tmp_path / str(has_args), Writing(has_args=has_args)) for has_args in (True, False)
     }
     assert [group.method for group in reports[True].fleet.groups] == ["sequence number"] * 2
     assert [group.method for group in reports[False].fleet.groups] == ["order within steps"]
@@ -324,7 +315,7 @@ def _two_groups(rank: int, groups: tuple[Group, Group]) -> Iterator[Op]:
 def test_of_two_groups_with_the_same_ranks_each_has_a_reason_of_its_own(tmp_path):
     groups = tuple(Group(name=name, ranks=(0, 1, 2, 3)) for name in ("first", "second"))
     programs_by_rank = {rank: _two_groups(rank, groups) for rank in range(4)}
-    report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
+    report = triaged(run(programs_by_rank), tmp_path)
     skew = found(report, "comm.skew")
     assert "group second of 4 ranks" in said(skew)
     assert "is not proven to be late: rank 2 is latest in total, but that may be chance" in said(skew)
@@ -348,7 +339,7 @@ def _late_in_a_group_each(rank: int, groups: tuple[Group, Group, Group]) -> Iter
 def test_waiting_is_explained_by_the_late_ranks_of_one_group_which_is_named(tmp_path):
     groups = tuple(Group(name=name, ranks=ranks) for name, ranks in (("w", (0, 1, 2, 3)), ("a", (0, 1)), ("b", (2, 3))))
     programs_by_rank = {rank: _late_in_a_group_each(rank, groups) for rank in range(4)}
-    report = profkit.triage([str(write(run(programs_by_rank), tmp_path))])
+    report = triaged(run(programs_by_rank), tmp_path)
     assert sorted(late(report)) == [1, 3]
     assert report.fleet.explained[0].endswith("; ranks 1, 3 cause 100.0 % of the delay in group w of 4 ranks")
 

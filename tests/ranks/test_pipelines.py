@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import profkit
-from profkit.model.documents.report import Report
 from tests.ranks.jobs import edited
 from tests.ranks.pipeline import schedule
-from tests.ranks.scripted import MS, US, Group, Op, Rank, run, write
+from tests.ranks.scripted import MS, US, Group, Op, Rank, cause, run, triaged, write
 
 N_STEPS, N_STAGES, N_MICRO = 6, 4, 8
 KERNELS = {"F": ("flash_fwd_kernel", "ampere_sgemm_128x64_tn"), "B": ("flash_bwd_kernel", "ampere_sgemm_64x64_nt")}
@@ -83,14 +81,6 @@ def job(
 
 def step_ns(ranks: Mapping[int, Rank]) -> float:
     return (max(max(rank.device.values()) for rank in ranks.values()) - 10 * MS) / N_STEPS
-
-
-def triaged(ranks: Mapping[int, Rank], folder: Path) -> Report:
-    return profkit.triage([str(write(ranks, folder))])
-
-
-def cause(report: Report, rank: int) -> str:
-    return next(row.cause for row in report.fleet.rows if rank in row.ranks)
 
 
 @pytest.mark.parametrize(("n_lines", "rank"), [(2, 5), (1, 2)])

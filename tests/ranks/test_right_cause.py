@@ -7,25 +7,12 @@ import pytest
 
 import profkit
 from profkit.errors import UnsupportedTraceError
-from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.finding import Finding
+from profkit.model.documents.report import Bottleneck
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.merged import merged
-from tests.ranks.scripted import MS, US, Clock, Group, Op, Writing, run, write
+from tests.ranks.scripted import MS, US, Clock, Group, Op, Writing, cause, found, run, said, triaged, write
 
 WORLD = Group(name="0", ranks=(0, 1, 2, 3))
-
-
-def found(report: Report, name: str = "straggler.rank") -> Finding:
-    return next(finding for finding in report.findings if finding.id == name)
-
-
-def said(finding: Finding) -> str:
-    return "\n".join(evidence.statement for evidence in finding.evidence)
-
-
-def cause(report: Report, rank: int) -> str:
-    return next(row.cause for row in report.fleet.rows if row.ranks == (rank,))
 
 
 def step(rank: int, *, late_ns: int = 0, sync_ns: int = 0, group: Group = WORLD) -> Iterator[Op]:
@@ -58,7 +45,7 @@ def slept(n_steps: int, late_ns: int, *, n_ranks: int = 4) -> dict[int, list[Op]
 
 @pytest.mark.parametrize("n_steps", [3, 12])
 def test_a_sleep_is_host_time_with_nothing_recorded_and_not_what_all_ranks_have(tmp_path, n_steps):
-    report = profkit.triage([str(write(run(slept(n_steps, 1001 * MS)), tmp_path))])
+    report = triaged(run(slept(n_steps, 1001 * MS)), tmp_path)
     late = found(report)
     assert (report.verdict.rank, late.rank) == (1, 1)
     assert cause(report, 1) == "host: not recorded"
@@ -98,7 +85,7 @@ def test_one_hiccup_in_a_short_capture_names_nobody(tmp_path):
         rank: [op for number in range(4) for op in step(rank, late_ns=60 * MS * (rank == 1 and number == 2))]
         for rank in range(4)
     }
-    report = profkit.triage([str(write(run(program), tmp_path))])
+    report = triaged(run(program), tmp_path)
     assert not [one for one in report.findings if one.id == "straggler.rank"]
     assert report.verdict.findings[0].title == (
         "ranks wait, mostly for rank 1, late in 1 of 4 collectives: too few to call it a straggler"
@@ -107,7 +94,7 @@ def test_one_hiccup_in_a_short_capture_names_nobody(tmp_path):
 
 
 def test_more_work_is_said_of_a_rank_that_has_more_and_named(tmp_path):
-    report = profkit.triage([str(write(run(programs(Job(slow={2: 5 * MS}, phase="work"))), tmp_path))])
+    report = triaged(run(programs(Job(slow={2: 5 * MS}, phase="work"))), tmp_path)
     assert cause(report, 2) == "compute: more work"
     assert "flash_fwd_kernel takes 5.0" in said(found(report))
 
@@ -129,7 +116,7 @@ def moved_work(rank: int, sleep_ns: int) -> Iterator[Op]:
 @pytest.mark.parametrize(("sleep_ms", "why"), [(12, "host: not recorded"), (2, "mixed")])
 def test_no_rank_computes_more_where_all_compute_the_same(tmp_path, sleep_ms, why):
     """Before the collectives it is late for, rank 1 computes 4 ms longer than its peers; over the step it does not."""
-    report = profkit.triage([str(write(run({rank: moved_work(rank, sleep_ms * MS) for rank in range(4)}), tmp_path))])
+    report = triaged(run({rank: moved_work(rank, sleep_ms * MS) for rank in range(4)}), tmp_path)
     late = found(report)
     assert (report.verdict.rank, cause(report, 1)) == (1, why)
     assert "longer in compute" not in said(late)
@@ -139,7 +126,7 @@ def test_no_rank_computes_more_where_all_compute_the_same(tmp_path, sleep_ms, wh
 def test_work_that_starts_late_on_a_shared_device_is_the_devices(tmp_path):
     """Another process has rank 2's device for 2 of each 6 ms; what would begin then begins after it."""
     ranks = run(programs(Job()), machines={2: {"others_slice": (6 * MS, 2 * MS)}})
-    report = profkit.triage([str(write(ranks, tmp_path))])
+    report = triaged(ranks, tmp_path)
     late = found(report)
     assert (late.rank, cause(report, 2)) == (2, "device: late")
     assert late.title == "3 ranks wait for rank 2, whose device starts its work late"
@@ -177,7 +164,7 @@ def grid(slow_ns: int = 0, late: dict[int, int] | None = None) -> dict[int, Iter
 
 @pytest.mark.parametrize("has_seq", [True, False])
 def test_a_slow_link_is_named_by_its_group_against_its_twins(tmp_path, has_seq):
-    report = profkit.triage([str(write(run(grid(slow_ns=800 * US)), tmp_path, Writing(has_seq=has_seq)))])
+    report = triaged(run(grid(slow_ns=800 * US)), tmp_path, Writing(has_seq=has_seq))
     link = found(report, "comm.slow_link")
     assert report.verdict.bottleneck is Bottleneck.COMM
     assert report.verdict.findings[0].id == "comm.slow_link"
@@ -188,17 +175,17 @@ def test_a_slow_link_is_named_by_its_group_against_its_twins(tmp_path, has_seq):
 
 
 def test_groups_as_fast_as_each_other_are_not_named(tmp_path):
-    report = profkit.triage([str(write(run(grid()), tmp_path))])
+    report = triaged(run(grid()), tmp_path)
     assert not {"comm.slow_link", "straggler.rank"} & {one.id for one in report.findings}
 
 
 def test_all_ranks_that_wait_are_counted_not_those_of_the_pair_alone(tmp_path):
-    report = profkit.triage([str(write(run(grid(late={5: 4 * MS})), tmp_path))])
+    report = triaged(run(grid(late={5: 4 * MS})), tmp_path)
     assert found(report).title == "7 ranks wait for rank 5, which waits for its DataLoader"
 
 
 def test_a_late_rank_is_the_verdict_though_the_work_takes_most_of_the_step(tmp_path):
-    report = profkit.triage([str(write(run(programs(Job(slow={3: 2 * MS}))), tmp_path))])
+    report = triaged(run(programs(Job(slow={3: 2 * MS}))), tmp_path)
     assert report.ranks[0].devices[0].budget.fraction("compute") > 0.7
     assert 0.05 < found(report).fraction < 0.15
     assert report.verdict.bottleneck is Bottleneck.STRAGGLER
@@ -208,7 +195,7 @@ def test_a_late_rank_is_the_verdict_though_the_work_takes_most_of_the_step(tmp_p
 @pytest.mark.parametrize("early_us", [0, 53])
 def test_clocks_53_us_apart_leave_long_idle_times_their_cause(tmp_path, early_us):
     how = Writing(device_early_ns=early_us * US)
-    report = profkit.triage([str(write(run(slept(4, 1001 * MS)), tmp_path, how))])
+    report = triaged(run(slept(4, 1001 * MS)), tmp_path, how)
     assert report.verdict.bottleneck is Bottleneck.STRAGGLER
     assert cause(report, 1) == "host: not recorded"
     row = next(row for row in report.fleet.rows if row.ranks == (1,))
@@ -234,7 +221,7 @@ def test_a_file_of_several_processes_without_ranks_is_refused_in_one_line(tmp_pa
 @pytest.mark.parametrize("n_steps", [3, 12])
 def test_a_clock_that_drifts_by_50_ppm_is_matched(tmp_path, has_args, n_steps):
     how = Writing(has_args=has_args, has_seq=False, clocks={2: Clock(offset_ns=4 * MS, drift=5e-5)})
-    report = profkit.triage([str(write(run(slept(n_steps, 1001 * MS)), tmp_path, how))])
+    report = triaged(run(slept(n_steps, 1001 * MS)), tmp_path, how)
     assert report.fleet.refusals == ()
     assert [group.ranks for group in report.fleet.groups] == [(0, 1, 2, 3)]
     assert report.verdict.rank == 1

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import profkit
 from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.finding import Finding
-from tests.ranks.scripted import MS, US, Group, Op, run, write
+from tests.ranks.scripted import MS, US, Group, Op, found, run, triaged
 
 
 def step(tensor: Group, data: Group, elements: int) -> Iterator[Op]:
@@ -34,11 +32,7 @@ def job(folder, *, slow_ns: tuple[int, ...], usual_ns: int = 200 * US, elements:
             tensor = Group(name=f"tp{block}", ranks=(2 * block, 2 * block + 1), transfer_ns=transfer)
             yield from step(tensor, data, elements)
 
-    return profkit.triage([str(write(run({rank: program(rank) for rank in range(8)}), folder))])
-
-
-def found(report: Report, name: str) -> Finding | None:
-    return next((finding for finding in report.findings if finding.id == name), None)
+    return triaged(run({rank: program(rank) for rank in range(8)}), folder)
 
 
 def test_a_slow_first_step_of_a_communicator_is_no_slow_link(tmp_path):
@@ -96,7 +90,7 @@ def test_what_a_transfer_takes_whatever_its_size_is_latency(tmp_path, fixed_us, 
             yield Op(what="join_stream")
             yield Op(what="sync")
 
-    report = profkit.triage([str(write(run({rank: program(rank) for rank in ranks}), tmp_path))])
+    report = triaged(run({rank: program(rank) for rank in ranks}), tmp_path)
     latency = found(report, "comm.bandwidth")
     assert latency.title.startswith("collective time is mostly latency") == is_latency
     assert ("bucket_cap_mb" in latency.fix) == is_latency

@@ -9,7 +9,7 @@ import pytest
 import profkit
 from profkit.model.finding import Finding
 from tests.ranks.jobs import edited
-from tests.ranks.scripted import MS, Group, Writing, run, write
+from tests.ranks.scripted import MS, Group, Writing, run, said, write
 from tests.ranks.test_links import program
 
 SENT = 900_000_000
@@ -48,10 +48,6 @@ def judged(folder: Path, told: Mapping[int, object], *, host: str = "node") -> F
     (found,) = [finding for finding in report.findings if finding.id == "comm.bandwidth"]
     assert report.verdict.findings[0].id == "comm.bandwidth"
     return found
-
-
-def said(finding: Finding) -> str:
-    return "\n".join(evidence.statement for evidence in finding.evidence)
 
 
 def test_a_host_that_sends_slowly_is_named_by_its_rank(tmp_path):

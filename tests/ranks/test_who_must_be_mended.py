@@ -2,34 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import profkit
-from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.finding import Finding
-from tests.ranks.scripted import MS, US, Group, Op, Rank, Writing, run, write
+from profkit.model.documents.report import Bottleneck
+from tests.ranks.scripted import MS, US, Group, Op, Rank, Writing, of, run, said, triaged, write
 
 N_STEPS = 10
 WORLD = Group(name="0", ranks=tuple(range(8)))
 
 
-def triaged(ranks: Mapping[int, Rank], folder: Path) -> Report:
-    return profkit.triage([str(write(ranks, folder))])
-
-
 def step_ns(ranks: Mapping[int, Rank], n_steps: int = N_STEPS) -> float:
     return (max(max(rank.device.values()) for rank in ranks.values()) - 10 * MS) / n_steps
-
-
-def of(report: Report, name: str) -> list[Finding]:
-    return [finding for finding in report.findings if finding.id == name]
-
-
-def said(finding: Finding) -> str:
-    return "\n".join(evidence.statement for evidence in finding.evidence)
 
 
 def layers(rank: int, n: int, usual_ns: int, name: str) -> Iterator[list[Op]]:
