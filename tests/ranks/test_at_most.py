@@ -9,7 +9,7 @@ from profkit.findings.host import LAUNCH_BOUND, SYNC
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence
 from profkit.verdict.compete import put_first, ranked_causes
-from tests.ranks.scripted import MS, US, Group, Op, run
+from tests.ranks.scripted import MS, US, Group, Op, in_steps, run
 from tests.ranks.test_pipelines import job as pipelines
 from tests.ranks.test_pipelines import step_ns as pipeline_step_ns
 from tests.ranks.test_who_must_be_mended import N_STEPS, WORLD, layers, step_ns, triaged
@@ -22,15 +22,12 @@ def is_right(said_ns: float, won: float) -> bool:
     return _ALIKE[0] * won <= said_ns <= _ALIKE[1] * won
 
 
+@in_steps(N_STEPS)
 def loaders(rank: int, data_ns: int) -> Iterator[Op]:
     """Every rank waits for its loader, some longer than others."""
-    for _ in range(N_STEPS):
-        yield Op(what="step")
-        yield Op(what="data", ns=data_ns + data_ns * rank // 50)
-        for ops in layers(rank, 6, 600 * US, "ampere_sgemm_128x64_tn"):
-            yield from [*ops, Op(what="collective", name="allreduce", group=WORLD)]
-        yield Op(what="join")
-        yield Op(what="sync")
+    yield Op(what="data", ns=data_ns + data_ns * rank // 50)
+    for ops in layers(rank, 6, 600 * US, "ampere_sgemm_128x64_tn"):
+        yield from [*ops, Op(what="collective", name="allreduce", group=WORLD)]
 
 
 def test_where_all_loaders_are_late_the_step_waits_for_the_slowest(tmp_path: Path) -> None:
@@ -40,15 +37,12 @@ def test_where_all_loaders_are_late_the_step_waits_for_the_slowest(tmp_path: Pat
     assert is_right(report.verdict.recoverable_ns, step_ns(ranks) - step_ns(spared))
 
 
+@in_steps(N_STEPS)
 def hosts(rank: int, nap_ns: int) -> Iterator[Op]:
     """The host reads the loss at the end of each step, and is held up for a while before the next one."""
-    for _ in range(N_STEPS):
-        yield Op(what="step")
-        yield Op(what="host", ns=nap_ns)
-        for ops in layers(rank, 12, 1_700 * US, "ampere_sgemm_128x64_tn"):
-            yield from [*ops, Op(what="collective", name="allreduce", group=WORLD, stream=24)]
-        yield Op(what="join")
-        yield Op(what="sync")
+    yield Op(what="host", ns=nap_ns)
+    for ops in layers(rank, 12, 1_700 * US, "ampere_sgemm_128x64_tn"):
+        yield from [*ops, Op(what="collective", name="allreduce", group=WORLD, stream=24)]
 
 
 @pytest.mark.parametrize(("nap_ns", "is_said"), [(10 * MS, True), (4 * MS, False)])
@@ -70,24 +64,21 @@ def test_calls_that_explain_less_than_most_of_late_launches_come_second(sync: fl
     assert (causes[0].id == SYNC.id) == is_first
 
 
+@in_steps(N_STEPS)
 def tokens(rank: int, more: float) -> Iterator[Op]:
     """Pairs of ranks that share each layer; the second pair has more tokens to compute on, and to exchange."""
     block, place = divmod(rank, 2)
     longer = more if block == 1 else 1.0
     pair = Group(name=f"tp{block}", ranks=(2 * block, 2 * block + 1), transfer_ns=round(250 * US * longer))
     data = Group(name=f"dp{place}", ranks=tuple(range(place, 8, 2)), transfer_ns=400 * US)
-    for _ in range(N_STEPS):
-        yield Op(what="step")
-        for number, ops in enumerate(layers(rank, 8, 600 * US, "ampere_sgemm_128x64_tn")):
-            yield from ops
-            extra = round(2_400 * US * (longer - 1))
-            yield Op(what="compute", ns=extra or US, name="flash_fwd_kernel", grid=64 if extra else 1)
-            yield Op(what="collective", name="allreduce", group=pair, elements=round(500_000 * longer))
-            yield Op(what="join_stream")
-            if number > 3:
-                yield Op(what="collective", name="allreduce", group=data, stream=24)
-        yield Op(what="join")
-        yield Op(what="sync")
+    for number, ops in enumerate(layers(rank, 8, 600 * US, "ampere_sgemm_128x64_tn")):
+        yield from ops
+        extra = round(2_400 * US * (longer - 1))
+        yield Op(what="compute", ns=extra or US, name="flash_fwd_kernel", grid=64 if extra else 1)
+        yield Op(what="collective", name="allreduce", group=pair, elements=round(500_000 * longer))
+        yield Op(what="join_stream")
+        if number > 3:
+            yield Op(what="collective", name="allreduce", group=data, stream=24)
 
 
 def test_more_tokens_of_a_pair_are_more_to_exchange_as_well(tmp_path: Path) -> None:

@@ -9,18 +9,15 @@ from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
 from profkit.render import renderer_for
 from profkit.testing import operator, span, to_json
-from tests.ranks.scripted import MS, Group, Op, Writing, run, triaged
+from tests.ranks.scripted import MS, Group, Op, Writing, in_steps, run, triaged
 
 
+@in_steps(12)
 def program(group: Group) -> Iterator[Op]:
-    for _ in range(12):
-        yield Op(what="step")
-        yield Op(what="data", ns=MS)
-        for _ in range(2):
-            yield Op(what="compute", ns=2 * MS)
-            yield Op(what="collective", name="allreduce", group=group, elements=8_000_000)
-        yield Op(what="join")
-        yield Op(what="sync")
+    yield Op(what="data", ns=MS)
+    for _ in range(2):
+        yield Op(what="compute", ns=2 * MS)
+        yield Op(what="collective", name="allreduce", group=group, elements=8_000_000)
 
 
 def job(folder, host_of: Callable[[int], str], *, n_ranks: int, transfer_ns: int = 20 * MS) -> Report:

@@ -10,7 +10,7 @@ from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.jobs import edited
-from tests.ranks.scripted import MS, Group, Op, Rank, run, triaged, write
+from tests.ranks.scripted import MS, Group, Op, Rank, in_steps, run, triaged, write
 
 Extra = Callable[[int, int], int]
 Times = Callable[[int, int], float]
@@ -136,12 +136,9 @@ def cause(report: Report) -> str:
     return next(row.cause for row in report.fleet.rows if row.ranks == (2,))
 
 
-def all_slower(rank: int, number: int) -> float:
-    return 1.3 if rank == 2 else 1.0
-
-
-def one_slower(rank: int, number: int) -> float:
-    return 1.5 if rank == 2 and number == 0 else 1.0
+def slower(factor: float, n_kernels: int = 3) -> Kernel:
+    """Of these many first kernels, on rank 2."""
+    return lambda rank, number: factor if rank == 2 and number < n_kernels else 1.0
 
 
 def grown(rank: int, number: int) -> int:
@@ -149,20 +146,16 @@ def grown(rank: int, number: int) -> int:
     return 132 if number == 0 else 64 + 20 * (rank == 2)
 
 
-def matrix_slower(rank: int, number: int) -> float:
+@pytest.mark.parametrize(("n_kernels", "factor"), [(3, "1.30x"), (2, "1.26x")], ids=["all", "what multiplies matrices"])
+def test_a_device_that_runs_all_kernels_slower_is_slow(tmp_path, n_kernels, factor):
     """Low clocks slow what multiplies matrices, and not what memory limits."""
-    return 1.3 if rank == 2 and number < 2 else 1.0
-
-
-@pytest.mark.parametrize(("slower", "factor"), [(all_slower, "1.30x"), (matrix_slower, "1.26x")])
-def test_a_device_that_runs_all_kernels_slower_is_slow(tmp_path, slower, factor):
-    report = triaged(ran(slower), tmp_path)
+    report = triaged(ran(slower(1.3, n_kernels)), tmp_path)
     assert cause(report) == f"compute: same kernels {factor}"
     assert "the late rank's device is slow" in late(report)[0].fix
 
 
 def test_a_persistent_kernel_with_more_to_do_does_not_make_the_device_slow(tmp_path):
-    report = triaged(ran(all_slower, grown), tmp_path)
+    report = triaged(ran(slower(1.3), grown), tmp_path)
     assert cause(report) == "compute: same kernels 1.30x"
     assert "for more work that the trace does not show, or on a slower device" in late(report)[0].fix
     assert report.verdict.next_tool.name == "profkit compare"
@@ -170,7 +163,7 @@ def test_a_persistent_kernel_with_more_to_do_does_not_make_the_device_slow(tmp_p
 
 def test_a_hot_expert_is_more_work_and_no_slow_device(tmp_path):
     """Its products take 1.5x on rank 2, attention as long as elsewhere: a slow device is slow in both."""
-    report = triaged(ran(one_slower), tmp_path)
+    report = triaged(ran(slower(1.5, 1)), tmp_path)
     assert cause(report) == "compute: more work"
     assert "the late rank has more work, not a slower device" in late(report)[0].fix
 
@@ -182,7 +175,7 @@ def other_model(document: dict) -> None:
 @pytest.mark.parametrize("names", [{}, {2: "sm80_"}])
 def test_another_model_of_device_is_said(tmp_path, names):
     """Its kernels may have names of their own: that is no more work."""
-    folder = write(ran(lambda rank, number: 1.8 if rank == 2 else 1.0, names=names), tmp_path)
+    folder = write(ran(slower(1.8), names=names), tmp_path)
     edited(folder / "rank2.json.gz", other_model)
     report = profkit.triage([str(folder)])
     assert cause(report) == "compute: other model of device"
@@ -230,16 +223,13 @@ def test_below_half_of_the_step_communication_stands_behind_a_late_rank(tmp_path
     """Rank 1 is 3 ms late in steps of 25 or 46 ms, of which transfer takes 9 or 30 ms."""
     world = Group(name="0", ranks=(0, 1, 2, 3))
 
+    @in_steps(n_steps)
     def program(rank: int) -> Iterator[Op]:
-        for _ in range(n_steps):
-            yield Op(what="step")
-            yield Op(what="data", ns=MS + 3 * MS * (rank == 1))
-            for _ in range(3):
-                yield Op(what="compute", ns=4 * MS)
-                yield Op(what="collective", name="allreduce", group=world)
-                yield Op(what="join_stream")
-            yield Op(what="join")
-            yield Op(what="sync")
+        yield Op(what="data", ns=MS + 3 * MS * (rank == 1))
+        for _ in range(3):
+            yield Op(what="compute", ns=4 * MS)
+            yield Op(what="collective", name="allreduce", group=world)
+            yield Op(what="join_stream")
 
     ranks = run({rank: program(rank) for rank in range(4)}, transfer_ns=transfer_ms * MS)
     found = [one.id for one in triaged(ranks, tmp_path).verdict.findings]

@@ -10,7 +10,7 @@ from profkit.errors import UnsupportedTraceError
 from profkit.model.documents.report import Bottleneck
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.merged import merged
-from tests.ranks.scripted import MS, US, Clock, Group, Op, Writing, cause, found, run, said, triaged, write
+from tests.ranks.scripted import MS, US, Clock, Group, Op, Writing, cause, found, in_steps, run, said, triaged, write
 
 WORLD = Group(name="0", ranks=(0, 1, 2, 3))
 
@@ -99,18 +99,16 @@ def test_more_work_is_said_of_a_rank_that_has_more_and_named(tmp_path):
     assert "flash_fwd_kernel takes 5.0" in said(found(report))
 
 
+@in_steps(10)
 def moved_work(rank: int, sleep_ns: int) -> Iterator[Op]:
     """Rank 1 sleeps, and runs its large kernel one collective later than its peers: no rank computes more."""
-    for _ in range(10):
-        yield Op(what="step")
-        yield Op(what="data", ns=MS)
-        if rank == 1:
-            yield Op(what="host", ns=sleep_ns)
-        for part in range(4):
-            yield Op(what="compute", ns=5 * MS if part == (2 if rank == 1 else 1) else MS)
-            yield Op(what="collective", name="allreduce", group=WORLD)
-            yield Op(what="join")
-        yield Op(what="sync")
+    yield Op(what="data", ns=MS)
+    if rank == 1:
+        yield Op(what="host", ns=sleep_ns)
+    for part in range(4):
+        yield Op(what="compute", ns=5 * MS if part == (2 if rank == 1 else 1) else MS)
+        yield Op(what="collective", name="allreduce", group=WORLD)
+        yield Op(what="join")
 
 
 @pytest.mark.parametrize(("sleep_ms", "why"), [(12, "host: not recorded"), (2, "mixed")])
@@ -137,17 +135,14 @@ def test_work_that_starts_late_on_a_shared_device_is_the_devices(tmp_path):
     assert row[2].host_ns < MS
 
 
+@in_steps(8)
 def pairs(rank: int, slow_ns: int, tensor: Group, data: Group, *, late_ns: int = 0) -> Iterator[Op]:
-    for _ in range(8):
-        yield Op(what="step")
-        yield Op(what="data", ns=MS + late_ns)
-        for _ in range(6):
-            yield Op(what="compute", ns=2 * MS)
-            yield Op(what="collective", name="allreduce", group=tensor, elements=2_000_000)
-            yield Op(what="join_stream")
-        yield Op(what="collective", name="allreduce", group=data, elements=4_000_000, stream=24)
-        yield Op(what="join")
-        yield Op(what="sync")
+    yield Op(what="data", ns=MS + late_ns)
+    for _ in range(6):
+        yield Op(what="compute", ns=2 * MS)
+        yield Op(what="collective", name="allreduce", group=tensor, elements=2_000_000)
+        yield Op(what="join_stream")
+    yield Op(what="collective", name="allreduce", group=data, elements=4_000_000, stream=24)
 
 
 def grid(slow_ns: int = 0, late: dict[int, int] | None = None) -> dict[int, Iterator[Op]]:

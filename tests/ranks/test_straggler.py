@@ -139,13 +139,19 @@ def test_work_of_one_rank_alone_is_named():
     assert only_work(straggler, waits_of(everywhere)[0], everywhere) is None
 
 
+def with_barriers(job, every):
+    """The job's ranks, with each so many-th collective a barrier."""
+    ranks = []
+    for summary in simulate(job).summaries:
+        kind = summary.collectives.kind.copy()
+        kind[::every] = CollectiveKind.BARRIER
+        ranks.append(replace(summary, collectives=replace(summary.collectives, kind=kind)))
+    return ranks
+
+
 def test_unseen_work_before_a_barrier():
     """A sleep leaves no range: that the rank is late at barriers alone is what gives it away."""
-    ranks = []
-    for summary in simulate(Job(seed=9, n_ranks=4, slow={0: ("host", 5 * MS)})).summaries:
-        kind = summary.collectives.kind.copy()
-        kind[::4] = CollectiveKind.BARRIER
-        ranks.append(replace(summary, collectives=replace(summary.collectives, kind=kind)))
+    ranks = with_barriers(Job(seed=9, n_ranks=4, slow={0: ("host", 5 * MS)}), 4)
     (straggler,) = answer(ranks).named
     found = only_work(straggler, waits_of(ranks)[0], ranks)
     assert found.names == ()
@@ -155,12 +161,7 @@ def test_unseen_work_before_a_barrier():
 
 def test_work_before_a_barrier_is_seen_though_ranks_crowd_the_cores():
     """Each is late at all-reduces in turn, rank 0 as well: its work before the barrier is no less its own for that."""
-    ranks = []
-    job = Job(seed=9, n_ranks=4, n_buckets=10, jitter=0.25, slow={0: ("host", 4 * MS)})
-    for summary in simulate(job).summaries:
-        kind = summary.collectives.kind.copy()
-        kind[::10] = CollectiveKind.BARRIER
-        ranks.append(replace(summary, collectives=replace(summary.collectives, kind=kind)))
+    ranks = with_barriers(Job(seed=9, n_ranks=4, n_buckets=10, jitter=0.25, slow={0: ("host", 4 * MS)}), 10)
     straggler = next(one for one in answer(ranks).named if one.rank == 0)
     found = only_work(straggler, waits_of(ranks)[0], ranks)
     assert found.barrier_fraction < 0.6
@@ -169,13 +170,7 @@ def test_work_before_a_barrier_is_seen_though_ranks_crowd_the_cores():
 
 def crowded(seed, *, slow_ns):
     """Give four ranks that are late at seven all-reduces of a step in turn, and rank 0 at the barrier besides."""
-    job = Job(seed=seed, n_ranks=4, n_buckets=8, jitter=0.5, slow={0: ("host", slow_ns)})
-    ranks = []
-    for summary in simulate(job).summaries:
-        kind = summary.collectives.kind.copy()
-        kind[::8] = CollectiveKind.BARRIER
-        ranks.append(replace(summary, collectives=replace(summary.collectives, kind=kind)))
-    return ranks
+    return with_barriers(Job(seed=seed, n_ranks=4, n_buckets=8, jitter=0.5, slow={0: ("host", slow_ns)}), 8)
 
 
 @pytest.mark.parametrize("seed", range(1, 5))

@@ -8,7 +8,7 @@ import pytest
 
 import profkit
 from profkit.model.documents.report import Bottleneck
-from tests.ranks.scripted import MS, US, Group, Op, Rank, Writing, of, run, said, triaged, write
+from tests.ranks.scripted import MS, US, Group, Op, Rank, Writing, in_steps, of, run, said, triaged, write
 
 N_STEPS = 10
 WORLD = Group(name="0", ranks=tuple(range(8)))
@@ -26,22 +26,19 @@ def layers(rank: int, n: int, usual_ns: int, name: str) -> Iterator[list[Op]]:
         yield [Op(what="compute", ns=round(ns), name=name) for ns in around]
 
 
+@in_steps(N_STEPS)
 def grid(rank: int, late_ns: int) -> Iterator[Op]:
     """Pairs of ranks that share each layer, and two groups of four that reduce over the pairs."""
     block, place = divmod(rank, 2)
     tensor = Group(name=f"tp{block}", ranks=(2 * block, 2 * block + 1), transfer_ns=100 * US)
     data = Group(name=f"dp{place}", ranks=tuple(range(place, 8, 2)), transfer_ns=400 * US)
-    for _ in range(N_STEPS):
-        yield Op(what="step")
-        yield Op(what="data", ns=MS + late_ns)
-        for number, ops in enumerate(layers(rank, 8, 600 * US, "ampere_sgemm_128x64_tn")):
-            yield from ops
-            yield Op(what="collective", name="allreduce", group=tensor, elements=500_000)
-            yield Op(what="join_stream")
-            if number > 3:
-                yield Op(what="collective", name="allreduce", group=data, stream=24)
-        yield Op(what="join")
-        yield Op(what="sync")
+    yield Op(what="data", ns=MS + late_ns)
+    for number, ops in enumerate(layers(rank, 8, 600 * US, "ampere_sgemm_128x64_tn")):
+        yield from ops
+        yield Op(what="collective", name="allreduce", group=tensor, elements=500_000)
+        yield Op(what="join_stream")
+        if number > 3:
+            yield Op(what="collective", name="allreduce", group=data, stream=24)
 
 
 def of_grid(late: Mapping[int, int]) -> dict[int, Rank]:
@@ -93,16 +90,13 @@ def test_slow_hosts_of_all_ranks_are_credited_with_communication_that_hides_them
     assert is_said == (transfer_us < 3000)  # there the next bucket would have to wait for this one anyway
 
 
+@in_steps(N_STEPS)
 def reducing(rank: int, names: Iterable[tuple[str, int]]) -> Iterator[Op]:
     """A loop with an all-reduce in each layer, in which the host does what `names` says first."""
-    for _ in range(N_STEPS):
-        yield Op(what="step")
-        for name, ns in names:
-            yield Op(what="host", ns=ns, name=name)
-        for ops in layers(rank, 4, 300 * US, "ampere_sgemm_128x64_tn"):
-            yield from [*ops, Op(what="collective", name="allreduce", group=WORLD)]
-        yield Op(what="join")
-        yield Op(what="sync")
+    for name, ns in names:
+        yield Op(what="host", ns=ns, name=name)
+    for ops in layers(rank, 4, 300 * US, "ampere_sgemm_128x64_tn"):
+        yield from [*ops, Op(what="collective", name="allreduce", group=WORLD)]
 
 
 def test_what_all_ranks_run_is_no_work_of_rank_0_however_slow_its_host(tmp_path):
@@ -160,19 +154,16 @@ def test_a_checkpoint_in_one_step_is_named_where_its_copies_are_recorded(tmp_pat
     assert (" once, for " in late.title) == (not save_ns[0])
 
 
+@in_steps(6)
 def slow_node(rank: int, slower: float) -> Iterator[Op]:
     """Quads of ranks that share experts, and pairs over them; the second quad has slow devices."""
     quad = Group(name=f"ep{rank // 4}", ranks=tuple(range(rank // 4 * 4, rank // 4 * 4 + 4)), transfer_ns=100 * US)
     over = Group(name=f"dp{rank % 4}", ranks=tuple(range(rank % 4, 16, 4)), transfer_ns=200 * US)
-    for _ in range(6):
-        yield Op(what="step")
-        usual = round(500 * US * (slower if rank // 4 == 1 else 1.0))
-        for number, ops in enumerate(layers(rank, 8, usual, "ampere_sgemm_128x64_tn")):
-            yield from [*ops, Op(what="collective", name="allreduce", group=quad), Op(what="join_stream")]
-            if number % 2:
-                yield Op(what="collective", name="allreduce", group=over, stream=24)
-        yield Op(what="join")
-        yield Op(what="sync")
+    usual = round(500 * US * (slower if rank // 4 == 1 else 1.0))
+    for number, ops in enumerate(layers(rank, 8, usual, "ampere_sgemm_128x64_tn")):
+        yield from [*ops, Op(what="collective", name="allreduce", group=quad), Op(what="join_stream")]
+        if number % 2:
+            yield Op(what="collective", name="allreduce", group=over, stream=24)
 
 
 def test_a_group_that_is_late_as_a_whole_is_mended_to_its_twins(tmp_path):
