@@ -23,30 +23,6 @@ def members(made: Intervals) -> set[int]:
     return {time for start, end in edges for time in range(start, end)}
 
 
-@given(interval_lists(), interval_lists(), interval_lists())
-def test_the_laws_of_sets(first: Pairs, second: Pairs, third: Pairs) -> None:
-    a, b, c = times(first), times(second), times(third)
-    whole = Intervals.pairs([(0, SIZE)])
-    assert a | b == b | a
-    assert a & b == b & a
-    assert (a | b) | c == a | (b | c)
-    assert (a & b) & c == a & (b & c)
-    assert a & (b | c) == (a & b) | (a & c)
-    assert a - (b | c) == (a - b) - c
-    assert (a & b) | (a - b) == a
-    assert whole - (a | b) == (whole - a) & (whole - b)
-    assert (a | b).total_ns + (a & b).total_ns == a.total_ns + b.total_ns
-
-
-@given(interval_lists(), interval_lists())
-def test_it_is_the_set_of_its_nanoseconds(first: Pairs, second: Pairs) -> None:
-    a, b = times(first), times(second)
-    assert members(a | b) == members(a) | members(b)
-    assert members(a & b) == members(a) & members(b)
-    assert members(a - b) == members(a) - members(b)
-    assert len(members(a)) == a.total_ns == int(a.lengths_ns.sum())
-
-
 @given(interval_lists(), interval_lists())
 def test_large_times_are_as_exact_as_small_ones(first: Pairs, second: Pairs) -> None:
     near, far = times(first) - times(second), times(first, UNIX_NS) - times(second, UNIX_NS)
