@@ -78,18 +78,6 @@ def test_permissions_of_what_was_there_are_kept(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_no_link_is_written_through(tmp_path):
-    other = tmp_path / "other"
-    other.write_bytes(b"precious")
-    path = tmp_path / "report.md"
-    for name in ("report.md", "report.md.part", ".report.md.part"):
-        (tmp_path / name).symlink_to(other)
-    files.write_whole(path, b"report")
-    assert other.read_bytes() == b"precious"
-    assert path.read_bytes() == b"report"
-    assert not path.is_symlink()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 def test_a_read_only_file_is_not_replaced(tmp_path):
     path = tmp_path / "report.md"
