@@ -61,111 +61,97 @@ def _ns(time_us: float) -> int:
     return BASE + round(time_us * US)
 
 
-def healthy() -> Job:
+def in_each_step(draw: Callable[[Job, int], None]) -> Callable[[], Job]:
+    """A job in each of whose steps this is drawn."""
+
+    def drawn() -> Job:
+        job = Job()
+        for start in job.starts:
+            draw(job, start)
+        return job
+
+    return drawn
+
+
+@in_each_step
+def healthy(job: Job, start: int) -> None:
     """A device that is never idle for long: bf16 matrix kernels, all queued ahead."""
-    job = Job()
-    for start in job.starts:
-        for k in range(10):
-            job.work(
-                "ampere_bf16_s16816gemm_bf16_128x128",
-                start + 100 * k + 1,
-                start + 100 * k + 99,
-                issued=max(start + 100 * k - 300, 1),
-            )
-    return job
-
-
-def starved() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.host(
-            "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", start, start + 500, cat="user_annotation"
+    for k in range(10):
+        job.work(
+            "ampere_bf16_s16816gemm_bf16_128x128",
+            start + 100 * k + 1,
+            start + 100 * k + 99,
+            issued=max(start + 100 * k - 300, 1),
         )
-        job.work("gemm_bf16", start + 510, start + 990)
-    return job
 
 
-def launch_bound() -> Job:
-    job = Job()
-    for start in job.starts:
-        for k in range(25):
-            job.work("vectorized_elementwise_kernel", start + 40 * k + 20, start + 40 * k + 23)
-    return job
+@in_each_step
+def starved(job: Job, start: int) -> None:
+    job.host("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", start, start + 500, cat="user_annotation")
+    job.work("gemm_bf16", start + 510, start + 990)
 
 
-def synchronising() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.work("gemm_bf16", start + 205, start + 900, issued=start + 200)
-        job.host("cudaStreamSynchronize", start + 210, start + 905)
-    return job
+@in_each_step
+def launch_bound(job: Job, start: int) -> None:
+    for k in range(25):
+        job.work("vectorized_elementwise_kernel", start + 40 * k + 20, start + 40 * k + 23)
 
 
-def exposed_communication() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.work("gemm_bf16", start + 10, start + 600, issued=start + 2)
-        job.work("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start + 601, start + 990, issued=start + 5, stream=20)
-    return job
+@in_each_step
+def synchronising(job: Job, start: int) -> None:
+    job.work("gemm_bf16", start + 205, start + 900, issued=start + 200)
+    job.host("cudaStreamSynchronize", start + 210, start + 905)
 
 
-def exposed_copies() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.copy("Memcpy HtoD (Pageable -> Device)", start + 20, start + 400)
-        job.work("gemm_bf16", start + 401, start + 990, issued=start + 30)
-    return job
+@in_each_step
+def exposed_communication(job: Job, start: int) -> None:
+    job.work("gemm_bf16", start + 10, start + 600, issued=start + 2)
+    job.work("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start + 601, start + 990, issued=start + 5, stream=20)
 
 
-def offloading() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.work("gemm_bf16", start + 10, start + 600, issued=start + 2)
-        job.copy("Memcpy DtoH (Device -> Pageable)", start + 601, start + 990)
-    return job
+@in_each_step
+def exposed_copies(job: Job, start: int) -> None:
+    job.copy("Memcpy HtoD (Pageable -> Device)", start + 20, start + 400)
+    job.work("gemm_bf16", start + 401, start + 990, issued=start + 30)
 
 
-def under_memory_pressure() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.work("gemm_bf16", start + 10, start + 500, issued=start + 2)
-        job.host("cudaFree", start + 450, start + 700)
-        job.host("cudaMalloc", start + 705, start + 800)
-        job.work("gemm_bf16", start + 810, start + 995)
-    return job
+@in_each_step
+def offloading(job: Job, start: int) -> None:
+    job.work("gemm_bf16", start + 10, start + 600, issued=start + 2)
+    job.copy("Memcpy DtoH (Device -> Pageable)", start + 601, start + 990)
 
 
-def unfused() -> Job:
-    job = Job()
-    for start in job.starts:
-        for k in range(9):
-            job.work("vectorized_elementwise_kernel<mul>", start + 100 * k + 1, start + 100 * k + 99, issued=start + 1)
-        job.work("gemm_bf16", start + 901, start + 999, issued=start + 1)
-    return job
+@in_each_step
+def under_memory_pressure(job: Job, start: int) -> None:
+    job.work("gemm_bf16", start + 10, start + 500, issued=start + 2)
+    job.host("cudaFree", start + 450, start + 700)
+    job.host("cudaMalloc", start + 705, start + 800)
+    job.work("gemm_bf16", start + 810, start + 995)
 
 
-def fallen_back() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.work("ampere_bf16_s16816gemm_bf16_128x128", start + 1, start + 500, issued=max(start - 50, 1))
-        job.work("cutlass_80_simt_sgemm_256x128_8x4_tn_align1", start + 501, start + 999, issued=max(start - 40, 1))
-    return job
+@in_each_step
+def unfused(job: Job, start: int) -> None:
+    for k in range(9):
+        job.work("vectorized_elementwise_kernel<mul>", start + 100 * k + 1, start + 100 * k + 99, issued=start + 1)
+    job.work("gemm_bf16", start + 901, start + 999, issued=start + 1)
 
 
-def without_tf32() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.work("ampere_sgemm_128x128_tn", start + 1, start + 700, issued=max(start - 50, 1))
-        job.work("vectorized_elementwise_kernel<mul>", start + 701, start + 999, issued=max(start - 40, 1))
-    return job
+@in_each_step
+def fallen_back(job: Job, start: int) -> None:
+    job.work("ampere_bf16_s16816gemm_bf16_128x128", start + 1, start + 500, issued=max(start - 50, 1))
+    job.work("cutlass_80_simt_sgemm_256x128_8x4_tn_align1", start + 501, start + 999, issued=max(start - 40, 1))
 
 
-def converting() -> Job:
-    job = Job()
-    for start in job.starts:
-        job.work("void cudnn::ops::nchwToNhwcKernel<float>(P)", start + 1, start + 150, issued=max(start - 50, 1))
-        job.work("sm80_xmma_fprop_implicit_gemm_bf16bf16", start + 151, start + 999, issued=max(start - 40, 1))
-    return job
+@in_each_step
+def without_tf32(job: Job, start: int) -> None:
+    job.work("ampere_sgemm_128x128_tn", start + 1, start + 700, issued=max(start - 50, 1))
+    job.work("vectorized_elementwise_kernel<mul>", start + 701, start + 999, issued=max(start - 40, 1))
+
+
+@in_each_step
+def converting(job: Job, start: int) -> None:
+    job.work("void cudnn::ops::nchwToNhwcKernel<float>(P)", start + 1, start + 150, issued=max(start - 50, 1))
+    job.work("sm80_xmma_fprop_implicit_gemm_bf16bf16", start + 151, start + 999, issued=max(start - 40, 1))
 
 
 def lossy() -> Job:
@@ -182,35 +168,20 @@ def stalled() -> Job:
     return job
 
 
-PAIRS: dict[str, tuple[Callable[[], Job], Callable[[], Job]]] = {
-    "capture.quality": (lossy, healthy),
-    "input.starved": (starved, healthy),
-    "host.launch_bound": (launch_bound, healthy),
-    "host.stall": (stalled, launch_bound),
-    "host.sync": (synchronising, healthy),
-    "comm.exposed": (exposed_communication, healthy),
-    "h2d.exposed": (exposed_copies, healthy),
-    "d2h.exposed": (offloading, healthy),
-    "memory.pressure": (under_memory_pressure, healthy),
-    "kernel.unfused": (unfused, healthy),
-    "precision.fallback": (fallen_back, healthy),
-    "precision.no_tf32": (without_tf32, fallen_back),
-    "kernel.layout": (converting, healthy),
-}
-BOTTLENECKS = {
-    "input.starved": "data-bound",
-    "host.launch_bound": "overhead-bound",
-    "host.stall": "inconclusive",
-    "host.sync": "sync-bound",
-    "comm.exposed": "comm-bound",
-    "h2d.exposed": "copy-bound",
-    "d2h.exposed": "copy-bound",
-    "memory.pressure": "memory-pressure",
-    "kernel.unfused": "kernel-bound",
-    "precision.fallback": "kernel-bound",
-    "precision.no_tf32": "kernel-bound",
-    "kernel.layout": "kernel-bound",
-    "capture.quality": "inconclusive",
+PAIRS: dict[str, tuple[Callable[[], Job], Callable[[], Job], str]] = {
+    "capture.quality": (lossy, healthy, "inconclusive"),
+    "input.starved": (starved, healthy, "data-bound"),
+    "host.launch_bound": (launch_bound, healthy, "overhead-bound"),
+    "host.stall": (stalled, launch_bound, "inconclusive"),
+    "host.sync": (synchronising, healthy, "sync-bound"),
+    "comm.exposed": (exposed_communication, healthy, "comm-bound"),
+    "h2d.exposed": (exposed_copies, healthy, "copy-bound"),
+    "d2h.exposed": (offloading, healthy, "copy-bound"),
+    "memory.pressure": (under_memory_pressure, healthy, "memory-pressure"),
+    "kernel.unfused": (unfused, healthy, "kernel-bound"),
+    "precision.fallback": (fallen_back, healthy, "kernel-bound"),
+    "precision.no_tf32": (without_tf32, fallen_back, "kernel-bound"),
+    "kernel.layout": (converting, healthy, "kernel-bound"),
 }
 
 
@@ -221,7 +192,7 @@ def findings_of(job: Job) -> dict[str, Finding]:
 
 @pytest.mark.parametrize("finding_id", PAIRS)
 def test_a_finding_fires_on_its_trace_and_not_on_the_healthy_one(finding_id: str) -> None:
-    sick, well = PAIRS[finding_id]
+    sick, well, _ = PAIRS[finding_id]
     found = findings_of(sick())
     assert finding_id in found
     assert finding_id not in findings_of(well())
@@ -229,10 +200,11 @@ def test_a_finding_fires_on_its_trace_and_not_on_the_healthy_one(finding_id: str
     assert 0 <= found[finding_id].fraction <= 1
 
 
-@pytest.mark.parametrize("finding_id", BOTTLENECKS)
+@pytest.mark.parametrize("finding_id", PAIRS)
 def test_the_verdict_names_the_cause(finding_id: str) -> None:
-    _, verdict = triage_trace(PAIRS[finding_id][0]().trace())
-    assert verdict.bottleneck == BOTTLENECKS[finding_id]
+    sick, _, bottleneck = PAIRS[finding_id]
+    _, verdict = triage_trace(sick().trace())
+    assert verdict.bottleneck == bottleneck
     assert len(verdict.findings) <= 3
     assert verdict.next_tool.command
 
@@ -287,7 +259,7 @@ def test_stream_capture_is_no_loss() -> None:
 
 def test_the_ceiling_is_computed_from_the_share_of_the_window() -> None:
     n_judged = 0
-    for sick, _ in PAIRS.values():
+    for sick, _, _ in PAIRS.values():
         report, verdict = triage_trace(sick().trace())
         if verdict.speedup_ceiling is None or not verdict.recoverable_ns:
             continue

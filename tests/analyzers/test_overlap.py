@@ -127,39 +127,36 @@ def hidden_at_most(picture: str) -> tuple[int, float | None]:
     return finding.recoverable_ns * facts.n_steps // US, said[0] * facts.n_steps if said else None
 
 
-def test_overlap_hides_no_more_than_the_compute_that_there_is() -> None:
-    assert hidden_at_most("""
+@pytest.mark.parametrize(
+    ("saved_us", "by_overlap_us", "picture"),
+    [
+        (10, 2, """
         steps   | 0...................
         gpu s7  | ....KKKK............
         gpu s20 | ......NNNNNNNNNNNN..
-    """) == (10, 2)  # two of four us of compute hide some already
-
-
-def test_compute_of_one_step_hides_no_communication_of_another() -> None:
-    assert hidden_at_most("""
+        """),  # two of four us of compute hide some already
+        (13, 5, """
         steps   | 0...............1...............
         gpu s7  | KK..............KKKKKKKKKKKK....
         gpu s20 | ....NNNNNNNNNN..............NNN.
-    """) == (13, 5)
-
-
-def test_overlap_that_can_hide_all_is_not_set_apart() -> None:
-    assert hidden_at_most("""
+        """),
+        (8, None, """
         steps   | 0...................
         gpu s7  | KKKKKKKKKK..........
         gpu s20 | ..........NNNNNNNN..
-    """) == (8, None)
-
-
-def test_communication_under_which_the_host_was_late_is_no_saving() -> None:
-    # without the collective, the host would launch the second kernel at 14 all the same
-    assert hidden_at_most("""
+        """),
+        (2, None, """
         steps   | 0.......................
         gpu s7  | .KKKKKKKK.......KKKKKKKK
         gpu s20 | .........NNNNNNN........
         main    | L.L...........L.........
         main    | ...OOOOOOOOOOO..........
-    """) == (2, None)
+        """),  # without the collective, the host would launch the second kernel at 14 all the same
+    ],
+    ids=["the compute that there is", "compute of another step hides none", "all of it", "the host was late"],
+)  # fmt: skip
+def test_overlap_hides_no_more_than(saved_us: int, by_overlap_us: float | None, picture: str) -> None:
+    assert hidden_at_most(picture) == (saved_us, by_overlap_us)
 
 
 def broadcast(n: int, *, us: int = 55, sent: int = 1_000, reduced: int = 1_000_000):

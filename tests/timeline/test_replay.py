@@ -35,39 +35,31 @@ def gains_us(picture: str) -> dict[str, float]:
     return {name: gain / US for name, gain in each.items()}
 
 
-def test_a_wait_for_work_that_is_all_there_is_gains_nothing() -> None:
-    assert (
-        gains_us("""
+@pytest.mark.parametrize(
+    ("cause", "gain_us", "picture"),
+    [
+        ("sync", 0.0, """
         steps  | 0...................
         gpu s7 | .KKKKKKKKKKKKKKKKKKK
         main   | LSSSSSSSSSSSSSSSSSSS
-    """)["sync"]
-        == 0.0
-    )
-
-
-def test_a_call_on_an_idle_device_gains_its_own_time() -> None:
-    assert (
-        gains_us("""
+        """),
+        ("sync", 3.0, """
         steps  | 0...................
         gpu s7 | .KKK..........KKKKKK
         main   | L........SSS.L......
-    """)["sync"]
-        == 3.0
-    )
-
-
-def test_a_data_wait_is_charged_for_the_gaps_that_follow() -> None:
-    # the wait is hidden under the first kernel, but the host comes out of it with nothing queued: without it, it
-    # launches at 7 and 9 what it launched at 17 and 19, and all is done at 19.5, with the least gap of 0.5; not at 25
-    assert (
-        gains_us("""
+        """),
+        # the wait is hidden under the first kernel, but the host comes out of it with nothing queued: without it, it
+        # launches at 7 and 9 what it launched at 17 and 19, and all is done at 19.5, with the least gap of 0.5; not 25
+        ("data", 5.5, """
         steps  | 0........................
         gpu s7 | .KKKKKKKKKKKKKK...kkKK...
         main   | LWWWWWWWWWW......L.L.....
-    """)["data"]
-        == 5.5
-    )
+        """),
+    ],
+    ids=["a wait for all the work there is", "a call on an idle device", "a wait for data that later gaps follow"],
+)  # fmt: skip
+def test_a_cause_gains_what_would_go_without_it(cause: str, gain_us: float, picture: str) -> None:
+    assert gains_us(picture)[cause] == gain_us
 
 
 def test_the_allocator_is_apart_from_calls_that_wait() -> None:
