@@ -11,19 +11,9 @@ from profkit.model.finding import Finding
 from tests.conftest import ROOT, every
 
 NEEDS_A_DEVICE = {
-    "device.unused",
-    "host.sync",
-    "host.cpu_operators",
-    "h2d.exposed",
-    "d2h.exposed",
-    "memory.pressure",
-    "memory.fragmented",
-    "memory.warmup",
-    "kernel.layout",
-    "precision.fallback",
-    "precision.no_tf32",
-    "kernel.below_roof",
-    "roof.above",
+    *("device.unused", "host.sync", "host.cpu_operators", "h2d.exposed", "d2h.exposed", "memory.pressure"),
+    *("memory.fragmented", "memory.warmup", "kernel.layout", "precision.fallback", "precision.no_tf32"),
+    *("kernel.below_roof", "roof.above"),
 }
 """Findings about a device, which no trace of a CPU has."""
 OF_A_GPU = re.compile(

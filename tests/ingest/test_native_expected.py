@@ -10,15 +10,7 @@ from tests.ingest.both_ways import decoded_both_ways, needs_library, reason
 
 SPACES = ("", " ", "\n    ", "\r\n", "\t", "\n" + " " * 17)
 CATEGORIES = (
-    "cpu_op",
-    "cpu_opx",
-    "cpu_o",
-    "kernel",
-    "kernels",
-    "cuda_runtime",
-    "ac2g",
-    "fwdbwd",
-    "gpu_memcpy",
+    *("cpu_op", "cpu_opx", "cpu_o", "kernel", "kernels", "cuda_runtime", "ac2g", "fwdbwd", "gpu_memcpy"),
     "user_annotation",
 )
 ARGUMENTS = (

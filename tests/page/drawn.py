@@ -181,17 +181,7 @@ class Drawn:
         n = 2000
         last = len(NAMES)
         columns = [
-            "kind",
-            "name",
-            "op",
-            "shape",
-            "module",
-            "line",
-            "n",
-            "total_ns",
-            "self_ns",
-            "max_ns",
-            "flops",
+            *("kind", "name", "op", "shape", "module", "line", "n", "total_ns", "self_ns", "max_ns", "flops"),
             "bytes",
         ]
         rows = []

@@ -305,18 +305,7 @@ def test_a_norm_writes_the_gradients_that_are_asked_for(asked, n_written):
 _SIZES = ((), (1,), (3, 5), (0, 4), (2, 3, 4), (2, 3, 4, 5), (-1, 3), (2**62, 2**62), ((2, 3), (4,)), (2, 3, 4, 5, 6))
 _TYPES = ("", FLOAT, HALF, "long int", "bool", "Scalar", "ScalarList", "TensorList", "c10::complex<float>", "strange")
 _VALUES = (
-    "",
-    "1",
-    "-1",
-    "0.",
-    "True",
-    "[1, 1]",
-    "[]",
-    "[True, False, True]",
-    "[-9]",
-    "inf",
-    "99999999999999999999",
-    "[",
+    *("", "1", "-1", "0.", "True", "[1, 1]", "[]", "[True, False, True]", "[-9]", "inf", "99999999999999999999", "["),
 )
 
 
