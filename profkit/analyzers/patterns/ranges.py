@@ -79,6 +79,8 @@ _SLOW_PATHS: Final = {
     " GPU (a type and a dilation that it takes), or compile the model",
     _INDEX_PUT: "{} sorts its indices and adds one by one: use index_select, F.embedding or gather"
     " for what is learned, index_add_ or scatter_add_ where order does not matter",
+    r"^aten::embedding_renorm_$": "{} (max_norm) takes the norm of each row apart at every look-up: limit norms every few"
+    " hundred steps, or normalise what was looked up",
     r"^aten::_conv_depthwise2d$": "{} runs without cuDNN: channels_last and half precision have depthwise kernels there",
 }
 """Operators that exist for a fall-back alone, and what there is against each."""
