@@ -356,8 +356,9 @@ def test_forward_operators_inside_the_backward_pass_are_computed_again(own: tupl
         backward(*nested("aten::mm")),  # a backward operator's own product has no number
         backward(*nested("MulBackward0", Sequence_number=3, Fwd_thread_id=1)),
         on_cpu(*AGAIN),
+        backward(*AGAIN, *at("aten::silu_backward", 600, 700, Sequence_number=98, Fwd_thread_id=0)),  # create_graph=True
     ],
-    ids=["its own product", "a node in a node", "a forward pass"],
+    ids=["its own product", "a node in a node", "a forward pass", "a derivative that is differentiated"],
 )
 def test_what_is_not_computed_again(rows: list[Row]) -> None:
     assert found(rows, "work.recompute") is None
@@ -483,6 +484,7 @@ def test_training_mode_is_meant_or_is_not_there(rows: list[Row]) -> None:
     ("name", "fix"),
     [
         ("aten::_slow_conv2d_forward", "oneDNN"),
+        ("aten::embedding_renorm_", "max_norm"),
         ("aten::_index_put_impl_", ""),  # an assignment, for all that is known
         ("aten::mkldnn_convolution", ""),
     ],
