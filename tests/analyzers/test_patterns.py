@@ -356,7 +356,9 @@ def test_forward_operators_inside_the_backward_pass_are_computed_again(own: tupl
         backward(*nested("aten::mm")),  # a backward operator's own product has no number
         backward(*nested("MulBackward0", Sequence_number=3, Fwd_thread_id=1)),
         on_cpu(*AGAIN),
-        backward(*AGAIN, *at("aten::silu_backward", 600, 700, Sequence_number=98, Fwd_thread_id=0)),  # create_graph=True
+        backward(
+            *AGAIN, *at("aten::silu_backward", 600, 700, Sequence_number=98, Fwd_thread_id=0)
+        ),  # create_graph=True
     ],
     ids=["its own product", "a node in a node", "a forward pass", "a derivative that is differentiated"],
 )

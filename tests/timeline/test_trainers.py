@@ -1,6 +1,7 @@
 """Places inside a package that runs the loop: whose they are, and what it calls beside training."""
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.analyzers.base import scope_of
 from profkit.analyzers.code.beside import hooks_of, judge
@@ -81,6 +82,14 @@ def test_a_function_of_the_users_that_the_loop_calls_is_the_users() -> None:
     assert place is not None
     assert (place.file, place.function, place.line, place.inside) == ("train.py", "on_step_end", 8, "")
     assert place.beside == "on_step_end() (train.py:5)"
+
+
+@pytest.mark.parametrize(("name", "is_beside"), [("log_prob", False), ("log_softmax", False), ("log_metrics", True)])
+def test_a_logarithm_is_no_log(name: str, is_beside: bool) -> None:
+    made = [replace(one, name=one.name.replace("on_step_end", name)) for one in rows()]
+    place = place_at(code(*made), 750)
+    assert place is not None
+    assert bool(place.beside) is is_beside
 
 
 def test_the_users_line_comes_before_the_packages() -> None:
