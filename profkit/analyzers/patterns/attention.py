@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import MATH_ATTENTION
 from profkit.model.arrays import I64, distinct_codes, rows_by_value
 from profkit.model.trace import CpuOps, Trace
@@ -36,26 +36,24 @@ def separate(facts: Facts) -> Ranges:
     """
     trace = facts.trace
     ops = trace.ops
-    math = np.flatnonzero(named(trace, ops, _MATH))
-    scores = np.flatnonzero(named(trace, ops, _SCORES))
+    math = np.flatnonzero(trace.named(ops.name, _MATH))
+    scores = np.flatnonzero(trace.named(ops.name, _SCORES))
     if math.size:
         scores = scores[enclosing_op(ops.take(math), ops.thread[scores], ops.start_ns[scores]) < 0]
     whole = Ranges.of(ops, math, trace.window_ns)
     if not scores.size:
         return whole
-    product, other = named(trace, ops, _PRODUCT), named(trace, ops, _OTHER)
-    begin, end = trace.window_ns
+    product, other = trace.named(ops.name, _PRODUCT), trace.named(ops.name, _OTHER)
     found = [whole]
     for thread, mine in rows_by_value(ops.thread[scores]):
         on, at = ops.thread == thread, scores[mine]
         first, at, second = _around(ops, np.flatnonzero(on & product), at)
         after, until = ops.end_ns[first], ops.start_ns[second]
-        is_free = (until > begin) & (after < end)
-        is_free &= ~_any_inside(np.sort(ops.start_ns[on & other]), after, until)
+        others = np.sort(ops.start_ns[on & other])
+        is_free = np.searchsorted(others, until) <= np.searchsorted(others, after)
         is_free &= _is_attention(trace, first, at, second)
-        written = at[is_free]
-        thread_of, name = ops.thread[written], ops.name[written]
-        found.append(Ranges(start_ns=after[is_free], end_ns=until[is_free], thread=thread_of, name=name))
+        start, end = after[is_free], until[is_free]
+        found.append(Ranges.of(ops, at[is_free], trace.window_ns, start_ns=start, end_ns=end))
     return Ranges.joined(*found)
 
 
@@ -88,10 +86,6 @@ def _elements(trace: Trace, rows: I64) -> I64:
     told = [trace.signatures[code] if code >= 0 else None for code in codes.tolist()]
     last = [one.tensors[-2:] if one is not None and one.tensors else [(-1,)] for one in told]
     return np.array([(prod(two[0][:-1]) * two[-1][-1], prod(two[0]), prod(two[-1])) for two in last], np.int64)[place]
-
-
-def _any_inside(ordered_ns: I64, low_ns: I64, high_ns: I64) -> NDArray[np.bool_]:
-    return np.searchsorted(ordered_ns, high_ns, "left") > np.searchsorted(ordered_ns, low_ns, "left")
 
 
 def fix_of_attention(facts: Facts, found: Ranges) -> str:

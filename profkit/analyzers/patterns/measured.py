@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import attention, forward, modes, piled, ranges
+from profkit.analyzers.patterns import attention, forward, modes, parameters, ranges
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import (
@@ -47,22 +47,20 @@ PATTERNS: Final = (
     Pattern(GRAPH_BREAKS, modes.graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
     Pattern(
         OPTIMIZER_LOOP,
-        lambda facts: ranges.optimizer_loops(
-            facts, least_operators=OPTIMIZER_LOOP.limit("operators"), longest_ns=OPTIMIZER_LOOP.limit("each")
-        ),
+        parameters.optimizer_loops,
         False,
         ("optimizer step", "optimizer steps"),
-        ranges.fix_of_loops,
-        kept=ranges.kept_of_loops,
-        proof=ranges.proof_of_loops,
+        parameters.fix_of_loops,
+        kept=parameters.kept_of_loops,
+        proof=parameters.proof_of_loops,
     ),
     Pattern(
         PARAMETER_LOOP,
-        forward.parameter_loops,
+        parameters.parameter_loops,
         False,
         ("loop", "loops"),
         kept=lambda facts, _: PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
-        title=forward.title_of_loop,
+        title=parameters.title_of_loop,
     ),
     Pattern(
         UNREAD,
@@ -90,10 +88,10 @@ PATTERNS: Final = (
     ),
     Pattern(
         PILED,
-        piled.piled,
+        parameters.piled,
         False,
         ("stretch of such backward nodes", "stretches of such backward nodes"),
-        halved=piled.flowing,
+        halved=parameters.flowing,
         remains="half of the nodes through which gradients flow on stays",
     ),
     Pattern(

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns.ranges import Ranges, compilations, named, step_threads
+from profkit.analyzers.patterns.ranges import Ranges, compilations, step_threads
 from profkit.model.arrays import I64, distinct, is_one_of, middle, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, SpanKind, Trace
@@ -39,7 +39,9 @@ def graph_breaks(facts: Facts) -> Ranges:
     trace = facts.trace
     spans = trace.spans
     mine = (
-        (spans.kind == SpanKind.COMPILED) & named(trace, spans, _REGION) & is_one_of(spans.thread, step_threads(facts))
+        (spans.kind == SpanKind.COMPILED)
+        & trace.named(spans.name, _REGION)
+        & is_one_of(spans.thread, step_threads(facts))
     )
     regions = Ranges.of(spans, mine, trace.window_ns)
     found = [_of_thread(trace, regions, int(thread), rows) for thread, rows in rows_by_value(regions.thread)]
@@ -74,8 +76,8 @@ def _work(trace: Trace, thread: int) -> tuple[I64, I64]:
     """Starts and ends, each sorted, of what works for the step on that thread: operators, graphs, launches."""
     ops, spans, calls = trace.ops, trace.spans, trace.calls
     chosen = (
-        (ops, (ops.thread == thread) & ~named(trace, ops, _NO_WORK)),
-        (spans, (spans.thread == thread) & named(trace, spans, _GRAPH)),
+        (ops, (ops.thread == thread) & ~trace.named(ops.name, _NO_WORK)),
+        (spans, (spans.thread == thread) & trace.named(spans.name, _GRAPH)),
         (calls, (calls.thread == thread) & (calls.kind == CallKind.LAUNCH)),
     )
     starts = np.concatenate([table.start_ns[rows] for table, rows in chosen])
@@ -86,29 +88,28 @@ def _work(trace: Trace, thread: int) -> tuple[I64, I64]:
 def checks(facts: Facts) -> Ranges:
     """The looks for NaN in each node, and at the end of each operator that made one the time that a stack takes."""
     trace, ops = facts.trace, facts.trace.ops
-    if not named(trace, ops, _CHECK).any():
+    if not trace.named(ops.name, _CHECK).any():
         return Ranges.of(ops, np.empty(0, np.int64), trace.window_ns)
-    nodes = np.flatnonzero(named(trace, ops, BACKWARD_NODE))
-    inner = np.flatnonzero(named(trace, ops, _CHECKING))
+    nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
+    inner = np.flatnonzero(trace.named(ops.name, _CHECKING))
     node = enclosing_op(ops.take(nodes), ops.thread[inner], ops.start_ns[inner])
     inner, node = inner[node >= 0], node[node >= 0]
     first, last = np.full(nodes.size, np.iinfo(np.int64).max), np.zeros(nodes.size, np.int64)
     np.minimum.at(first, node, ops.start_ns[inner])
     np.maximum.at(last, node, ops.end_ns[inner])
-    looked = distinct(node[named(trace, ops, _CHECK)[inner]])
+    looked = distinct(node[trace.named(ops.name, _CHECK)[inner]])
     makers, stack_ns = _makers(trace) if looked.size else (np.empty(0, np.int64), 0)
     start = np.concatenate((first[looked], np.maximum(ops.start_ns[makers], ops.end_ns[makers] - stack_ns)))
     end = np.concatenate((last[looked], ops.end_ns[makers]))
     rows = np.concatenate((nodes[looked], makers))
-    every = Ranges(start_ns=start, end_ns=end, thread=ops.thread[rows], name=ops.name[rows])
-    return every.within(trace.window_ns)
+    return Ranges.of(ops, rows, trace.window_ns, start_ns=start, end_ns=end)
 
 
 def _makers(trace: Trace) -> tuple[I64, int]:
     """The operators that made nodes, and what storing a stack takes each, ns: what views among them take themselves."""
     backward = backward_of(trace)
     made = distinct(backward.forward[backward.forward >= 0])
-    views = made[named(trace, trace.ops, _VIEW)[made]]
+    views = made[trace.named(trace.ops.name, _VIEW)[made]]
     if views.size < _LEAST_VIEWS:
         return made[:0], 0
     return made, int(middle(self_times_ns(trace.ops)[views]))

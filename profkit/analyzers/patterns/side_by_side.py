@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.cost import Pattern
-from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward
 from profkit.findings.patterns import LAYER_LOOP
 from profkit.model.arrays import I64
@@ -35,9 +35,9 @@ def layers(facts: Facts) -> Ranges | None:
         return None
     seen, ops = facts.once(Forward), facts.trace.ops
     module = facts.code.module_of_op[seen.rows]
-    is_column = named(facts.trace, ops, _COLUMN)[seen.rows]
-    is_apart = named(facts.trace, ops, _LOOK_UP)[seen.rows]
-    is_apart |= named(facts.trace, ops, _LAYER)[seen.rows] & np.append(False, is_column[:-1])
+    is_column = facts.trace.named(ops.name, _COLUMN)[seen.rows]
+    is_apart = facts.trace.named(ops.name, _LOOK_UP)[seen.rows]
+    is_apart |= facts.trace.named(ops.name, _LAYER)[seen.rows] & np.append(False, is_column[:-1])
     mine = np.flatnonzero(is_apart & ~seen.is_back & (module >= 0))
     lists, step = _lists(facts.code)[module[mine]], step_of(ops.start_ns[seen.rows], facts.trace.steps)
     runs = [

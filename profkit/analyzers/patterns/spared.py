@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
-from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import (
     LINEAR,
     PRODUCT,
@@ -123,7 +123,7 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     Their first and last places; rows of products, and the share of each that the tokens before the newest have.
     """
     ops = seen.trace.ops
-    codes = ops.signature[named(seen.trace, ops, LINEAR) & (ops.signature >= 0)]
+    codes = ops.signature[seen.trace.named(ops.name, LINEAR) & (ops.signature >= 0)]
     if distinct_codes(codes).size < _LEAST_GROWN:
         return None
     of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
@@ -173,8 +173,7 @@ def regrown(facts: Facts) -> Waste | None:
     is_timed = seen.trace is trace
     if is_timed:
         low, high = seen.rows[stretches.T]
-        every = Ranges(start_ns=ops.start_ns[low], end_ns=ops.end_ns[high], thread=ops.thread[low], name=ops.name[low])
-        at: Ranges | None = every.within(trace.window_ns)
+        at: Ranges | None = Ranges.of(ops, low, trace.window_ns, end_ns=ops.end_ns[high])
     else:
         at = forward_work(facts)
     if at is None:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.analyzers.patterns.ranges import Ranges, named
+from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Waste
 from profkit.findings.wasted import DENSE_TABLE
 from profkit.model.arrays import I64, distinct_codes, is_one_of
@@ -60,7 +60,7 @@ def _tables(facts: Facts) -> _Tables | None:
 
 def _dense_rows(typed: Trace) -> set[int]:
     """The rows of tables that get a dense gradient: of a sparse one the optimizer takes the rows that were looked up."""
-    rows = np.flatnonzero(named(typed, typed.ops, _DENSE_BACKWARD))
+    rows = np.flatnonzero(typed.named(typed.ops.name, _DENSE_BACKWARD))
     told = (typed.signatures[code] for code in distinct_codes(typed.ops.signature[rows]).tolist())
     texts = (one.text(_N_WEIGHTS) for one in told if one is not None)
     return {int(text) for text in texts if text.isdigit()}
@@ -93,6 +93,6 @@ def updates(facts: Facts) -> Waste | None:
 
 def _fills(trace: Trace) -> I64:
     ops = trace.ops
-    rows = np.flatnonzero(named(trace, ops, _FILL))
-    dense = ops.take(np.flatnonzero(named(trace, ops, _DENSE_BACKWARD)))
+    rows = np.flatnonzero(trace.named(ops.name, _FILL))
+    dense = ops.take(np.flatnonzero(trace.named(ops.name, _DENSE_BACKWARD)))
     return rows[enclosing_op(dense, ops.thread[rows], ops.start_ns[rows]) >= 0]

@@ -183,6 +183,5 @@ def _ranges(facts: Facts, chains: list[_Chain]) -> Ranges:
     forward = forward[forward >= 0]
     tops = outermost(ops)
     around = enclosing_op(ops.take(tops), ops.thread[forward], ops.start_ns[forward])
-    back = Ranges(start_ns=ops.start_ns[first], end_ns=ops.end_ns[last], thread=ops.thread[last], name=ops.name[last])
-    made = Ranges.of(ops, tops[around[around >= 0]], trace.window_ns)
-    return Ranges.joined(made, back.within(trace.window_ns))
+    back = Ranges.of(ops, last, trace.window_ns, start_ns=ops.start_ns[first])
+    return Ranges.joined(Ranges.of(ops, tops[around[around >= 0]], trace.window_ns), back)
