@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.patterns.repeated import SAME_TENSORS
+from profkit.analyzers.patterns.thrown import SAME_TENSORS
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
 

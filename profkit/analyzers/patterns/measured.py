@@ -42,13 +42,12 @@ from profkit.timeline.scheduled import cored_share
 from profkit.timeline.steps import steps_in_window
 
 PATTERNS: Final = (
-    Pattern(GC, ranges.collections, True, ("collection", "collections"), ranges.fix_of_collections),
-    Pattern(RECOMPILE, ranges.recompilations, True, ("compilation", "compilations")),
-    Pattern(GRAPH_BREAKS, modes.graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
+    Pattern(GC, ranges.collections, ("collection", "collections"), ranges.fix_of_collections, is_pause=True),
+    Pattern(RECOMPILE, ranges.recompilations, ("compilation", "compilations"), is_pause=True),
+    Pattern(GRAPH_BREAKS, modes.graph_breaks, ("gap between two graphs", "gaps between two graphs"), is_pause=True),
     Pattern(
         OPTIMIZER_LOOP,
         parameters.optimizer_loops,
-        False,
         ("optimizer step", "optimizer steps"),
         parameters.fix_of_loops,
         kept=parameters.kept_of_loops,
@@ -57,7 +56,6 @@ PATTERNS: Final = (
     Pattern(
         PARAMETER_LOOP,
         parameters.parameter_loops,
-        False,
         ("loop", "loops"),
         kept=lambda facts, _: PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
         title=parameters.title_of_loop,
@@ -65,7 +63,6 @@ PATTERNS: Final = (
     Pattern(
         UNREAD,
         forward.forward_work,
-        False,
         ("stretch of forward work that no backward reads", "stretches of forward work that no backward reads"),
         forward.fix_of_forward,
         kept=forward.kept_of_forward,
@@ -74,7 +71,6 @@ PATTERNS: Final = (
     Pattern(
         FROZEN,
         forward.frozen_work,
-        False,
         ("stretch of such forward work", "stretches of such forward work"),
         forward.fix_of_frozen,
         kept=lambda _, __: 1.0,
@@ -82,14 +78,12 @@ PATTERNS: Final = (
     Pattern(
         NO_GRADIENT,
         forward.without_gradient,
-        False,
         ("stretch of such operators", "stretches of such operators"),
         title=forward.title_without_gradient,
     ),
     Pattern(
         PILED,
         parameters.piled,
-        False,
         ("stretch of such backward nodes", "stretches of such backward nodes"),
         halved=parameters.flowing,
         remains="half of the nodes through which gradients flow on stays",
@@ -97,31 +91,28 @@ PATTERNS: Final = (
     Pattern(
         CPU_OPERATORS,
         ranges.cpu_operators,
-        False,
         ("operator on the CPU", "operators on the CPU"),
         ranges.fix_of_cpu_operators,
     ),
-    Pattern(ANOMALY, modes.checks, True, ("check or stored stack", "checks and stored stacks")),
-    Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
-    Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
+    Pattern(ANOMALY, modes.checks, ("check or stored stack", "checks and stored stacks"), is_pause=True),
+    Pattern(UNUSED_PARAMETERS, ranges.searches, ("search", "searches"), is_pause=True),
+    Pattern(RECOMPUTATION, ranges.recomputed, ("stretch of forward work", "stretches of forward work")),
     Pattern(
         MATH_ATTENTION,
         attention.separate,
-        False,
         ("stretch of attention", "stretches of attention"),
         attention.fix_of_attention,
     ),
     Pattern(
         TRAINING_MODE,
         ranges.training_mode,
-        False,
         ("layer in training mode", "layers in training mode"),
         halved=ranges.trained_norms,
         remains="of batch normalisation at least half stays: it normalises in any mode",
     ),
-    Pattern(SLOW_PATH, ranges.slow_paths, False, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
-    Pattern(LAYOUT_COPIES, ranges.copies, False, ("copy", "copies")),
-    Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions"), ranges.fix_of_casts),
+    Pattern(SLOW_PATH, ranges.slow_paths, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
+    Pattern(LAYOUT_COPIES, ranges.copies, ("copy", "copies")),
+    Pattern(CONVERSIONS, ranges.casts, ("conversion", "conversions"), ranges.fix_of_casts),
 )
 
 
@@ -161,17 +152,12 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _patterns(facts: Facts) -> tuple[Pattern, ...]:
-    """All that may be found: those by shapes are loaded where shapes are, those by modules where code is known."""
-    found: tuple[Pattern, ...] = PATTERNS
-    if facts.trace.signatures or facts.trace.again is not None:
-        from profkit.analyzers.patterns.by_shapes import BY_SHAPES
+    """All that may be found: those by shapes and modules are loaded where these are known."""
+    if not facts.trace.signatures and facts.trace.again is None and facts.code is None:
+        return PATTERNS
+    from profkit.analyzers.patterns.by_shapes import BY_SHAPES
 
-        found += BY_SHAPES
-    if facts.code is not None:
-        from profkit.analyzers.patterns.side_by_side import LAYERS
-
-        found += (LAYERS,)
-    return found
+    return PATTERNS + BY_SHAPES
 
 
 def measure(facts: Facts) -> Patterns:
