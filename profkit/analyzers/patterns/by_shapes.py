@@ -12,22 +12,9 @@ from profkit.analyzers.patterns import smaller, spared, thrown
 from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste
+from profkit.findings import wasted
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import LAYER_LOOP
-from profkit.findings.wasted import (
-    DENSE_EXPERTS,
-    DENSE_TABLE,
-    FULL_SORT,
-    LONG_ORDER,
-    MASKED_ROWS,
-    MORE_ROWS,
-    NO_CACHE,
-    ONE_HOT,
-    PAIRS,
-    REBUILT,
-    REPEATED,
-    THROWN_AWAY,
-)
 from profkit.model.arrays import I64
 from profkit.model.trace import I32
 from profkit.redact.later import later
@@ -99,18 +86,18 @@ def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str,
 
 
 BY_SHAPES: Final = (
-    _pattern(DENSE_TABLE, spared.updates, "update or zeroing of a table", "updates and zeroings of tables"),
-    _pattern(REPEATED, thrown.repeated, "such product", "such products, forward and backward"),
-    _pattern(THROWN_AWAY, thrown.products, "such product", "such products, forward and backward"),
-    _pattern(DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
-    _pattern(NO_CACHE, spared.regrown, "generation of a sequence", "generations of sequences"),
-    _pattern(FULL_SORT, spared.full_sorts, "such sort", "such sorts"),
-    _pattern(MORE_ROWS, smaller.gathered, "such layer", "such layers, forward and backward"),
-    _pattern(PAIRS, smaller.pairs, "such operator", "such operators, forward and backward"),
-    _pattern(REBUILT, smaller.rebuilt, "such copy", "such copies"),
-    _pattern(MASKED_ROWS, thrown.masked_rows, "such operator", "such operators, forward and backward"),
-    _pattern(LONG_ORDER, smaller.long_orders, "such product", "such products, forward and backward"),
-    _pattern(ONE_HOT, spared.one_hots, "such product", "such products"),
+    _pattern(wasted.DENSE_TABLE, spared.updates, "update or zeroing of a table", "updates and zeroings of tables"),
+    _pattern(wasted.REPEATED, thrown.repeated, "such product", "such products, forward and backward"),
+    _pattern(wasted.THROWN_AWAY, thrown.products, "such product", "such products, forward and backward"),
+    _pattern(wasted.DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
+    _pattern(wasted.NO_CACHE, spared.regrown, "generation of a sequence", "generations of sequences"),
+    _pattern(wasted.FULL_SORT, spared.full_sorts, "such sort", "such sorts"),
+    _pattern(wasted.MORE_ROWS, smaller.gathered, "such layer", "such layers, forward and backward"),
+    _pattern(wasted.PAIRS, smaller.pairs, "such operator", "such operators, forward and backward"),
+    _pattern(wasted.REBUILT, smaller.rebuilt, "such copy", "such copies"),
+    _pattern(wasted.MASKED_ROWS, thrown.masked_rows, "such operator", "such operators, forward and backward"),
+    _pattern(wasted.LONG_ORDER, smaller.long_orders, "such product", "such products, forward and backward"),
+    _pattern(wasted.ONE_HOT, spared.one_hots, "such product", "such products"),
     Pattern(
         LAYER_LOOP,
         layers,

@@ -190,16 +190,8 @@ def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
 def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[list[I64]]:
     """Per run its parts that multiply matrices, from their first product on, each up to where a tensor is made anew."""
     is_model, fresh = multiplies(trace), trace.named(trace.ops.name, _FRESH)
-    return [
-        [
-            part[np.flatnonzero(is_model[part])[0] :]
-            for part in np.split(run, np.flatnonzero(fresh[run]))
-            if is_model[part].any()
-        ]
-        if is_model[run].any()
-        else []
-        for run in runs
-    ]
+    parts = (np.split(run, np.flatnonzero(fresh[run])) if is_model[run].any() else [] for run in runs)
+    return [[part[np.flatnonzero(is_model[part])[0] :] for part in each if is_model[part].any()] for each in parts]
 
 
 def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
@@ -308,25 +300,24 @@ def _words(facts: Facts, finding_id: str) -> set[str]:
     return {word for one in facts.once(places_of_forward).get(finding_id, ()) for word in one.place.single_words}
 
 
-def has_graph(facts: Facts, found: Ranges) -> bool:
-    """Whether most of its products make a node of a graph, each a number of its own, that no backward pass runs."""
+def _freed(facts: Facts, found: Ranges) -> str:
+    """What to do first where most of its products make a node, each a number of its own, that no backward pass runs."""
     ops, is_model = facts.trace.ops, multiplies(facts.trace)
     rows = np.flatnonzero(is_model & Intervals.of(found.start_ns, found.end_ns).contains(ops.start_ns))
     numbered = rows[ops.sequence[rows] >= 0]
-    return rows.size > 1 and 2 * distinct(ops.sequence[numbered]).size > rows.size
+    has_graph = rows.size > 1 and 2 * distinct(ops.sequence[numbered]).size > rows.size
+    return "run it under torch.no_grad(): nobody reads its graph; and " if has_graph else ""
 
 
 def fix_of_forward(facts: Facts, found: Ranges) -> str:
     """What there is against this forward work, and whether a graph is made for nothing."""
-    free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
     is_known = kept_of_forward(facts, found) == 0
-    return free + (UNREAD.fixes[0] if is_known else f"{UNREAD.fixes[0]}; {FROZEN.fixes[0]}")
+    return _freed(facts, found) + (UNREAD.fixes[0] if is_known else f"{UNREAD.fixes[0]}; {FROZEN.fixes[0]}")
 
 
 def fix_of_frozen(facts: Facts, found: Ranges) -> str:
     """The same for a model that never trains."""
-    free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
-    return free + FROZEN.fixes[0]
+    return _freed(facts, found) + FROZEN.fixes[0]
 
 
 def title_of_forward(facts: Facts, found: Ranges) -> str:
@@ -476,7 +467,5 @@ def _join(alike: list[tuple[NDArray[np.int32], list[I64]]], run: I64, shapes: ND
 def title_without_gradient(facts: Facts, found: Ranges) -> str:
     """The kind's title with the line, where that is known."""
     told = facts.once(places_of_forward).get(NO_GRADIENT.id, ())
-    what = f"what {told[0].place.name} calls" if told else ""
-    return (
-        f"{what} needs no gradient: if it is the same in each step, it can be made once before the loop" if what else ""
-    )
+    again = "needs no gradient: if it is the same in each step, it can be made once before the loop"
+    return f"what {told[0].place.name} calls {again}" if told else ""

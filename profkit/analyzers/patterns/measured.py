@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import attention, forward, modes, parameters, ranges
+from profkit.analyzers.patterns import forward, modes, parameters, ranges
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import (
@@ -94,14 +94,14 @@ PATTERNS: Final = (
         ("operator on the CPU", "operators on the CPU"),
         ranges.fix_of_cpu_operators,
     ),
-    Pattern(ANOMALY, modes.checks, ("check or stored stack", "checks and stored stacks"), is_pause=True),
+    Pattern(ANOMALY, modes.anomaly_checks, ("check or stored stack", "checks and stored stacks"), is_pause=True),
     Pattern(UNUSED_PARAMETERS, ranges.searches, ("search", "searches"), is_pause=True),
     Pattern(RECOMPUTATION, ranges.recomputed, ("stretch of forward work", "stretches of forward work")),
     Pattern(
         MATH_ATTENTION,
-        attention.separate,
+        modes.separate_attention,
         ("stretch of attention", "stretches of attention"),
-        attention.fix_of_attention,
+        modes.fix_of_attention,
     ),
     Pattern(
         TRAINING_MODE,

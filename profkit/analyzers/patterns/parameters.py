@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.cost import rows_of
@@ -57,30 +56,19 @@ _BOTH: Final = later(r"convolution_backward|attention.*_backward")
 """Operators that may make the gradient of the input and that of the weight in one."""
 
 
-class _Passes(msgspec.Struct, frozen=True):
-    """Stretches of nodes, rows of `Trace.ops` in order of time, and whether gradients flow on through each."""
-
-    stretches: tuple[I64, ...]
-    flows_on: tuple[bool, ...]
-
-
 def piled(facts: Facts) -> Ranges | None:
     """The stretches of the backward pass that make such gradients; None without an optimizer and autograd's nodes."""
     found = _found(facts.trace)
-    if found is None:
-        return None
-    return spanning(facts, found.stretches)
+    return None if found is None else spanning(facts, [one for one, _ in found])
 
 
 def flowing(facts: Facts) -> Ranges:
     """Those through which gradients flow on, to parameters in use: only those of their own weights can be spared."""
-    found = _found(facts.trace)
-    kept = [] if found is None else [one for one, on in zip(found.stretches, found.flows_on, strict=True) if on]
-    return spanning(facts, kept)
+    return spanning(facts, [one for one, goes_on in _found(facts.trace) or () if goes_on])
 
 
-def _found(trace: Trace) -> _Passes | None:
-    """The stretches of each first backward pass after an optimizer's step."""
+def _found(trace: Trace) -> list[tuple[I64, bool]] | None:
+    """The stretches of each first backward pass after an optimizer's step: nodes, and whether gradients flow on."""
     ops, spans = trace.ops, trace.spans
     nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     ends = np.sort(spans.end_ns[spans.kind == SpanKind.OPTIMIZER])
@@ -98,17 +86,15 @@ def _found(trace: Trace) -> _Passes | None:
     forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
     at = ops.start_ns[nodes]
     of_pass = np.searchsorted(forward, at) + np.searchsorted(ends, at)
-    stretches, flows = [], []
+    found = []
     for mine in np.split(np.arange(nodes.size), np.flatnonzero(np.diff(of_pass)) + 1):
         before = ends[ends <= at[mine[0]]][-1:]
         earlier = at[mine[0] - 1] if mine[0] else -1
         # else another pass came between, which may have left them; a recording begins with a step
         if earlier > before[0] if before.size else earlier >= 0:
             continue
-        for part, on in _foreign(trace, nodes[mine], is_one[mine], is_one[mine] & adding[mine]):
-            stretches.append(part)
-            flows.append(on)
-    return _Passes(tuple(stretches), tuple(flows))
+        found += _foreign(trace, nodes[mine], is_one[mine], is_one[mine] & adding[mine])
+    return found
 
 
 def _is_cleared(trace: Trace) -> bool:
@@ -232,11 +218,9 @@ def parameter_loops(facts: Facts) -> Ranges | None:
     shapes = _gradient_shapes(trace)
     if not shapes:
         return None
-    codes = [
-        code for code, one in enumerate(trace.signatures) if one is not None and one.dims[:1] and one.dims[0] in shapes
-    ]
-    on_one = is_one_of(trace.ops.signature, codes)
-    on_one &= ~_calls_backward(facts)
+    told = enumerate(trace.signatures)
+    codes = [code for code, one in told if one is not None and one.dims[:1] and one.dims[0] in shapes]
+    on_one = is_one_of(trace.ops.signature, codes) & ~_calls_backward(facts)
     is_short = trace.ops.end_ns - trace.ops.start_ns <= PARAMETER_LOOP.limit("each")
     is_model = multiplies(trace)
     kept = []
@@ -246,9 +230,8 @@ def parameter_loops(facts: Facts) -> Ranges | None:
         if mine.size < PARAMETER_LOOP.limit("operators"):
             continue
         loop = run[mine[0] : mine[-1] + 1]
-        n_shapes = len(
-            {trace.signatures[code].dims[0] for code in distinct_codes(trace.ops.signature[run[mine]]).tolist()}
-        )
+        used = distinct_codes(trace.ops.signature[run[mine]]).tolist()
+        n_shapes = len({trace.signatures[code].dims[0] for code in used})
         if _LEAST_OF * loop.size <= mine.size and 2 * is_short[loop].sum() > loop.size and n_shapes > 1:
             kept.append(loop)
     return spanning(facts, kept)

@@ -158,10 +158,7 @@ def searches(facts: Facts) -> Ranges:
         return Ranges.of(ops, rows, trace.window_ns)
     inner = np.flatnonzero(trace.named(ops.name, _MARKING))
     around = np.flatnonzero(trace.named(ops.name, _MARKED))
-    whose = enclosing_op(ops.take(around), ops.thread[inner], ops.start_ns[inner])
-    first, last = np.full(around.size, np.iinfo(np.int64).max), np.zeros(around.size, np.int64)
-    np.minimum.at(first, whose[whose >= 0], ops.start_ns[inner[whose >= 0]])
-    np.maximum.at(last, whose[whose >= 0], ops.end_ns[inner[whose >= 0]])
+    first, last = extents(ops, around, inner)
     marked = last > 0
     asked = np.flatnonzero(trace.named(ops.name, _ASKING))
     asked = asked[np.argsort(ops.start_ns[asked], kind="stable")]
@@ -173,6 +170,15 @@ def searches(facts: Facts) -> Ranges:
     first_row = np.full(len(waits), rows[0])
     thread, name = ops.thread[first_row], ops.name[first_row]
     return Ranges.joined(found, Ranges(start_ns=waits[:, 0], end_ns=waits[:, 1], thread=thread, name=name))
+
+
+def extents(ops: CpuOps, around: NDArray[Any], inner: NDArray[Any]) -> tuple[I64, I64]:
+    """Per operator `around` when the first of the `inner` ones in it begins and the last ends, int64 ns; ends 0 for none."""
+    whose = enclosing_op(ops.take(around), ops.thread[inner], ops.start_ns[inner])
+    first, last = np.full(around.size, np.iinfo(np.int64).max), np.zeros(around.size, np.int64)
+    np.minimum.at(first, whose[whose >= 0], ops.start_ns[inner[whose >= 0]])
+    np.maximum.at(last, whose[whose >= 0], ops.end_ns[inner[whose >= 0]])
+    return first, last
 
 
 def _last_reductions(facts: Facts, searched_ns: I64) -> I64:

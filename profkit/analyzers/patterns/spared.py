@@ -11,7 +11,6 @@ from collections.abc import Collection
 from math import prod
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -230,8 +229,7 @@ def one_hots(facts: Facts) -> Waste | None:
     groups = []
     for place in seen.places(_ONE_HOT):
         told = seen.given(place)
-        n_classes = number_of(told, 1) if told is not None else 0
-        dims = told.shape(0) if told is not None else ()
+        n_classes, dims = (number_of(told, 1), told.shape(0)) if told is not None else (0, ())
         for number in range(place + 1, min(place + 1 + _NEAR, seen.rows.size)):
             given = seen.dims(number)[:1] if number in products else []
             if given and n_classes > 1 and given[0][-1] == n_classes and lead(given[0]) == prod(dims):
@@ -246,22 +244,11 @@ _N_WEIGHTS: Final = 2
 """The place of the table's rows among its arguments."""
 
 
-class _Tables(msgspec.Struct, frozen=True, kw_only=True):
-    rows: int
-    """Of all such tables together."""
-    looked_up: int
-    """Of them in a step, at most: an index may come twice."""
-    share: float
-    """Of the optimizer's time (0-1) that is spent on them."""
+def _tables(facts: Facts) -> tuple[int, int, float] | None:
+    """The rows of such tables, how many of them a step looks up at most, and the share (0-1) of the optimizer's time.
 
-    @property
-    def spared(self) -> float:
-        """The share (0-1) of the time on these tables that rows take which no step looks up."""
-        return 1 - self.looked_up / self.rows
-
-
-def _tables(facts: Facts) -> _Tables | None:
-    """None where a step may look up many of their rows, where other parameters take half of the time, without shapes."""
+    None where a step may look up many of their rows, where other parameters take half of the time, without shapes.
+    """
     typed = facts.trace if len(facts.trace.work) else facts.trace.again
     if typed is None or not typed.steps:
         return None
@@ -278,7 +265,7 @@ def _tables(facts: Facts) -> _Tables | None:
     share = _share_of_optimizer(typed, sparse.keys()) if sparse else 0.0
     if share < DENSE_TABLE.limit("optimizer"):
         return None
-    return _Tables(rows=sum(dims[0] for dims in sparse), looked_up=round(sum(sparse.values())), share=share)
+    return sum(dims[0] for dims in sparse), round(sum(sparse.values())), share
 
 
 def _dense_rows(typed: Trace) -> set[int]:
@@ -307,15 +294,13 @@ def updates(facts: Facts) -> Waste | None:
     found = _tables(facts) if facts.cpu is not None else None
     if found is None:
         return None
-    trace = facts.trace
+    trace, ops, (n_rows, n_used, share) = facts.trace, facts.trace.ops, found
     of_steps = Ranges.of(trace.spans, trace.spans.kind == SpanKind.OPTIMIZER, trace.window_ns)
-    ranges = Ranges.joined(of_steps, Ranges.of(trace.ops, _fills(trace), trace.window_ns))
-    title = f"the optimizer updates all {found.rows:,} rows of embedding tables, of which a step looks up {found.looked_up:,} at most"
-    return Waste(ranges, 1 - found.share * found.spared, title)
-
-
-def _fills(trace: Trace) -> I64:
-    ops = trace.ops
-    rows = np.flatnonzero(trace.named(ops.name, _FILL))
+    fills = np.flatnonzero(trace.named(ops.name, _FILL))
     dense = ops.take(np.flatnonzero(trace.named(ops.name, _DENSE_BACKWARD)))
-    return rows[enclosing_op(dense, ops.thread[rows], ops.start_ns[rows]) >= 0]
+    fills = fills[enclosing_op(dense, ops.thread[fills], ops.start_ns[fills]) >= 0]
+    title = (
+        f"the optimizer updates all {n_rows:,} rows of embedding tables, of which a step looks up {n_used:,} at most"
+    )
+    ranges = Ranges.joined(of_steps, Ranges.of(ops, fills, trace.window_ns))
+    return Waste(ranges, 1 - share * (1 - n_used / n_rows), title)
