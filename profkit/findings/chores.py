@@ -263,30 +263,20 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
 def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
     if rare.way == "save":
-        return (
-            "save",
-            "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)",
-        )
+        return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
     if rare.is_model:
-        return (
-            "evaluation",
-            "evaluate less often, on fewer and larger batches, under torch.inference_mode()",
-        )
+        return "evaluation", "evaluate less often, on fewer and larger batches, under torch.inference_mode()"
     if rare.functions & _DATA:
         return "built", "build the data set once, before the loop, and keep it: each time gives the same"
     if rare.is_evaluation and joins(rare.text, rare.callee):
-        return (
-            "outputs",
-            "keep of each batch's outputs only what the metric reads (argmax, sums, counts), and join lists once",
-        )
+        fix = "keep of each batch's outputs only what the metric reads (argmax, sums, counts), and join lists once"
+        return "outputs", fix
     if other:
         return "", other
     chore = chore_of(rare.text)
     if chore is None and rare.is_evaluation:
-        return (
-            "evaluation",
-            "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches",
-        )
+        fix = "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches"
+        return "evaluation", fix
     if chore is None and _BUILDS.search(rare.text):
         return "", f"if it builds the same each time, build it once before the loop and keep it; else {_LESS}"
     return "", chore.fix if chore else _LESS

@@ -290,7 +290,7 @@ GIL: Final = FindingKind(
     meaning="One thread at a time runs Python in a process. Each operator lets the lock (the GIL) go and takes it again behind it: a thread that runs plain Python keeps it for 5 ms each time (sys.getswitchinterval), so a monitor, a logger or a loader written in Python holds the training thread up at every operator.",
     measured="profkit capture reads from the Linux scheduler how long each thread of Python has run in the recorded steps, and how long the training thread slept. Meanwhile a thread looks at their stacks every few milliseconds: a look that comes late has waited for the lock, and who ran meanwhile held it. What the training thread lost is the least of three: its sleep without waits for data and ranks, the time outside innermost operators, and what those threads ran. Where operators have a thread for each core, one of these waits while such a thread runs: of what it ran besides, the share of operators is lost as well. A fix saves at most what those threads ran or were ready to run, and where operators have one thread or leave cores free, no more than the time in which the training thread did not run.",
     thresholds={
-        "window": Threshold(0.05, "fires at {} of the window", "chosen: the severity medium"),
+        "window": WORTH_WORK,
         "held": Threshold(
             0.1,
             "of threads that hold the lock for {} of the time or more",

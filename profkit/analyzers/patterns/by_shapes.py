@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.patterns import smaller, spared, thrown
 from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Forward, Waste
+from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
 from profkit.findings import wasted
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import LAYER_LOOP
@@ -67,8 +67,12 @@ def _runs(places: I64, module: I32, step: NDArray[np.integer[Any]]) -> Iterator[
             yield run
 
 
+def _seen(find: Callable[[Facts, Forward], Waste | None]) -> Callable[[Facts], Waste | None]:
+    """A rule on the operators that have shapes: nothing where none have."""
+    return lambda facts: find(facts, seen) if (seen := facts.once(with_shapes)) is not None else None
+
+
 def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str, several: str) -> Pattern:
-    """A pattern of which all that is said is found at once."""
 
     def ranges(facts: Facts) -> Ranges | None:
         found = facts.once(find)
@@ -88,15 +92,15 @@ def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str,
 BY_SHAPES: Final = (
     _pattern(wasted.DENSE_TABLE, spared.updates, "update or zeroing of a table", "updates and zeroings of tables"),
     _pattern(wasted.REPEATED, thrown.repeated, "such product", "such products, forward and backward"),
-    _pattern(wasted.THROWN_AWAY, thrown.products, "such product", "such products, forward and backward"),
+    _pattern(wasted.THROWN_AWAY, _seen(thrown.products), "such product", "such products, forward and backward"),
     _pattern(wasted.DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
-    _pattern(wasted.NO_CACHE, spared.regrown, "generation of a sequence", "generations of sequences"),
+    _pattern(wasted.NO_CACHE, _seen(spared.regrown), "generation of a sequence", "generations of sequences"),
     _pattern(wasted.FULL_SORT, spared.full_sorts, "such sort", "such sorts"),
-    _pattern(wasted.MORE_ROWS, smaller.gathered, "such layer", "such layers, forward and backward"),
-    _pattern(wasted.PAIRS, smaller.pairs, "such operator", "such operators, forward and backward"),
-    _pattern(wasted.REBUILT, smaller.rebuilt, "such copy", "such copies"),
-    _pattern(wasted.MASKED_ROWS, thrown.masked_rows, "such operator", "such operators, forward and backward"),
-    _pattern(wasted.LONG_ORDER, smaller.long_orders, "such product", "such products, forward and backward"),
+    _pattern(wasted.MORE_ROWS, _seen(smaller.gathered), "such layer", "such layers, forward and backward"),
+    _pattern(wasted.PAIRS, _seen(smaller.pairs), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.REBUILT, _seen(smaller.rebuilt), "such copy", "such copies"),
+    _pattern(wasted.MASKED_ROWS, _seen(thrown.masked_rows), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.LONG_ORDER, _seen(smaller.long_orders), "such product", "such products, forward and backward"),
     _pattern(wasted.ONE_HOT, spared.one_hots, "such product", "such products"),
     Pattern(
         LAYER_LOOP,

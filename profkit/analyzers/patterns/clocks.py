@@ -106,7 +106,6 @@ def judge(result: Clocks) -> tuple[Finding, ...]:
 
 
 def _evidence(result: Clocks) -> Iterator[Evidence]:
-    """The clock, and what it was held by."""
     told, reason, highest = (
         result.told,
         result.reason,

@@ -30,6 +30,7 @@ from profkit.timeline import Facts
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import enclosing_op, launching_threads, outermost
+from profkit.timeline.steps import edges
 
 MODEL: Final = frozenset({"matmul", "convolution", "attention"})
 """Families of what a model computes with, not a metric, an average or a batch."""
@@ -131,7 +132,7 @@ def _is_closed(trace: Trace, run: I64, last_ns: int) -> bool:
 def _runs(trace: Trace, tops: NDArray[np.intp], is_open: Bool) -> Iterator[I64]:
     """Stretches of one thread, in one step, with no operator of another kind between."""
     ops = trace.ops
-    begins = np.array([step.start_ns for step in trace.steps], np.int64)
+    begins, _ = edges(trace.steps)
     for thread in distinct_codes(ops.thread[tops]).tolist():
         mine = np.flatnonzero(ops.thread[tops] == thread)
         mine = mine[np.argsort(ops.start_ns[tops[mine]], kind="stable")]
@@ -214,7 +215,6 @@ def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
 
 
 def _calling(facts: Facts, found: Unread, runs: list[I64]) -> tuple[PlaceShare, ...]:
-    """The lines that call these runs."""
     from profkit.timeline.code.callers import callers  # loaded for traces with stacks
 
     trace, code = facts.trace, facts.code

@@ -255,7 +255,6 @@ def title_of_loop(facts: Facts, found: Ranges) -> str:
 
 
 def _gradient_shapes(trace: Trace) -> set[tuple[object, ...]]:
-    """The shapes of the gradients that the backward pass accumulates."""
     ops = trace.ops
     mine = trace.named(ops.name, "torch::autograd::AccumulateGrad")
     told = (trace.signatures[code] for code in distinct_codes(ops.signature[mine]).tolist())

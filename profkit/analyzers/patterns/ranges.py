@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, GC
-from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member, is_one_of, place_among
+from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member, is_one_of, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
 from profkit.model.table import Table
@@ -18,7 +18,7 @@ from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 
 _NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
 _FULL: Final = later(r"generation 2|^gc\.collect")
@@ -121,7 +121,7 @@ def collections(facts: Facts) -> Ranges:
 def fix_of_collections(facts: Facts, found: Ranges) -> str:
     """A full collection in each step is one that the code asks for: the collector itself makes them far more seldom."""
     steps = steps_in_window(facts.trace)
-    begins = np.array([step.start_ns for step in steps], np.int64)
+    begins, _ = edges(steps)
     is_full = facts.trace.named(found.name, _FULL)
     at = distinct(place_among(begins, np.sort(found.start_ns[is_full]), after=True))
     if len(steps) >= _LEAST_STEPS and at.size >= len(steps) - 1:
@@ -201,8 +201,7 @@ def casts(facts: Facts) -> Ranges | None:
 
     Not of one number: torch keeps each number of Python as a double, and converts it in any sum or product.
     """
-    trace = facts.trace
-    ops = trace.ops
+    trace, ops = facts.trace, facts.trace.ops
     rows = np.flatnonzero(trace.named(ops.name, _CAST))
     if not trace.signatures:
         return None
@@ -346,8 +345,7 @@ def recomputed(facts: Facts) -> Ranges | None:
 
     None where the trace has no autograd numbers.
     """
-    trace = facts.trace
-    ops = trace.ops
+    trace, ops = facts.trace, facts.trace.ops
     nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     if nodes.size == 0 or not bool((ops.sequence[nodes] >= 0).any()):
         return None
@@ -364,8 +362,7 @@ def recomputed(facts: Facts) -> Ranges | None:
 def _last_end(ops: CpuOps, rows: I64) -> I64:
     """Per row: the last end of an operator of its thread before it begins, int64 ns; 0 for none."""
     out = np.zeros(rows.size, np.int64)
-    for thread in distinct_codes(ops.thread[rows]).tolist():
-        mine = np.flatnonzero(ops.thread[rows] == thread)
+    for thread, mine in rows_by_value(ops.thread[rows]):
         ends = np.sort(ops.end_ns[ops.thread == thread], kind="stable")
         place = np.searchsorted(ends, ops.start_ns[rows[mine]], "right") - 1
         out[mine] = np.where(place >= 0, ends[np.maximum(place, 0)], 0)

@@ -215,7 +215,6 @@ def _wanted(result: Scheduling) -> Iterator[Evidence]:
 
 
 def _crowded(result: Scheduling) -> Iterator[Evidence]:
-    """More threads for operators than cores."""
     cores, crowding, threads = result.usable_cores, result.crowding, result.threads
     if cores is None or crowding is None or not _is_crowded(result):
         return
@@ -290,7 +289,6 @@ def _fits(result: Scheduling) -> bool:
 
 
 def _title(result: Scheduling) -> str:
-    """Who takes the cores, where that is known."""
     cores = result.usable_cores
     if _is_outside(result):
         return CORES_TAKEN.title

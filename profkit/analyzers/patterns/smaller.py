@@ -6,7 +6,6 @@ Found in the steps that were recorded with shapes; what the timed steps have the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from profkit.analyzers.patterns.shaped import (
     sliced,
     until_again,
     waste,
-    with_shapes,
 )
 from profkit.findings.wasted import LONG_ORDER, MORE_ROWS, REBUILT
 from profkit.model.signature import Signature, is_shape
@@ -44,13 +42,6 @@ _NEAR: Final = 4
 """Operators around a cat among which the slice stands that keeps its size. Chosen."""
 
 
-def _broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:  # masks
-        return ()
-
-
 def _made(told: Signature, name: str) -> tuple[int, ...]:
     """The shape that a gather makes; () where it is not known."""
     given = told.shape(0)
@@ -63,7 +54,10 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
         listed = told.listed(1)
         if not listed or len(listed) >= len(given) or not all(listed):
             return ()
-        made = _broadcast(listed)
+        try:
+            made = np.broadcast_shapes(*listed)
+        except ValueError:  # masks
+            made = ()
         return (*made, *given[len(listed) :]) if made else ()
     if name in ("aten::gather", "aten::take_along_dim"):
         is_gather = name == "aten::gather"
@@ -87,11 +81,8 @@ def _is_of(dims: list[tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
     return bool(dims) and dims[0][-1:] == shape[-1:] and prod(dims[0]) == prod(shape)
 
 
-def gathered(facts: Facts) -> Waste | None:
+def gathered(facts: Facts, seen: Forward) -> Waste | None:
     """Layers of more rows than need be: behind a gather or an upsampling, before a mean."""
-    seen = facts.once(with_shapes)
-    if seen is None:
-        return None
     every = (
         *(_gathered(seen, place) for place in seen.places(_GATHER)),
         *(one for place in seen.places(_UPSAMPLE) for one in _upsampled(seen, place)),
@@ -161,11 +152,8 @@ def _averaged(seen: Forward, place: int) -> Chain | None:
     return ([place], 1 / n_mean, (n_rows, n_rows // n_mean)) if n_mean else None
 
 
-def rebuilt(facts: Facts) -> Waste | None:
+def rebuilt(facts: Facts, seen: Forward) -> Waste | None:
     """Joins without a gradient that keep a tensor's size: little is new, and a slice drops as much."""
-    seen = facts.once(with_shapes)
-    if seen is None:
-        return None
     found: list[Chain] = []
     for place in seen.places(_JOIN):
         told = seen.given(place)
@@ -251,11 +239,8 @@ def _is_read(seen: Forward, places: tuple[int, int], made: tuple[tuple[int, ...]
     return any(one in made for at in until_again(seen, *places) for one in seen.dims(at))
 
 
-def long_orders(facts: Facts) -> Waste | None:
+def long_orders(facts: Facts, seen: Forward) -> Waste | None:
     """Both products, forward and backward, less the share of their operations that the other order takes."""
-    seen = facts.once(with_shapes)
-    if seen is None:
-        return None
     every = [(place, told) for place in seen.places(_FIRST) if (told := _other_order(seen, place)) is not None]
     most = LONG_ORDER.limit("operations")
     return waste(facts, seen, [([place, number], share, ()) for place, (number, share) in every if share <= most])
@@ -287,7 +272,6 @@ def _spread(dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
 
 
 def _reduces(told: Signature, shape: tuple[int, ...], *, is_norm: bool) -> bool:
-    """Whether it reduces the last axis alone."""
     axes = numbers_of(told, 2 if is_norm else 1)
     return len(axes) == 1 and axes[0] % len(shape) == len(shape) - 1
 
@@ -323,10 +307,7 @@ def _pair(seen: Forward, place: int) -> Chain | None:
     return None
 
 
-def pairs(facts: Facts) -> Waste | None:
+def pairs(facts: Facts, seen: Forward) -> Waste | None:
     """Differences or products of all pairs of vectors, up to the sum over each pair, forward and backward."""
-    seen = facts.once(with_shapes)
-    if seen is None:
-        return None
     found = [one for place in seen.places(_BROADCAST) if (one := _pair(seen, place)) is not None]
     return waste(facts, seen, found, "{:,} pairs of vectors are spread out to {:,} values each")

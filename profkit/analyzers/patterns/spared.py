@@ -26,7 +26,6 @@ from profkit.analyzers.patterns.shaped import (
     number_of,
     numbers_of,
     sliced,
-    with_shapes,
 )
 from profkit.findings.wasted import DENSE_EXPERTS, DENSE_TABLE, FULL_SORT
 from profkit.model.arrays import I64, distinct_codes, is_one_of
@@ -161,14 +160,13 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     return np.array(merged, np.int64), seen.rows[at], np.array([lengths[one] for one in at.tolist()])
 
 
-def regrown(facts: Facts) -> Waste | None:
+def regrown(facts: Facts, seen: Forward) -> Waste | None:
     """From the first to the last product over a sequence that grows, in work without gradients.
 
     A cache leaves the newest token's part, and what is no operator.
     """
-    seen = facts.once(with_shapes)
-    found = _grown(seen) if seen is not None else None
-    if seen is None or found is None:
+    found = _grown(seen)
+    if found is None:
         return None
     stretches, rows, shares = found
     trace, ops = facts.trace, facts.trace.ops

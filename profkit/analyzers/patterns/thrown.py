@@ -17,7 +17,7 @@ import numpy as np
 
 from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Forward, Waste, each_with_backward, numbers_of, timed_rows, with_shapes
+from profkit.analyzers.patterns.shaped import Forward, Waste, each_with_backward, numbers_of, timed_rows
 from profkit.analyzers.patterns.smaller import made_of
 from profkit.findings.wasted import MASKED_ROWS, REPEATED, THROWN_AWAY
 from profkit.model.arrays import I64, distinct_codes, is_member, place_among
@@ -26,7 +26,7 @@ from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import shares
 from profkit.timeline.host import enclosing_op, outermost
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 
 _NODE: Final = later(r"^autograd::engine::evaluate_function: (\w+?)Backward\d*$")
 _DROPS: Final = frozenset({"Select", "Slice", "Index", "IndexSelect"})
@@ -52,7 +52,6 @@ class _Chain(msgspec.Struct, frozen=True):
 
 
 def _chains(seen: Forward) -> list[_Chain]:
-    """All of them in order of time."""
     trace, ops, backward = seen.trace, seen.trace.ops, seen.backward
     what = {
         code: match[1] if (match := _NODE.match(trace.name(code))) else _STORED
@@ -141,14 +140,13 @@ def _inside(trace: Trace, chains: list[_Chain]) -> dict[int, list[int]]:
     return out
 
 
-def products(facts: Facts) -> Waste | None:
+def products(facts: Facts, seen: Forward) -> Waste | None:
     """The products of which at most `kept` is used, by the order of chains in each step.
 
     Their forward operators, and the backward pass from the first drop on.
     """
-    seen = facts.once(with_shapes)
-    timed = _chains(facts.once(Forward)) if seen is not None else []
-    if seen is None or not timed:
+    timed = _chains(facts.once(Forward))
+    if not timed:
         return None
     typed = seen.trace
     chains = timed if typed is facts.trace else _chains(seen)
@@ -203,13 +201,12 @@ def _is_masked(seen: Forward, place: int, length: int) -> bool:
     return bool(masks) and any(len(one) == 4 and length in one[-2:] and one[-2] != 1 for one in dims)
 
 
-def masked_rows(facts: Facts) -> Waste | None:
+def masked_rows(facts: Facts, seen: Forward) -> Waste | None:
     """What works on all of those rows, forward and backward: a question, so all of it stays."""
-    seen = facts.once(with_shapes)
-    attention = seen.places(_MASKS) if seen is not None else []
-    if seen is None or not attention:
+    attention = seen.places(_MASKS)
+    if not attention:
         return None
-    begins = np.array([step.start_ns for step in seen.trace.steps], np.int64)
+    begins, _ = edges(seen.trace.steps)
     step = place_among(begins, seen.trace.ops.start_ns[seen.rows], after=True)
     work: list[int] = []
     drops: list[int] = []
