@@ -203,17 +203,7 @@ def places(_: Facts, result: Chores) -> Mapping[str, tuple[PlaceShare, ...]]:
     found: dict[str, tuple[PlaceShare, ...]] = {}
     if hot is not None and result.run is not None:
         total, ns = sum(line.share for line in hot[1]), result.run.mean_ns * result.run.n
-        found[CHORE.id] = tuple(
-            PlaceShare(
-                place=line.place,
-                phase=Phase.OTHER,
-                ns=round(line.share * ns),
-                share=line.share / total,
-                count=line.n_looks,
-                n_modules=0,
-            )
-            for line in hot[1]
-        )
+        found[CHORE.id] = tuple(line.shown(line.share / total, round(line.share * ns), line.n_looks) for line in hot[1])
     if named is not None:
         found[HOST_LINE.id] = (replace(named, share=1.0),)
     return found

@@ -12,7 +12,7 @@ from profkit.analyzers.tools import py_spy_main
 from profkit.findings.chores import Does, chore_of, fix_of_growth, fix_of_rare, joins
 from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
-from profkit.model.code import ACTING, Phase, PlaceShare
+from profkit.model.code import ACTING, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.timeline import Facts
@@ -287,7 +287,7 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
     found: dict[str, tuple[PlaceShare, ...]] = {}
     run, rare = result.run, result.run.rare
     if rare is not None:
-        shown = tuple(_share(line, line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
+        shown = tuple(line.shown(line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
         found[_kind(rare).id] = shown
     if (growing := _growing(run)) is not None:
         grown, line = growing
@@ -296,15 +296,11 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
             if isinstance(grown, Slower)
             else (1.0, round(grown.beyond * run.mean_ns * run.n), grown.n_looks)
         )
-        found[_kind_of_growth(*growing).id] = (_share(line, *told),)
+        found[_kind_of_growth(*growing).id] = (line.shown(*told),)
     held = run.memory.held if run.memory is not None else None
     if held is not None and held.at is not None:
-        found[GROWS.id] = (_share(held.at, 1.0, 0, 1),)
+        found[GROWS.id] = (held.at.shown(1.0, 0, 1),)
     return found
-
-
-def _share(line: Line, share: float, ns: int, count: int) -> PlaceShare:
-    return PlaceShare(place=line.place, phase=Phase.OTHER, ns=ns, share=min(share, 1.0), count=count, n_modules=0)
 
 
 def present(result: Seen) -> Section:

@@ -74,19 +74,17 @@ def _seen(find: Callable[[Facts, Forward], Waste | None]) -> Callable[[Facts], W
 
 def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str, several: str) -> Pattern:
 
-    def ranges(facts: Facts) -> Ranges | None:
+    def said(facts: Facts) -> tuple[Ranges | None, float, str]:
         found = facts.once(find)
-        return found.ranges if found is not None else None
+        return (None, 1.0, "") if found is None else (found.ranges, found.kept, found.title)
 
-    def kept(facts: Facts, _: Ranges) -> float:
-        found = facts.once(find)
-        return found.kept if found is not None else 1.0
-
-    def title(facts: Facts, _: Ranges) -> str:
-        found = facts.once(find)
-        return found.title if found is not None else ""
-
-    return Pattern(kind, ranges, (one, several), kept=kept, title=title)
+    return Pattern(
+        kind,
+        lambda facts: said(facts)[0],
+        (one, several),
+        kept=lambda facts, _: said(facts)[1],
+        title=lambda facts, _: said(facts)[2],
+    )
 
 
 BY_SHAPES: Final = (

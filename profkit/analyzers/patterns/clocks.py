@@ -71,6 +71,7 @@ def measure(facts: Facts) -> Clocks | Skipped:
             reason="the trace does not say at which clock the device ran",
             how_to_get="profkit capture on a machine with nvidia-smi, or with cpufreq; steps of half a second or more",
         )
+    sampled, throttled = told.get("sampled_ms"), told.get("throttled_ms")
     return Clocks(
         scope=scope_of(facts),
         n=n,
@@ -78,9 +79,7 @@ def measure(facts: Facts) -> Clocks | Skipped:
         highest_mhz=highest,
         held_mhz=told.get("held_mhz", highest),
         n_held={kind: min(told.get(f"n_{kind}", 0), n) for kind in _WHY},
-        throttled_share=min(told["throttled_ms"] / told["sampled_ms"], 1.0)
-        if told.get("sampled_ms") and "throttled_ms" in told
-        else None,
+        throttled_share=min(throttled / sampled, 1.0) if sampled and throttled is not None else None,
         told=told,
     )
 

@@ -89,7 +89,7 @@ def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
     is_used[place[place >= 0]] = True
     optimizer = trace.spans.take(np.flatnonzero(trace.spans.kind == SpanKind.OPTIMIZER))
     last = int(ops.start_ns[backward.rows].max())
-    is_open = is_used | trace.named(ops.take(tops).name, _ASKED)
+    is_open = is_used | trace.named(ops.name[tops], _ASKED)
     if len(optimizer):
         is_open |= enclosing_op(optimizer, ops.thread[tops], ops.start_ns[tops]) >= 0
     every = [run for run in _runs(trace, tops, is_open) if run.size]
@@ -97,13 +97,14 @@ def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
     runs = [run for run in every if _is_closed(trace, run, last) or ops.name[run].tobytes() in before]
     # beside a collective is what shards gather, and no part of the forward pass
     breaks = np.sort(np.concatenate([ops.start_ns[backward.rows], ops.start_ns[tops[is_open & ~is_used]]]))
-    within, leads = _beside(ops, runs, tops[is_used].astype(np.int64), breaks)
+    used = tops[is_used].astype(np.int64)
+    within, leads = _beside(ops, runs, used, breaks)
     return Unread(
         runs=tuple(runs),
         to_the_end=tuple(every),
         within=within,
         leads=leads,
-        used=tops[is_used].astype(np.int64),
+        used=used,
         trained=tops[is_open].astype(np.int64),
     )
 
@@ -133,9 +134,8 @@ def _runs(trace: Trace, tops: NDArray[np.intp], is_open: Bool) -> Iterator[I64]:
     """Stretches of one thread, in one step, with no operator of another kind between."""
     ops = trace.ops
     begins, _ = edges(trace.steps)
-    for thread in distinct_codes(ops.thread[tops]).tolist():
-        mine = np.flatnonzero(ops.thread[tops] == thread)
-        mine = mine[np.argsort(ops.start_ns[tops[mine]], kind="stable")]
+    for _, places in rows_by_value(ops.thread[tops]):
+        mine = places[np.argsort(ops.start_ns[tops[places]], kind="stable")]
         group = np.cumsum(is_open[mine]) + np.searchsorted(begins, ops.start_ns[tops[mine]], "right")
         rows, group = tops[mine[~is_open[mine]]].astype(np.int64), group[~is_open[mine]]
         yield from np.split(rows, np.flatnonzero(np.diff(group)) + 1)
@@ -378,7 +378,7 @@ def _without_batch(trace: Trace, used: I64, runs: list[I64]) -> list[I64]:
     """The runs that take nothing of the shape of the model's inputs, and first nothing with as many rows as it works on."""
     if not runs:
         return []
-    is_input = trace.named(trace.ops.take(used).name, _TAKES_ACTIVATIONS)
+    is_input = trace.named(trace.ops.name[used], _TAKES_ACTIVATIONS)
     inputs = _first_shapes(trace, used[is_input])
     rows = {one[0] for one in _first_shapes(trace, used)}
     return [run for run in runs if not _is_of_batch(trace, inputs, rows, run)]

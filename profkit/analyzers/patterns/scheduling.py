@@ -111,7 +111,7 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         wait_ns=wait,
         usable_cores=usable_cores(told),
         own_share=own_share(facts.trace),
-        others=threads_of(facts),
+        others=threads_of(facts, span, run, wait),
         asleep_share=_asleep(facts, (span - run - wait) / span),
         most_ns=None if facts.main_device is None else facts.main_device.gains.all_host_ns,
     )

@@ -16,17 +16,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import (
-    LINEAR,
-    PRODUCT,
-    Forward,
-    Waste,
-    has,
-    lead,
-    number_of,
-    numbers_of,
-    sliced,
-)
+from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, Waste, has, lead, number_of, numbers_of, sliced
 from profkit.findings.wasted import DENSE_EXPERTS, DENSE_TABLE, FULL_SORT
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.trace import EMBEDDED, SpanKind, Trace

@@ -75,11 +75,10 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
         return min(ns, self._run_ns) / self.span_ns
 
 
-def threads_of(facts: Facts) -> Threads | None:
-    """Read what the capture wrote; None where it saw no other thread, or not how long the training thread slept."""
-    told, threads = facts.trace.meta.scheduling, python_threads(facts.trace)
-    span, run, wait = (told.get(key) for key in ("span_ns", "run_ns", "wait_ns"))
-    if not span or run is None or wait is None or not threads:
+def threads_of(facts: Facts, span: int, run: int, wait: int) -> Threads | None:
+    """By how long (ns) the training thread ran and waited of a span; None where the capture saw no other thread."""
+    threads = python_threads(facts.trace)
+    if not threads:
         return None
     holding = tuple(one for one in threads if one.held_share >= GIL.limit("held"))
     asleep = (span - run - wait) / span
