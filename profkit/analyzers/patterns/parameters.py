@@ -175,14 +175,9 @@ def _classes(facts: Facts, loops: Ranges) -> set[str]:
 def fix_of_loops(facts: Facts, loops: Ranges) -> str:
     """What there is against these loops: not every optimizer has a fused or a foreach form."""
     classes = _classes(facts, loops)
-    fixes = (
-        (_FUSED.keys(), OPTIMIZER_LOOP.fixes[0]),
-        (_FUSED.keys() | _FOREACH, "foreach=True"),
-    )
-    plain = next((fix for forms, fix in fixes if classes <= forms), "")
-    if plain:
-        return plain
     others = sorted(classes - _FUSED.keys() - _FOREACH)
+    if not others:
+        return OPTIMIZER_LOOP.fixes[0] if classes <= _FUSED.keys() else "foreach=True"
     own = "; ".join(f"{name}: fused=True" for name in sorted(classes & _FUSED.keys()))
     return (
         f"{' and '.join(others)} {'has' if len(others) == 1 else 'have'} no fused or foreach form in torch: "
@@ -193,9 +188,8 @@ def fix_of_loops(facts: Facts, loops: Ranges) -> str:
 
 def proof_of_loops(facts: Facts, loops: Ranges) -> str:
     """How to prove it where neither form is there; "" as the kind says."""
-    if _classes(facts, loops) <= _FUSED.keys() | _FOREACH:
-        return ""
-    return "Call optimizer.step() in every second step only, for some steps: these become shorter by the time shown."
+    instead = "Call optimizer.step() in every second step only, for some steps: these become shorter by the time shown."
+    return "" if _classes(facts, loops) <= _FUSED.keys() | _FOREACH else instead
 
 
 def kept_of_loops(facts: Facts, loops: Ranges) -> float:

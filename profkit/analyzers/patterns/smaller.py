@@ -65,9 +65,8 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
         return index if axis < len(given) - 1 and index[-1:] == given[-1:] else ()
     sizes = numbers_of(told, 1)
     padded = (1,) * (len(sizes) - len(given)) + given
-    if len(sizes) != len(padded) or sizes[-1] != 1:
-        return ()
-    return tuple(a * b for a, b in zip(sizes, padded, strict=True))
+    is_by_rows = len(sizes) == len(padded) and sizes[-1] == 1
+    return tuple(a * b for a, b in zip(sizes, padded, strict=True)) if is_by_rows else ()
 
 
 def made_of(seen: Forward, place: int) -> tuple[int, ...]:

@@ -130,13 +130,10 @@ def _has_size(trace: Trace, rows: list[int], full: tuple[int, ...]) -> bool:
 
 def _inside(trace: Trace, chains: list[_Chain]) -> dict[int, list[int]]:
     """The operators within each of the chains' nodes."""
-    ops = trace.ops
-    nodes = np.array(sorted({row for one in chains for row in (*one.drops, one.product)}), np.int64)
-    out: dict[int, list[int]] = {}
-    for row in nodes.tolist():
+    ops, out = trace.ops, dict[int, list[int]]()
+    for row in {row for one in chains for row in (*one.drops, one.product)}:
         low, high = np.searchsorted(ops.start_ns, (ops.start_ns[row], ops.end_ns[row]))
-        mine = np.flatnonzero(ops.thread[low:high] == ops.thread[row]) + low
-        out[row] = mine.tolist()
+        out[row] = (np.flatnonzero(ops.thread[low:high] == ops.thread[row]) + low).tolist()
     return out
 
 
@@ -157,13 +154,10 @@ def products(facts: Facts, seen: Forward) -> Waste | None:
     is_few = [one is not None and one <= most for one in kept]
     if not n_typed or n_timed != n_typed:
         return None
-    few = {at % n_typed for at, yes in enumerate(is_few) if yes} - {
-        at % n_typed for at, yes in enumerate(is_few) if not yes
-    }
+    few = {at for at in range(n_typed) if all(is_few[at::n_typed])}
     if not few:
         return None
-    shares = [one for at, one in enumerate(kept) if at % n_typed in few and one is not None]
-    used = max(shares)
+    used = max(one for at, one in enumerate(kept) if at % n_typed in few and one is not None)
     title = f"a layer computes all rows, and {100 * used:.3g} % of them are used"
     return Waste(_ranges(facts, [one for at, one in enumerate(timed) if at % n_timed in few]), used, title)
 
