@@ -197,15 +197,9 @@ def _slows(run: WholeRun, slower: Slower, line: Line) -> tuple[float, str, tuple
     """The share of the run that goes with steps that become longer, how they grow, and what shows it."""
     share = run.beyond(slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
     pace = format_ns(round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share)))
-    first = (
-        f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last"
-        f" ({run.n} steps without the profiler), more in each quarter"
-    )
+    first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler), more in each quarter"
     there = f"{format_fraction(slower.at_place)} of what it grows by is at that line; the rest of the step hardly grows"
-    saved = (
-        f"all steps at the pace of the first ones ({pace}) would save {format_fraction(share)} of the run so far; of a run"
-        " that goes on longer, more"
-    )
+    saved = f"all steps at the pace of the first ones ({pace}) would save {format_fraction(share)} of the run so far; of a run that goes on longer, more"
     evidence = (
         Evidence(first, "whole_run.last_ns", float(run.last_ns), "ns"),
         Evidence(there, "whole_run.growth_at_place", slower.at_place, "fraction"),
@@ -218,10 +212,7 @@ def _slows(run: WholeRun, slower: Slower, line: Line) -> tuple[float, str, tuple
 def _grown(run: WholeRun, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
     """The same of a line, by looks at the run."""
     first, _, last = map(format_fraction, line.in_thirds)
-    said = (
-        f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its time at that"
-        f" line, more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first"
-    )
+    said = f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its time at that line, more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first"
     evidence = (Evidence(said, "whole_run.growing_share", line.share, "fraction"),)
     return run.beyond(line.beyond, line), f"{first} of the first third of the run, {last} of the last", evidence
 

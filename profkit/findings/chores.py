@@ -87,8 +87,7 @@ CHORES: Final = tuple(
         (
             rf"\bclip_grad{_OF_ONE}",
             "clips the gradient of one parameter after the other",
-            "call it once with all parameters: it then takes all gradients in a few calls; the norm is that of all of them,"
-            " so choose the limit anew",
+            "call it once with all parameters: it then takes all gradients in a few calls; the norm is that of all of them, so choose the limit anew",
         ),
         (r"\b(?:time\.)?sleep\(", "sleeps", "leave the pause out; wait for what it is meant for (an event, a queue)"),
         (
@@ -219,8 +218,7 @@ _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstac
 shape, and what is kept has more rows than what is new. Those of lists are C code, no frame."""
 _FIXES: Final = {
     RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
-    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
-    " a set or a dictionary, not in a list",
+    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in a set or a dictionary, not in a list",
 }
 _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 """Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""

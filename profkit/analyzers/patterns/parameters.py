@@ -41,8 +41,7 @@ _OWN_LOOP: Final = (
     "group parameters of one shape, write the update with torch._foreach functions, or torch.compile the step"
 )
 _WITHOUT_FORM: Final = {
-    "SparseAdam": "put tables of one width into one (with offsets), or use dense gradients (sparse=False) and"
-    " Adam(fused=True) where tables are small",
+    "SparseAdam": "put tables of one width into one (with offsets), or use dense gradients (sparse=False) and Adam(fused=True) where tables are small",
     "Muon": "its products are the work: use it for the large matrices only, fewer ns_steps, or torch.compile the step",
 }
 """What there is against the loops of torch's own."""

@@ -183,10 +183,7 @@ def _evidence(result: Scheduling) -> Iterator[Evidence]:
         yield from helped
     kept, lost = _switches(result.told, "")
     if kept is not None and lost is not None:
-        said = (
-            f"the scheduler took the core from it {_times(lost)} (involuntary context switches); it gave the core up"
-            f" {_times(kept)} to wait for something"
-        )
+        said = f"the scheduler took the core from it {_times(lost)} (involuntary context switches); it gave the core up {_times(kept)} to wait for something"
         yield Evidence(said, "scheduling.involuntary_switches", float(lost), "count")
     yield from (*_wanted(result), *_crowded(result))
     if throttled_ns := result.told.get("throttled_ns"):

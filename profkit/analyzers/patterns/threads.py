@@ -130,10 +130,7 @@ def judge_threads(result: Threads, waited_ns: int = 0) -> tuple[Finding, ...]:
     beside, first = result.beside_share(waited_ns), result.holding[0]
     waiter = "it, or another thread of its operators," if result.filled else "it"
     also = f"; for {format_fraction(beside)} {waiter} waited for a core beside it" if beside else ""
-    lost = (
-        f"the training thread slept for {format_fraction(result.slept_ns / result.span_ns)} of the recorded time with no"
-        f" data, rank or operator to wait for; meanwhile {_ran(result)}{also}"
-    )
+    lost = f"the training thread slept for {format_fraction(result.slept_ns / result.span_ns)} of the recorded time with no data, rank or operator to wait for; meanwhile {_ran(result)}{also}"
     held = format_fraction(min(sum(one.held_share for one in result.holding), 1.0))
     looks = f"looks that asked for the lock had to wait for it in {held} of that time"
     least, held_least = (f"< {format_fraction(GIL.limit(name))}" for name in ("window", "held"))
@@ -148,8 +145,7 @@ def judge_threads(result: Threads, waited_ns: int = 0) -> tuple[Finding, ...]:
                 Evidence(lost, "threads.lost_share", share, "fraction", least),
                 Evidence(looks, "threads.held_share", first.held_share, "fraction", held_least),
             ),
-            fix=f"move what the thread {first.shown} does into a process of its own, or let it do less: numpy and torch let"
-            " the lock go, plain Python keeps it",
+            fix=f"move what the thread {first.shown} does into a process of its own, or let it do less: numpy and torch let the lock go, plain Python keeps it",
         ),
     )
 
