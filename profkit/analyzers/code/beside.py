@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.analyzers.base import Scope
 from profkit.findings.trainers import CALLBACK, callback_fix
+from profkit.model.code import Phase
 from profkit.model.finding import Evidence, Finding
 from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _CONFIDENCE = 0.8
 """Chosen: what a callback does may still be wanted, and how much of it is the profiler's is not known exactly."""
+_TRAINS = 0.1
+"""Share of a function's time that lies in the backward pass, from which it is a part of training. Chosen."""
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,13 +44,15 @@ def hooks_of(facts: Facts, code: Code) -> tuple[Hook, ...]:
     rows = Rows.of_host(code, _training_thread(facts) if any(named) else (), times)
     if not len(rows):
         return ()
-    place = code.at(rows.thread, rows.at_ns).place
+    seen = code.at(rows.thread, rows.at_ns)
     names = sorted(set(named) - {""})
-    number = np.array([*(names.index(one) if one else -1 for one in named), -1])[place]
+    number = np.array([*(names.index(one) if one else -1 for one in named), -1])[seen.place]
     found = []
     for one, name in enumerate(names):
         mine = np.flatnonzero(number == one)
         part = Rows(thread=rows.thread[mine], at_ns=rows.at_ns[mine], ns=rows.ns[mine])
+        if part.ns[seen.phase[mine] == Phase.BACKWARD].sum() > _TRAINS * part.ns.sum():
+            continue
         found.append(Hook(name=name, ns=int(part.ns.sum()), rows=part))
     return tuple(sorted(found, key=lambda hook: -hook.ns))
 

@@ -45,6 +45,8 @@ _NORM: Final = later(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
 _TRAINED_KERNEL: Final = later(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
 _TRAINING_ARGUMENT: Final = 5
 _NAIVE: Final = later(r"^naive_conv")
+_DERIVATIVE: Final = later(r"^aten::\w+_backward$")
+"""Formulas of derivatives: with an autograd number of their own, their result is differentiated (create_graph=True)."""
 _INDEX_PUT: Final = r"^aten::_?index_put_(?:impl_)?$"
 _ACCUMULATING: Final = later(r"indexing_backward")
 """The kernels of torch that add up values of one index, after a sort."""
@@ -55,6 +57,8 @@ _SLOW_PATHS: Final = {
     " GPU (a type and a dilation that it takes), or compile the model",
     _INDEX_PUT: "{} sorts its indices and adds one by one: use index_select, F.embedding or gather"
     " for what is learned, index_add_ or scatter_add_ where order does not matter",
+    r"^aten::embedding_renorm_$": "{} (max_norm) takes the norm of each row apart at every look-up: limit norms every few"
+    " hundred steps, or normalise what was looked up",
     r"^aten::_conv_depthwise2d$": "{} runs without cuDNN: channels_last and half precision have depthwise kernels there",
 }
 """Operators that exist for a fall-back alone, and what there is against each."""
@@ -343,7 +347,7 @@ def copies(facts: Facts) -> Ranges:
 def recomputed(facts: Facts) -> Ranges | None:
     """Forward operators inside backward nodes, each from where what ran before it had ended: the hooks that run it again.
 
-    None where the trace has no autograd numbers.
+    None where the trace has no autograd numbers, and where the backward pass itself is differentiated.
     """
     trace, ops = facts.trace, facts.trace.ops
     nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
@@ -355,6 +359,8 @@ def recomputed(facts: Facts) -> Ranges | None:
     found = Ranges.of(ops, forward, trace.window_ns)
     if found.start_ns.size == 0:
         return found
+    if trace.named(ops.name[forward], _DERIVATIVE).any():
+        return None
     begins = np.maximum(ops.start_ns[nodes[around]], _last_end(ops, forward))
     return Ranges.of(ops, forward, trace.window_ns, start_ns=begins)
 

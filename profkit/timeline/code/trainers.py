@@ -28,9 +28,10 @@ _CHAIN: Final = 0.9
 """Share of a caller's time with which a call is all that it does. Chosen."""
 _BESIDE: Final = re.compile(
     r"on_(?:(?:sub)?step|train_batch|train_epoch|epoch|log|optimizer_step|pre_optimizer_step|before|after)(?:_\w+)?$"
-    r"|_?log(?:_\w+)?$|_?save_checkpoint$"
+    r"|_?log(?:_(?!prob|lik|dens|pdf|det|abs|soft|sigm|sum|normal)\w+)?$|_?save_checkpoint$"
 )
-"""Functions that trainers call beside training: the hooks of transformers' and Lightning's callbacks, logs, saves."""
+"""Functions that trainers call beside training: the hooks of transformers' and Lightning's callbacks, logs, saves. No
+logarithms."""
 _DEEPEST: Final = 64
 _MOST_ROWS: Final = 300_000
 
