@@ -45,39 +45,46 @@ def recorded(*steps: int, own: int = 0, swing: int = 0, longer_ns: int = 10**9) 
         memory.grow(own + (swing if place % 2 else -swing))
         one.boundary()
     one.begin(10**6)
-    for n_events in steps:
+    for place, n_events in enumerate(steps):
         memory.grow(own + n_events * EVENT)
+        if place + 1 < len(steps):
+            one.is_spent(place + 1)
     return one
+
+
+def spent(*steps: int, **more: int) -> bool:
+    return recorded(*steps, **more).is_spent(len(steps))
 
 
 @pytest.mark.parametrize(
     ("steps", "is_spent"),
     [
         ((1_000,) * 5, False),
-        ((60_000,), False),  # the first alone tells nothing of the next
+        ((120_000,), False),  # the first alone tells little of the next
         ((60_000, 60_000), True),  # one more is too dear
         ((40_000, 40_000), True),
         ((20_000, 20_000, 20_000), False),
-        ((300_000,), True),
+        ((400_000,), True),
+        ((1_000, 120_000, 1_000), False),  # that is memory of the script's own, or over
     ],
 )
 def test_a_recording_ends_before_a_step_that_is_too_dear(steps, is_spent):
-    assert recorded(*steps).is_spent(len(steps)) is is_spent
+    assert spent(*steps) is is_spent
 
 
 def test_what_the_script_keeps_of_each_step_is_no_event():
-    assert not recorded(1_000, 1_000, own=50_000_000).is_spent(2)
+    assert not spent(1_000, 1_000, own=50_000_000)
     assert recorded(1_000, 1_000, own=50_000_000).so_far_ns(2) == recorded(1_000, 1_000).so_far_ns(2)
 
 
 def test_memory_that_swings_tells_of_fewer_events():
-    assert recorded(60_000, 60_000).is_spent(2)
-    assert not recorded(60_000, 60_000, swing=80_000 * EVENT).is_spent(2)
+    assert spent(60_000, 60_000)
+    assert not spent(60_000, 60_000, swing=80_000 * EVENT)
 
 
 def test_steps_no_longer_than_usual_hold_no_such_numbers_of_events():
-    assert not recorded(300_000, longer_ns=0).is_spent(1)
-    assert recorded(300_000, longer_ns=40_000_000).is_spent(1)
+    assert not spent(200_000, 200_000, longer_ns=0)
+    assert spent(200_000, 200_000, longer_ns=200_000_000)
 
 
 def test_where_nobody_tells_of_memory_nothing_is_cut():

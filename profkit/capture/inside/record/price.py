@@ -39,8 +39,8 @@ TOO_MANY: Final = "a step ran more operators than can be written in time"
 _EVERY_S: Final = 0.02
 _LOOKS: Final = 4
 """In a row that find a step too dear, before it is left: what it computes with is let go meanwhile (chosen)."""
-_LEAST_STEPS: Final = 2
-"""Steps whose mean tells what one more takes; the first alone may make what lasts."""
+_AT_FIRST: Final = 3
+"""Times the limit, from which one step is enough: it may make what lasts (chosen)."""
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 _PENDING: list[Callable[[], None]] = []
 """What the main thread is to do next: at most one."""
@@ -79,6 +79,7 @@ class Price:
         self._held, self._now = held, now
         self._plain: deque[int] = deque(maxlen=11)
         self._begun = self._begun_ns = self._usual_ns = 0
+        self._so_far: list[int] = []
         self._watch: Optional[threading.Thread] = None  # noqa: UP045 - Python 3.9
         self._ended = threading.Event()
 
@@ -89,6 +90,7 @@ class Price:
     def begin(self, usual_ns: int) -> None:
         """The first recorded step begins; one that nothing records takes so long."""
         self._begun, self._begun_ns, self._usual_ns = self._held(), self._now(), usual_ns
+        self._so_far = []
 
     def so_far_ns(self, n_steps: int) -> int:
         """What the script will wait for what is recorded by now, in so many steps."""
@@ -102,10 +104,15 @@ class Price:
         return round(min(held_ns, _MOST_TIMES * longer_ns))
 
     def is_spent(self, n_steps: int) -> bool:
-        """Whether to record one more step after so many would be too dear."""
-        spent_ns = self.so_far_ns(n_steps)
-        is_known = n_steps >= _LEAST_STEPS
-        return spent_ns > MOST_NS or (is_known and spent_ns * (n_steps + 1) > MOST_NS * n_steps)
+        """Whether to record one more step after so many would be too dear; asked at the end of each.
+
+        By the step that added least: memory of the script's own, or of its other threads, comes in some steps.
+        """
+        self._so_far.append(self.so_far_ns(n_steps))
+        if n_steps == 1:
+            return self._so_far[-1] > _AT_FIRST * MOST_NS
+        each = [end - begin for begin, end in zip([0, *self._so_far], self._so_far)]  # noqa: B905 - Python 3.9
+        return min(each) * (n_steps + 1) > MOST_NS
 
     def watch(self, is_due: Callable[[], bool], act: Callable[[], None]) -> None:
         """Have the main thread act between two lines of the script's own once it is due; asked by another thread."""
