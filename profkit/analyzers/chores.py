@@ -42,16 +42,16 @@ class Chores(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: Scope
     run: WholeRun | None
-    between: tuple[PlaceShare, ...]
-    between_ns: int
-    whole: tuple[PlaceShare, ...]
-    """With the operators at these lines: what a chore calls of them goes with it."""
-    training: frozenset[tuple[str, str]]
-    """Files and functions that also hold the model, the backward pass or the optimizer."""
-    loops: frozenset[CodePlace]
-    """Places that hold operators of more than one phase: a trainer's whole loop is one line of the script."""
     cored: float
     """As of `Launches`: what is a wait for a core, no fix of a line saves."""
+    between: tuple[PlaceShare, ...] = ()
+    between_ns: int = 0
+    whole: tuple[PlaceShare, ...] = ()
+    """With the operators at these lines: what a chore calls of them goes with it."""
+    training: frozenset[tuple[str, str]] = frozenset()
+    """Files and functions that also hold the model, the backward pass or the optimizer."""
+    loops: frozenset[CodePlace] = frozenset()
+    """Places that hold operators of more than one phase: a trainer's whole loop is one line of the script."""
 
 
 def measure(facts: Facts) -> Chores | Skipped:
@@ -63,27 +63,21 @@ def measure(facts: Facts) -> Chores | Skipped:
             reason="no lines of the time between operators are known, or a GPU works beside them",
             how_to_get="profkit run -- python train.py, on a CPU",
         )
-    between: tuple[PlaceShare, ...] = ()
-    whole = between
-    total, training, loops = 0, frozenset[tuple[str, str]](), frozenset[CodePlace]()
-    if code is not None:
-        threads = sorted(training_threads(facts.trace))
-        counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
-        main = sorted(threads, key=lambda thread: -int(counts[thread]))[:1]
-        gaps = (cpu.operators | cpu.data | cpu.comm | cpu.compute).gaps(*facts.trace.window_ns)
-        between, total = shares(code, Rows.of_host(code, main, gaps), _MOST_LINES), gaps.total_ns
-        unfed = (cpu.data | cpu.comm).gaps(*facts.trace.window_ns)
-        whole = shares(code, Rows.of_host(code, main, unfed), _MOST_LINES)
-        training, loops = training_functions(code), _loops(code)
-    return Chores(
-        scope=scope_of(facts),
-        run=run,
-        between=between,
-        between_ns=total,
-        whole=whole,
-        training=training,
-        loops=loops,
-        cored=cored_share(facts.trace),
+    found = Chores(scope=scope_of(facts), run=run, cored=cored_share(facts.trace))
+    if code is None:
+        return found
+    threads = sorted(training_threads(facts.trace))
+    counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
+    main = sorted(threads, key=lambda thread: -int(counts[thread]))[:1]
+    gaps = (cpu.operators | cpu.data | cpu.comm | cpu.compute).gaps(*facts.trace.window_ns)
+    unfed = (cpu.data | cpu.comm).gaps(*facts.trace.window_ns)
+    return replace(
+        found,
+        between=shares(code, Rows.of_host(code, main, gaps), _MOST_LINES),
+        between_ns=gaps.total_ns,
+        whole=shares(code, Rows.of_host(code, main, unfed), _MOST_LINES),
+        training=training_functions(code),
+        loops=_loops(code),
     )
 
 
@@ -105,19 +99,14 @@ def judge(result: Chores) -> tuple[Finding, ...]:
 
 def _of_run(result: Chores) -> tuple[Chore, tuple[Hot, ...]] | None:
     """The kind of chore with most of the run, and its lines."""
-    by_kind: dict[str, list[Hot]] = {}
-    kinds: dict[str, Chore] = {}
+    found: dict[str, tuple[Chore, list[Hot]]] = {}
     for line in result.run.lines if result.run is not None else ():
         chore = chore_of(line.text)
         if chore is not None and not line.acts:
-            kinds[chore.does] = chore
-            by_kind.setdefault(chore.does, []).append(line)
-    if not by_kind:
-        return None
-    most = max(by_kind, key=lambda does: _share(by_kind[does]))
-    lines = tuple(by_kind[most])
-    is_seen = sum(line.n_looks for line in lines) >= CHORE.limit("looks")
-    return (kinds[most], lines) if is_seen and _share(lines) >= CHORE.limit("run") else None
+            found.setdefault(chore.does, (chore, []))[1].append(line)
+    chore, lines = max(found.values(), key=lambda one: _share(one[1]), default=(None, []))
+    is_seen = sum(line.n_looks for line in lines) >= CHORE.limit("looks") and _share(lines) >= CHORE.limit("run")
+    return (chore, tuple(lines)) if chore is not None and is_seen else None
 
 
 def _share(lines: Iterable[Hot]) -> float:
@@ -135,25 +124,13 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
         if first.every > 1
         else scope.step_ns or run.mean_ns
     )
-    evidence = [
-        Evidence(
-            statement=f"{n_looks} looks at the run beside the recorded steps find {format_fraction(share)} of its time at "
-            + "; ".join(f"{line.place.words} ({format_fraction(line.share)})" for line in lines[:3]),
-            metric="chores.share",
-            value=share,
-            unit="fraction",
-        )
-    ]
+    there = "; ".join(f"{line.place.words} ({format_fraction(line.share)})" for line in lines[:3])
+    said = f"{n_looks} looks at the run beside the recorded steps find {format_fraction(share)} of its time at {there}"
+    evidence = [Evidence(said, "chores.share", share, "fraction")]
     if first.every > 1:
         spent = format_ns(round(first.share * run.mean_ns * first.every))
-        evidence.append(
-            Evidence(
-                statement=f"it comes every {first.every} steps, and takes about {spent} each time",
-                metric=EVERY_METRIC,
-                value=float(first.every),
-                unit="count",
-            )
-        )
+        said = f"it comes every {first.every} steps, and takes about {spent} each time"
+        evidence.append(Evidence(said, EVERY_METRIC, float(first.every), "count"))
     return (
         CHORE.found(
             title=f"{often}{first.place.words} {chore.does}",
@@ -204,22 +181,15 @@ def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
     scope, place = result.scope, found.place
     chore = chore_of(place.text)
     fraction = scope.fraction(found.ns)
-    does = f" {chore.does}" if chore is not None else " runs Python while no operator runs"
+    does, idle = (chore.does, "") if chore else ("runs Python while no operator runs", ", in which no operator runs")
+    said = f"{format_ns(scope.per_step(found.ns))} {scope.each} ({format_fraction(fraction)} of the window) are there{idle}"
     return (
         HOST_LINE.found(
-            title=f"{_words(place)}{does}",
+            title=f"{place.words if place.line else place.name} {does}",
             fraction=fraction,
             confidence=_SURE if chore is not None else _LESS_SURE,
             recoverable_ns=scope.per_step(round(found.ns * result.cored)),
-            evidence=(
-                Evidence(
-                    statement=f"{format_ns(scope.per_step(found.ns))} {scope.each} ({format_fraction(fraction)} of the window)"
-                    f" are there" + ("" if chore is not None else ", in which no operator runs"),
-                    metric="chores.between_ns",
-                    value=float(found.ns),
-                    unit="ns",
-                ),
-            ),
+            evidence=(Evidence(said, "chores.between_ns", float(found.ns), "ns"),),
             fix=chore.fix if chore is not None else HOST_LINE.fixes[0],
             next_tools=(py_spy_main(scope.command),),
             one_stretch=fraction,
@@ -227,27 +197,13 @@ def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
     )
 
 
-def _words(place: CodePlace) -> str:
-    return place.words if place.line else place.name
-
-
 def places(_: Facts, result: Chores) -> Mapping[str, tuple[PlaceShare, ...]]:
     """The lines of each."""
     hot, named = _of_run(result), _between(result)
     found: dict[str, tuple[PlaceShare, ...]] = {}
     if hot is not None and result.run is not None:
-        total, run = sum(line.share for line in hot[1]), result.run
-        found[CHORE.id] = tuple(
-            PlaceShare(
-                place=line.place,
-                phase=Phase.OTHER,
-                ns=round(line.share * run.mean_ns * run.n),
-                share=line.share / total,
-                count=line.n_looks,
-                n_modules=0,
-            )
-            for line in hot[1]
-        )
+        total, ns = sum(line.share for line in hot[1]), result.run.mean_ns * result.run.n
+        found[CHORE.id] = tuple(line.shown(line.share / total, round(line.share * ns), line.n_looks) for line in hot[1])
     if named is not None:
         found[HOST_LINE.id] = (replace(named, share=1.0),)
     return found

@@ -12,7 +12,7 @@ from profkit.analyzers.tools import py_spy_main
 from profkit.findings.chores import Does, chore_of, fix_of_growth, fix_of_rare, joins
 from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
-from profkit.model.code import ACTING, Phase, PlaceShare
+from profkit.model.code import ACTING, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.timeline import Facts
@@ -58,13 +58,9 @@ def measure(facts: Facts) -> Seen | Skipped:
 
 def judge(result: Seen) -> tuple[Finding, ...]:
     """`host.rare` or `input.rare`, `memory.recopies` or `host.slows`, and `memory.grows`."""
-    run = result.run
+    run, growing = result.run, _growing(result.run)
     return (
-        *(
-            _slows(result, run.slower, run.slower.line)
-            if run.slower is not None and run.slower.line is not None
-            else _grown(result)
-        ),
+        *(_growth(result, *growing) if growing is not None else ()),
         *(_rare(result, run.rare) if run.rare is not None else ()),
         *(_grows(result, run.memory) if run.memory is not None else ()),
     )
@@ -80,52 +76,32 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     often = (
         f"every {round(rare.every)} steps" if rare.is_regular and rare.every >= 2 else f"in {rare.n} of {n_steps} steps"
     )
-    what = _STARTS if rare.way == "start" else _named(first)
+    what = _STARTS if rare.way == "start" else first.place.words
     per_step_ns = rare.beyond_ns / n_steps
     # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
     weight = (scope.step_ns or run.usual_ns) / run.usual_ns
     more = [line for line in (*rare.lines[1:], *rare.inside) if line.share > 0]
+    how = "" if rare.n_steps > run.n else " without the profiler"
+    said = (
+        f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({n_steps} steps{how})"
+    )
+    others = f" and {len(rare.lines) - 1} other lines" if len(rare.lines) > 1 else ""
+    there = f"{format_fraction(rare.at_place)} of what these take more is at {first.place.words}{others}"
     evidence = [
-        Evidence(
-            statement=f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({n_steps}"
-            f" steps{'' if rare.n_steps > run.n else ' without the profiler'})",
-            metric="whole_run.long_ns",
-            value=float(rare.long_ns),
-            unit="ns",
-        ),
-        Evidence(
-            statement=f"{format_fraction(rare.at_place)} of what these take more is at {_named(first)}"
-            + (f" and {len(rare.lines) - 1} other lines" if len(rare.lines) > 1 else ""),
-            metric="whole_run.at_place",
-            value=rare.at_place,
-            unit="fraction",
-        ),
+        Evidence(said, "whole_run.long_ns", float(rare.long_ns), "ns"),
+        Evidence(there, "whole_run.at_place", rare.at_place, "fraction"),
     ]
     if saved < 1:
-        evidence.append(
-            Evidence(
-                statement=f"{format_fraction(1 - saved)} of what these take more is forward passes of the model, and no"
-                " part of the share",
-                metric=REST_METRIC,
-                value=per_step_ns * (1 - saved) * weight,
-                unit="ns",
-            )
-        )
+        said = f"{format_fraction(1 - saved)} of what these take more is forward passes of the model, and no part of the share"
+        evidence.append(Evidence(said, REST_METRIC, per_step_ns * (1 - saved) * weight, "ns"))
     if more:
-        evidence.append(
-            Evidence(
-                statement="there most often: "
-                + "; ".join(f"{_named(line)} ({format_fraction(line.share)})" for line in more[:3]),
-                metric="whole_run.n_lines",
-                value=float(len(more)),
-                unit="count",
-            )
-        )
+        said = "; ".join(f"{line.place.words} ({format_fraction(line.share)})" for line in more[:3])
+        evidence.append(Evidence(f"there most often: {said}", "whole_run.n_lines", float(len(more)), "count"))
     of = " of an evaluation" if saved < 1 and rare.evaluates(first) else ""
     return (
         kind.found(
             title=f"{often}, {what} takes {format_ns(round(rare.beyond_ns / rare.n * saved))}{of}",
-            confidence=_SURE if rare.n_looks >= _MANY_LOOKS else _LESS_SURE,
+            confidence=_confidence(rare.n_looks),
             recoverable_ns=0 if kind is OTHER_STEPS else round(per_step_ns * saved * weight),
             fraction=share,
             evidence=tuple(evidence),
@@ -179,10 +155,6 @@ def _acts(line: Line) -> bool:
     return bool(words & ACTING - ({"collect"} if "gc" in words else set()))
 
 
-def _named(line: Line) -> str:
-    return line.place.words
-
-
 def confidence_cap(result: Seen | None) -> float:
     """The most a verdict may claim: less where the step becomes slower and nothing says why."""
     if result is None or not result.run.is_slower:
@@ -191,53 +163,58 @@ def confidence_cap(result: Seen | None) -> float:
     return 1.0 if run.memory is not None or (run.slower is not None and run.slower.line is not None) else _SLOWER_CAP
 
 
-def _kind_of_growth(line: Line, callee: str = "") -> FindingKind:
-    return RECOPIES if joins(line.text, callee) else SLOWS
+def _kind_of_growth(grown: Slower | Hot, line: Line) -> FindingKind:
+    return RECOPIES if joins(line.text, grown.callee if isinstance(grown, Slower) else "") else SLOWS
 
 
-def _slows(result: Seen, slower: Slower, line: Line) -> tuple[Finding, ...]:
-    run, scope, kind = result.run, result.scope, _kind_of_growth(line, slower.callee)
-    share = run.beyond(slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
+def _confidence(n_looks: int) -> float:
+    return _SURE if n_looks >= _MANY_LOOKS else _LESS_SURE
+
+
+def _growth(result: Seen, grown: Slower | Hot, line: Line) -> tuple[Finding, ...]:
+    run, kind = result.run, _kind_of_growth(grown, line)
+    share, how, evidence = _slows(run, grown, line) if isinstance(grown, Slower) else _grown(run, grown)
     if share < kind.limit("run"):
         return ()
-    grows = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
-    gain_ns = round((scope.step_ns or slower.pace_ns) * share / (1 - share))
-    pace_ns = round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share))
+    pace_ns = result.scope.step_ns or (grown.pace_ns if isinstance(grown, Slower) else run.first_ns)
+    gain_ns = round(pace_ns * share / (1 - share))
     return (
         kind.found(
-            title=f"{_named(line)} {_does(kind, run)}: {grows}",
-            confidence=_SURE if slower.n_looks >= _MANY_LOOKS else _LESS_SURE,
+            title=f"{line.place.words} {_does(kind, run)}: {how}",
+            confidence=_confidence(grown.n_looks),
             recoverable_ns=gain_ns,
             most_recoverable_ns=run.most_ns(gain_ns, share, line),
             fraction=share,
-            evidence=(
-                Evidence(
-                    statement=f"a step takes {format_ns(run.first_ns)} in the first third of the run,"
-                    f" {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler), more in each quarter",
-                    metric="whole_run.last_ns",
-                    value=float(run.last_ns),
-                    unit="ns",
-                ),
-                Evidence(
-                    statement=f"{format_fraction(slower.at_place)} of what it grows by is at that line; the rest of the step"
-                    " hardly grows",
-                    metric="whole_run.growth_at_place",
-                    value=slower.at_place,
-                    unit="fraction",
-                ),
-                Evidence(
-                    statement=f"all steps at the pace of the first ones ({format_ns(pace_ns)}) would save"
-                    f" {format_fraction(share)} of the run so far; of a run that goes on longer, more",
-                    metric="whole_run.slower_share",
-                    value=share,
-                    unit="fraction",
-                ),
-            ),
+            evidence=evidence,
             fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(run)),
-            next_tools=(py_spy_main(scope.command),),
+            next_tools=(py_spy_main(result.scope.command),),
             one_stretch=share,
         ),
     )
+
+
+def _slows(run: WholeRun, slower: Slower, line: Line) -> tuple[float, str, tuple[Evidence, ...]]:
+    """The share of the run that goes with steps that become longer, how they grow, and what shows it."""
+    share = run.beyond(slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
+    pace = format_ns(round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share)))
+    first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler), more in each quarter"
+    there = f"{format_fraction(slower.at_place)} of what it grows by is at that line; the rest of the step hardly grows"
+    saved = f"all steps at the pace of the first ones ({pace}) would save {format_fraction(share)} of the run so far; of a run that goes on longer, more"
+    evidence = (
+        Evidence(first, "whole_run.last_ns", float(run.last_ns), "ns"),
+        Evidence(there, "whole_run.growth_at_place", slower.at_place, "fraction"),
+        Evidence(saved, "whole_run.slower_share", share, "fraction"),
+    )
+    how = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
+    return share, how, evidence
+
+
+def _grown(run: WholeRun, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
+    """The same of a line, by looks at the run."""
+    first, _, last = map(format_fraction, line.in_thirds)
+    said = f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its time at that line, more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first"
+    evidence = (Evidence(said, "whole_run.growing_share", line.share, "fraction"),)
+    return run.beyond(line.beyond, line), f"{first} of the first third of the run, {last} of the last", evidence
 
 
 def _does(kind: FindingKind, run: WholeRun) -> str:
@@ -249,44 +226,13 @@ def _has_hooks(run: WholeRun) -> bool:
     return run.hooks[1] > run.hooks[0]
 
 
-def _growing(run: WholeRun) -> Hot | None:
-    """The line that takes more and more of the run: where the machine hides that its steps grow."""
+def _growing(run: WholeRun) -> tuple[Slower | Hot, Line] | None:
+    """What takes more and more of the run, and its line: steps, or a line where the machine hides that these grow."""
     if run.slower is not None and run.slower.line is not None:
-        return None
+        return run.slower, run.slower.line
     growing = [one for one in run.lines if one.grows and (joins(one.text) or one.in_thirds[0] >= _FROM_START)]
-    return max(growing, key=lambda one: one.beyond, default=None)
-
-
-def _grown(result: Seen) -> tuple[Finding, ...]:
-    line = _growing(result.run)
-    if line is None:
-        return ()
-    kind, share = _kind_of_growth(line), result.run.beyond(line.beyond, line)
-    if share < kind.limit("run"):
-        return ()
-    gain_ns = round((result.scope.step_ns or result.run.first_ns) * share / (1 - share))
-    return (
-        kind.found(
-            title=f"{_named(line)} {_does(kind, result.run)}: {format_fraction(line.in_thirds[0])} of the first third of the run,"
-            f" {format_fraction(line.in_thirds[2])} of the last",
-            confidence=_SURE if line.n_looks >= _MANY_LOOKS else _LESS_SURE,
-            recoverable_ns=gain_ns,
-            most_recoverable_ns=result.run.most_ns(gain_ns, share, line),
-            fraction=share,
-            evidence=(
-                Evidence(
-                    statement=f"{line.n_looks} looks at the run beside the recorded steps find {format_fraction(line.share)} of its"
-                    f" time at that line, more in each third; {format_fraction(line.beyond)} are beyond the pace that it has at first",
-                    metric="whole_run.growing_share",
-                    value=line.share,
-                    unit="fraction",
-                ),
-            ),
-            fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(result.run)),
-            next_tools=(py_spy_main(result.scope.command),),
-            one_stretch=share,
-        ),
-    )
+    most = max(growing, key=lambda one: one.beyond, default=None)
+    return None if most is None else (most, most)
 
 
 def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
@@ -297,36 +243,18 @@ def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
     slower_ns = max(run.last_ns - run.first_ns, 0)
     is_said = run.slower is not None and run.slower.line is not None  # by what costs it
     cost_ns = slower_ns // 2 if slower_ns >= _SLOWER * run.first_ns and not is_said else 0
-    kept = (
-        ""
-        if held is None
-        else f"`{held.shown_name}` keeps " + ("tensors with their graphs" if has_graph else "tensors")
+    what = "tensors with their graphs" if has_graph else "tensors"
+    kept = "" if held is None else f"`{held.shown_name}` keeps {what}"
+    place = f", in {held.at.place.words}" if held is not None and held.at is not None else ""
+    said = (
+        f"{format_bytes(memory.grown_bytes)} more after {memory.n_steps} steps, steadily since step {memory.first_step}"
     )
-    place = f", in {_named(held.at)}" if held is not None and held.at is not None else ""
-    evidence = [
-        Evidence(
-            statement=f"{format_bytes(memory.grown_bytes)} more after {memory.n_steps} steps, steadily since step"
-            f" {memory.first_step}",
-            metric="whole_run.bytes_per_step",
-            value=float(memory.bytes_per_step),
-            unit="bytes",
-        )
-    ]
-    if kept:
-        evidence.append(
-            Evidence(
-                statement=kept + place, metric="whole_run.held", value=held.per_step if held else 0.0, unit="count"
-            )
-        )
+    evidence = [Evidence(said, "whole_run.bytes_per_step", float(memory.bytes_per_step), "bytes")]
+    if held is not None:
+        evidence.append(Evidence(kept + place, "whole_run.held", held.per_step, "count"))
     if cost_ns:
-        evidence.append(
-            Evidence(
-                statement=f"the step grows as well: from {format_ns(run.first_ns)} to {format_ns(run.last_ns)}",
-                metric="whole_run.last_ns",
-                value=float(run.last_ns),
-                unit="ns",
-            )
-        )
+        said = f"the step grows as well: from {format_ns(run.first_ns)} to {format_ns(run.last_ns)}"
+        evidence.append(Evidence(said, "whole_run.last_ns", float(run.last_ns), "ns"))
     share = cost_ns / run.usual_ns
     scale = (result.scope.step_ns or run.usual_ns) / run.usual_ns
     return (
@@ -348,27 +276,22 @@ def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
 def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
     """The lines, which no recorded row has."""
     found: dict[str, tuple[PlaceShare, ...]] = {}
-    rare, memory = result.run.rare, result.run.memory
+    run, rare = result.run, result.run.rare
     if rare is not None:
-        shown = tuple(_share(line, line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
+        shown = tuple(line.shown(line.share, round(rare.beyond_ns * line.share), rare.n) for line in rare.lines)
         found[_kind(rare).id] = shown
-    slower = result.run.slower
-    if slower is not None and slower.line is not None:
-        found[_kind_of_growth(slower.line, slower.callee).id] = (
-            _share(slower.line, slower.at_place, slower.beyond_ns, slower.n),
+    if (growing := _growing(run)) is not None:
+        grown, line = growing
+        told = (
+            (grown.at_place, grown.beyond_ns, grown.n)
+            if isinstance(grown, Slower)
+            else (1.0, round(grown.beyond * run.mean_ns * run.n), grown.n_looks)
         )
-    growing = _growing(result.run)
-    if growing is not None:
-        spent_ns = round(growing.beyond * result.run.mean_ns * result.run.n)
-        found[_kind_of_growth(growing).id] = (_share(growing, 1.0, spent_ns, growing.n_looks),)
-    held = memory.held if memory is not None else None
+        found[_kind_of_growth(*growing).id] = (line.shown(*told),)
+    held = run.memory.held if run.memory is not None else None
     if held is not None and held.at is not None:
-        found[GROWS.id] = (_share(held.at, 1.0, 0, 1),)
+        found[GROWS.id] = (held.at.shown(1.0, 0, 1),)
     return found
-
-
-def _share(line: Line, share: float, ns: int, count: int) -> PlaceShare:
-    return PlaceShare(place=line.place, phase=Phase.OTHER, ns=ns, share=min(share, 1.0), count=count, n_modules=0)
 
 
 def present(result: Seen) -> Section:

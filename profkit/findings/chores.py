@@ -87,8 +87,7 @@ CHORES: Final = tuple(
         (
             rf"\bclip_grad{_OF_ONE}",
             "clips the gradient of one parameter after the other",
-            "call it once with all parameters: it then takes all gradients in a few calls; the norm is that of all of them,"
-            " so choose the limit anew",
+            "call it once with all parameters: it then takes all gradients in a few calls; the norm is that of all of them, so choose the limit anew",
         ),
         (r"\b(?:time\.)?sleep\(", "sleeps", "leave the pause out; wait for what it is meant for (an event, a queue)"),
         (
@@ -219,8 +218,7 @@ _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstac
 shape, and what is kept has more rows than what is new. Those of lists are C code, no frame."""
 _FIXES: Final = {
     RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
-    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in"
-    " a set or a dictionary, not in a list",
+    SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in a set or a dictionary, not in a list",
 }
 _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 """Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""
@@ -263,30 +261,20 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
 def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
     if rare.way == "save":
-        return (
-            "save",
-            "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)",
-        )
+        return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
     if rare.is_model:
-        return (
-            "evaluation",
-            "evaluate less often, on fewer and larger batches, under torch.inference_mode()",
-        )
+        return "evaluation", "evaluate less often, on fewer and larger batches, under torch.inference_mode()"
     if rare.functions & _DATA:
         return "built", "build the data set once, before the loop, and keep it: each time gives the same"
     if rare.is_evaluation and joins(rare.text, rare.callee):
-        return (
-            "outputs",
-            "keep of each batch's outputs only what the metric reads (argmax, sums, counts), and join lists once",
-        )
+        fix = "keep of each batch's outputs only what the metric reads (argmax, sums, counts), and join lists once"
+        return "outputs", fix
     if other:
         return "", other
     chore = chore_of(rare.text)
     if chore is None and rare.is_evaluation:
-        return (
-            "evaluation",
-            "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches",
-        )
+        fix = "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches"
+        return "evaluation", fix
     if chore is None and _BUILDS.search(rare.text):
         return "", f"if it builds the same each time, build it once before the loop and keep it; else {_LESS}"
     return "", chore.fix if chore else _LESS

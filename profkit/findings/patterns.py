@@ -8,7 +8,7 @@ from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 _WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least severity; less is noise between runs")
-WORTH_WORK: Final = Threshold(0.05, "fires at {} of the window", "chosen: the severity medium")
+WORTH_WORK: Final = Threshold(0.05, _WORTH.says, "chosen: the severity medium")
 MOSTLY: Final = 0.5
 """Chosen: what is half of the late launches names them."""
 NAMES: Final = 0.1
@@ -181,11 +181,7 @@ UNREAD: Final = FindingKind(
     supersedes=(Supersedes("host.launch_bound", Way.BEHIND, 2 / 3),),
     meaning="Part of the step runs a model forward, and no gradient comes from it: evaluation inside the training step, a metric, sampling. It may be meant; it need not run in each step, nor twice on the same data.",
     measured="Outermost operators of the step's threads to which autograd's sequence numbers lead no backward node, beside the backward pass and the optimizer: stretches that multiply matrices, from their first product to their last operator, outside of forward passes that train. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. A saving is named only of modules that train in the same steps, or where the line that calls it says that it evaluates; of modules that never train it is work.frozen_forward.",
-    thresholds={
-        "window": Threshold(
-            0.1, "fires at {} of the window", "chosen: less is a target network or an actor that is meant"
-        )
-    },
+    thresholds={"window": Threshold(0.1, _WORTH.says, "chosen: less is a target network or an actor that is meant")},
     lookalikes=("an actor that sees new data in each step is needed", "pseudo-labels and other targets"),
     proof="Leave it out for some steps, or do it in every tenth: the step becomes shorter by about the time shown.",
     fixes=(
@@ -290,7 +286,7 @@ GIL: Final = FindingKind(
     meaning="One thread at a time runs Python in a process. Each operator lets the lock (the GIL) go and takes it again behind it: a thread that runs plain Python keeps it for 5 ms each time (sys.getswitchinterval), so a monitor, a logger or a loader written in Python holds the training thread up at every operator.",
     measured="profkit capture reads from the Linux scheduler how long each thread of Python has run in the recorded steps, and how long the training thread slept. Meanwhile a thread looks at their stacks every few milliseconds: a look that comes late has waited for the lock, and who ran meanwhile held it. What the training thread lost is the least of three: its sleep without waits for data and ranks, the time outside innermost operators, and what those threads ran. Where operators have a thread for each core, one of these waits while such a thread runs: of what it ran besides, the share of operators is lost as well. A fix saves at most what those threads ran or were ready to run, and where operators have one thread or leave cores free, no more than the time in which the training thread did not run.",
     thresholds={
-        "window": Threshold(0.05, "fires at {} of the window", "chosen: the severity medium"),
+        "window": WORTH_WORK,
         "held": Threshold(
             0.1,
             "of threads that hold the lock for {} of the time or more",
@@ -454,9 +450,7 @@ SLOW_PATH: Final = FindingKind(
     is_about_work=True,
     meaning="Operators have fast implementations for usual types, layouts and shapes, and fall back to general ones for others: a convolution to a copy into columns and a product, a gradient of an index to sorting.",
     measured="Operators that exist for the fall-back alone, by name; MIOpen's naive kernels, by name. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time. The fast way takes time as well: it saves less than that.",
-    thresholds={
-        "window": Threshold(0.1, "fires at {} of the window", "chosen: twice the severity medium: part of it stays")
-    },
+    thresholds={"window": Threshold(0.1, _WORTH.says, "chosen: twice the severity medium: part of it stays")},
     lookalikes=("a shape that no fast implementation takes: then another shape is the change",),
     proof="Run that operator alone, with the other type or layout, and compare its time.",
     fixes=("give the operator the type, layout and shape that its fast implementation takes",),

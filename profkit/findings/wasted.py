@@ -10,11 +10,8 @@ from profkit.findings.patterns import MOSTLY, NAMES, WORTH_WORK
 _MOST_OF_IT: Final = 0.5
 """Chosen: of forward work that needs no backward pass, what half of it is for names it."""
 _ONCE: Final = Supersedes("work.no_gradient", Way.SAID_ONCE, _MOST_OF_IT)
-_FORWARD: Final = (
-    Supersedes("work.unread_forward", Way.SAID_ONCE, _MOST_OF_IT),
-    Supersedes("work.frozen_forward", Way.SAID_ONCE, _MOST_OF_IT),
-    _ONCE,
-)
+_READ_BY_NONE: Final = ("work.unread_forward", "work.frozen_forward")
+_FORWARD: Final = (*(Supersedes(one, Way.SAID_ONCE, _MOST_OF_IT) for one in _READ_BY_NONE), _ONCE)
 _LAUNCHES: Final = Supersedes("host.launch_bound", Way.BEHIND, 1.0)
 
 DENSE_EXPERTS: Final = FindingKind(
@@ -172,10 +169,8 @@ DENSE_TABLE: Final = FindingKind(
     id="work.dense_table",
     title="the optimizer updates all rows of embedding tables",
     is_about_work=True,
-    supersedes=(
-        Supersedes("host.optimizer_loop", Way.BEHIND, MOSTLY),
-        Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),
-        Supersedes("host.launch_bound", Way.BEHIND, MOSTLY),
+    supersedes=tuple(
+        Supersedes(one, Way.BEHIND, MOSTLY) for one in ("host.optimizer_loop", "kernel.unfused", "host.launch_bound")
     ),
     meaning="nn.Embedding gives a gradient of the whole table by default: zeros, but for the rows that the step looked up. Adam and its like then read and write each row, its gradient and both of its moments in each step.",
     measured="On a CPU: ranges Optimizer.step, and where aten::embedding_dense_backward sets a gradient to zero. Of their time, the part that recorded shapes give to tables of which a step looks up a quarter at most, less that of the rows which it looks up.",
@@ -243,18 +238,5 @@ REPEATED: Final = FindingKind(
     ),
 )
 
-WASTED: Final = (
-    REPEATED,
-    DENSE_EXPERTS,
-    NO_CACHE,
-    FULL_SORT,
-    MORE_ROWS,
-    LONG_ORDER,
-    PAIRS,
-    REBUILT,
-    MASKED_ROWS,
-    ONE_HOT,
-    DENSE_TABLE,
-    THROWN_AWAY,
-)
+WASTED: Final = tuple(one for one in globals().values() if isinstance(one, FindingKind))
 """All of them, in the order of `profkit explain`."""

@@ -12,15 +12,7 @@ _WORTH: Final = Threshold(
 )
 REST_METRIC: Final = "whole_run.rest_ns"
 """Of the evidence that rare steps also do what no fix saves, ns per step of the run."""
-_MEASURED: Final = (
-    "The capture times all steps of the run, not only the recorded ones, and beside the recording a thread of its own"
-    " looks at the line that runs, four times a step, at most every 20 ms, after 500 looks every 50 ms. Rare are steps 1.5 times as long as"
-    " the median or longer, and beyond three distances of the quartiles. What they take beyond the mean of the others"
-    " counts, where two thirds of it lie at one line, or at up to three, and the other steps have clearly less there"
-    " (30 points). Three such steps show it, or two that take four times the median or more: of these one may be a"
-    " recorded step, or the one that the run ends in. Inside of a trainer's evaluation the line is that of what it does"
-    " beside the model. Longer steps that are at the same lines as the others are no finding."
-)
+_MEASURED: Final = "The capture times all steps of the run, not only the recorded ones, and beside the recording a thread of its own looks at the line that runs, four times a step, at most every 20 ms, after 500 looks every 50 ms. Rare are steps 1.5 times as long as the median or longer, and beyond three distances of the quartiles. What they take beyond the mean of the others counts, where two thirds of it lie at one line, or at up to three, and the other steps have clearly less there (30 points). Three such steps show it, or two that take four times the median or more: of these one may be a recorded step, or the one that the run ends in. Inside of a trainer's evaluation the line is that of what it does beside the model. Longer steps that are at the same lines as the others are no finding."
 
 RARE: Final = FindingKind(
     id="host.rare",
@@ -83,13 +75,7 @@ RARE_INPUT: Final = FindingKind(
     ),
 )
 
-_SLOWER: Final = (
-    "The capture times all steps of the run. They grow where each quarter of them takes longer than the one before (by"
-    " its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should (0.2 where it grows by a quarter or more), and the last quarter 5 % longer than the first. What they cost is what all steps"
-    " take beyond the pace that the run has where it begins. The line is named where two thirds of the growth are at it"
-    " by the looks at the first and the last third of the steps, and where the rest of the step grows at a third of its"
-    " rate or less. Other programs on the machine may hide that steps grow: on a CPU a line is named as well that takes twice as much, beside all else, in the last third of the run as in the first, more in each, by 3 deviations of the looks at it. It costs what these looks find there beyond the share that it has where the run begins. On a GPU the time of the host says little of that: there nothing is named."
-)
+_SLOWER: Final = "The capture times all steps of the run. They grow where each quarter of them takes longer than the one before (by its lower quartile: other programs on the machine only make steps longer), by at least 0.4 of what it should (0.2 where it grows by a quarter or more), and the last quarter 5 % longer than the first. What they cost is what all steps take beyond the pace that the run has where it begins. The line is named where two thirds of the growth are at it by the looks at the first and the last third of the steps, and where the rest of the step grows at a third of its rate or less. Other programs on the machine may hide that steps grow: on a CPU a line is named as well that takes twice as much, beside all else, in the last third of the run as in the first, more in each, by 3 deviations of the looks at it. It costs what these looks find there beyond the share that it has where the run begins. On a GPU the time of the host says little of that: there nothing is named."
 
 RECOPIES: Final = FindingKind(
     id="memory.recopies",

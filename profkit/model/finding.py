@@ -30,7 +30,7 @@ _WHOLE: Final = 1 + 1e-9
 """What a share is at most: all, and what adding up in float64 leaves."""
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True):
     """One number that anyone can recompute, and where it is; of unit "fraction" a share, or the difference of two."""
 
     statement: str

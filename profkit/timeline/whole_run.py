@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.model.arrays import median
-from profkit.model.code import ACTING, CodePlace
+from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Step, Trace
 from profkit.plain import clean
@@ -72,6 +72,10 @@ class Line(msgspec.Struct, frozen=True):
         """The line as a place."""
         file, function, text = (clean(value[:_LONGEST]) for value in (self.file, self.function, self.text))
         return CodePlace(file=file, function=function, line=self.line, text=text)
+
+    def shown(self, share: float, ns: int, count: int) -> PlaceShare:
+        """What it has of a time, with no module."""
+        return PlaceShare(place=self.place, phase=Phase.OTHER, ns=ns, share=min(share, 1.0), count=count, n_modules=0)
 
 
 class Hot(Line, frozen=True):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.patterns.repeated import SAME_TENSORS
+from profkit.analyzers.patterns.thrown import SAME_TENSORS
 from profkit.testing import Row, operator, span, trace_of
 from tests.drawing import finding_in
 

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch.profiler import profile  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from profkit.analyzers.patterns.repeated import SAME_TENSORS as ASKED_FOR  # noqa: E402
+from profkit.analyzers.patterns.thrown import SAME_TENSORS as ASKED_FOR  # noqa: E402
 from profkit.capture.inside.places.operators import SignLines  # noqa: E402
 from profkit.capture.inside.places.same_inputs import SAME_TENSORS  # noqa: E402
 

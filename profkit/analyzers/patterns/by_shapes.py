@@ -1,61 +1,109 @@
-"""The patterns that recorded shapes tell: work that is thrown away for most of it."""
+"""The patterns that recorded shapes tell, and small layers that Python calls one by one, though none waits for another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
-from profkit.analyzers.patterns import masked, order, pairs, repeated, smaller, spared, tables, thrown
+import numpy as np
+from numpy.typing import NDArray
+
+from profkit.analyzers.patterns import smaller, spared, thrown
 from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Waste
+from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
+from profkit.findings import wasted
 from profkit.findings.kind import FindingKind
-from profkit.findings.wasted import (
-    DENSE_EXPERTS,
-    DENSE_TABLE,
-    FULL_SORT,
-    LONG_ORDER,
-    MASKED_ROWS,
-    MORE_ROWS,
-    NO_CACHE,
-    ONE_HOT,
-    PAIRS,
-    REBUILT,
-    REPEATED,
-    THROWN_AWAY,
-)
+from profkit.findings.patterns import LAYER_LOOP
+from profkit.model.arrays import I64
+from profkit.model.trace import I32
+from profkit.redact.later import later
 from profkit.timeline import Facts
+from profkit.timeline.steps import step_of
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
+
+_LOOK_UP: Final = later(r"^aten::embedding(?:_bag)?$")
+_LAYER: Final = later(r"^aten::(?:linear|addmm)$")
+_COLUMN: Final = later(r"^aten::(?:select|slice|narrow|index)$")
+"""What takes a column right before a layer: so it does not take what the layer before made."""
+_NEAR: Final = 4
+"""Operators from one layer to the next at most: those that take its column. Chosen."""
+
+
+def layers(facts: Facts) -> Ranges | None:
+    """Runs of such layers, each of another module of one list, with their backward nodes; None where none is known."""
+    if facts.code is None:
+        return None
+    seen, ops = facts.once(Forward), facts.trace.ops
+    module = facts.code.module_of_op[seen.rows]
+    is_column = facts.trace.named(ops.name, _COLUMN)[seen.rows]
+    is_apart = facts.trace.named(ops.name, _LOOK_UP)[seen.rows]
+    is_apart |= facts.trace.named(ops.name, _LAYER)[seen.rows] & np.append(False, is_column[:-1])
+    mine = np.flatnonzero(is_apart & ~seen.is_back & (module >= 0))
+    lists, step = _lists(facts.code)[module[mine]], step_of(ops.start_ns[seen.rows], facts.trace.steps)
+    runs = [
+        run
+        for number in np.unique(lists[lists >= 0]).tolist()
+        for run in _runs(mine[lists == number], module, step)
+        if np.median((ops.end_ns - ops.start_ns)[seen.rows[run]]) <= LAYER_LOOP.limit("each")
+    ]
+    return seen.with_backward([seen.rows[run[0] : run[-1] + 1] for run in runs]) if runs else None
+
+
+def _lists(code: Code) -> I32:
+    """Per module the number of the list that it is an element of, -1 for none: `embeds.3` is one of `embeds`."""
+    numbers: dict[str, int] = {}
+    parts = [one.name.rpartition(".") for one in code.modules]
+    found = [numbers.setdefault(head, len(numbers)) if last.isdecimal() else -1 for head, _, last in parts]
+    return np.array([*found, -1], np.int32)
+
+
+def _runs(places: I64, module: I32, step: NDArray[np.integer[Any]]) -> Iterator[I64]:
+    """Calls of many modules near each other in a step, each of them once."""
+    for run in np.split(places, np.flatnonzero((np.diff(places) > _NEAR) | (np.diff(step[places]) != 0)) + 1):
+        if run.size >= LAYER_LOOP.limit("layers") and np.unique(module[run]).size == run.size:
+            yield run
+
+
+def _seen(find: Callable[[Facts, Forward], Waste | None]) -> Callable[[Facts], Waste | None]:
+    """A rule on the operators that have shapes: nothing where none have."""
+    return lambda facts: find(facts, seen) if (seen := facts.once(with_shapes)) is not None else None
 
 
 def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str, several: str) -> Pattern:
-    """A pattern of which all that is said is found at once."""
 
-    def ranges(facts: Facts) -> Ranges | None:
+    def said(facts: Facts) -> tuple[Ranges | None, float, str]:
         found = facts.once(find)
-        return found.ranges if found is not None else None
+        return (None, 1.0, "") if found is None else (found.ranges, found.kept, found.title)
 
-    def kept(facts: Facts, _: Ranges) -> float:
-        found = facts.once(find)
-        return found.kept if found is not None else 1.0
-
-    def title(facts: Facts, _: Ranges) -> str:
-        found = facts.once(find)
-        return found.title if found is not None else ""
-
-    return Pattern(kind, ranges, False, (one, several), kept=kept, title=title)
+    return Pattern(
+        kind,
+        lambda facts: said(facts)[0],
+        (one, several),
+        kept=lambda facts, _: said(facts)[1],
+        title=lambda facts, _: said(facts)[2],
+    )
 
 
 BY_SHAPES: Final = (
-    _pattern(DENSE_TABLE, tables.updates, "update or zeroing of a table", "updates and zeroings of tables"),
-    _pattern(REPEATED, repeated.repeated, "such product", "such products, forward and backward"),
-    _pattern(THROWN_AWAY, thrown.products, "such product", "such products, forward and backward"),
-    _pattern(DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
-    _pattern(NO_CACHE, spared.regrown, "generation of a sequence", "generations of sequences"),
-    _pattern(FULL_SORT, spared.full_sorts, "such sort", "such sorts"),
-    _pattern(MORE_ROWS, smaller.gathered, "such layer", "such layers, forward and backward"),
-    _pattern(PAIRS, pairs.pairs, "such operator", "such operators, forward and backward"),
-    _pattern(REBUILT, smaller.rebuilt, "such copy", "such copies"),
-    _pattern(MASKED_ROWS, masked.masked_rows, "such operator", "such operators, forward and backward"),
-    _pattern(LONG_ORDER, order.long_orders, "such product", "such products, forward and backward"),
-    _pattern(ONE_HOT, spared.one_hots, "such product", "such products"),
+    _pattern(wasted.DENSE_TABLE, spared.updates, "update or zeroing of a table", "updates and zeroings of tables"),
+    _pattern(wasted.REPEATED, thrown.repeated, "such product", "such products, forward and backward"),
+    _pattern(wasted.THROWN_AWAY, _seen(thrown.products), "such product", "such products, forward and backward"),
+    _pattern(wasted.DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
+    _pattern(wasted.NO_CACHE, _seen(spared.regrown), "generation of a sequence", "generations of sequences"),
+    _pattern(wasted.FULL_SORT, spared.full_sorts, "such sort", "such sorts"),
+    _pattern(wasted.MORE_ROWS, _seen(smaller.gathered), "such layer", "such layers, forward and backward"),
+    _pattern(wasted.PAIRS, _seen(smaller.pairs), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.REBUILT, _seen(smaller.rebuilt), "such copy", "such copies"),
+    _pattern(wasted.MASKED_ROWS, _seen(thrown.masked_rows), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.LONG_ORDER, _seen(smaller.long_orders), "such product", "such products, forward and backward"),
+    _pattern(wasted.ONE_HOT, spared.one_hots, "such product", "such products"),
+    Pattern(
+        LAYER_LOOP,
+        layers,
+        ("stretch of such layers", "stretches of such layers, forward and backward"),
+        kept=lambda facts, _: LAYER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
+    ),
 )

@@ -71,6 +71,7 @@ def measure(facts: Facts) -> Clocks | Skipped:
             reason="the trace does not say at which clock the device ran",
             how_to_get="profkit capture on a machine with nvidia-smi, or with cpufreq; steps of half a second or more",
         )
+    sampled, throttled = told.get("sampled_ms"), told.get("throttled_ms")
     return Clocks(
         scope=scope_of(facts),
         n=n,
@@ -78,9 +79,7 @@ def measure(facts: Facts) -> Clocks | Skipped:
         highest_mhz=highest,
         held_mhz=told.get("held_mhz", highest),
         n_held={kind: min(told.get(f"n_{kind}", 0), n) for kind in _WHY},
-        throttled_share=min(told["throttled_ms"] / told["sampled_ms"], 1.0)
-        if told.get("sampled_ms") and "throttled_ms" in told
-        else None,
+        throttled_share=min(throttled / sampled, 1.0) if sampled and throttled is not None else None,
         told=told,
     )
 
@@ -106,41 +105,28 @@ def judge(result: Clocks) -> tuple[Finding, ...]:
 
 
 def _evidence(result: Clocks) -> Iterator[Evidence]:
-    """The clock, and what it was held by."""
-    if result.throttled_share is not None:
-        yield Evidence(
-            statement=f"the CPU was throttled by heat for {format_fraction(result.throttled_share)} of the recorded time;"
-            f" its fastest core ran at {result.mhz:,} MHz on average, {result.highest_mhz:,} MHz is its highest clock",
-            metric="clocks.mhz",
-            value=float(result.mhz),
-            unit="MHz",
-        )
-        return
-    n_held = result.n_held[result.reason]
-    yield Evidence(
-        statement=f"in {n_held} of {result.n} samples the clock was held back because {_WHY[result.reason][1]}:"
-        f" {result.held_mhz:,} MHz on average, {result.highest_mhz:,} MHz is its highest clock",
-        metric="clocks.held_mhz",
-        value=float(result.held_mhz),
-        unit="MHz",
+    told, reason, highest = (
+        result.told,
+        result.reason,
+        f"MHz on average, {result.highest_mhz:,} MHz is its highest clock",
     )
-    told = result.told
+    if result.throttled_share is not None:
+        share = format_fraction(result.throttled_share)
+        said = f"the CPU was throttled by heat for {share} of the recorded time; its fastest core ran at {result.mhz:,} {highest}"
+        yield Evidence(said, "clocks.mhz", float(result.mhz), "MHz")
+        return
+    held = f"in {result.n_held[reason]} of {result.n} samples the clock was held back because {_WHY[reason][1]}"
+    yield Evidence(f"{held}: {result.held_mhz:,} {highest}", "clocks.held_mhz", float(result.held_mhz), "MHz")
     if "temperature_c" in told:
-        yield Evidence(
-            statement=f"its temperature was {told['temperature_c']} degrees C at most",
-            metric="clocks.temperature_c",
-            value=float(told["temperature_c"]),
-            unit="C",
-        )
+        said = f"its temperature was {told['temperature_c']} degrees C at most"
+        yield Evidence(said, "clocks.temperature_c", float(told["temperature_c"]), "C")
     if {"power_mw", "limit_mw"} <= told.keys():
         default = told.get("default_limit_mw")
         usual = f"; by default that is {default / 1000:,.0f} W" if default else ""
-        yield Evidence(
-            statement=f"it drew {told['power_mw'] / 1000:,.0f} W on average; its limit is {told['limit_mw'] / 1000:,.0f} W{usual}",
-            metric="clocks.power_mw",
-            value=float(told["power_mw"]),
-            unit="mW",
+        said = (
+            f"it drew {told['power_mw'] / 1000:,.0f} W on average; its limit is {told['limit_mw'] / 1000:,.0f} W{usual}"
         )
+        yield Evidence(said, "clocks.power_mw", float(told["power_mw"]), "mW")
 
 
 def _next() -> NextTool:

@@ -28,14 +28,12 @@ class Pattern(msgspec.Struct, frozen=True):
 
     kind: FindingKind
     ranges: Callable[[Facts], Ranges | None]
-    is_pause: bool
-    """Whether the host does nothing for the step meanwhile: else it launches work there."""
     what: tuple[str, str]
     """One range, and several, in a sentence."""
-
     fix: Callable[[Facts, Ranges], str] | None = None
     """What to do where that depends on what was found; None: the kind's first fix."""
-
+    is_pause: bool = False
+    """Whether the host does nothing for the step meanwhile: else it launches work there."""
     halved: Callable[[Facts], Ranges] | None = None
     """The part of its ranges of which a change spares half at most; None: none."""
     remains: str = ""

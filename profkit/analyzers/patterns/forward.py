@@ -8,7 +8,7 @@ update of averages, clipping by hand.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import PLACED
-from profkit.analyzers.patterns.cost import rows_of
-from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
-from profkit.findings.patterns import FROZEN, NO_GRADIENT, PARAMETER_LOOP, UNREAD
+from profkit.analyzers.patterns.ranges import Ranges, step_threads
+from profkit.findings.patterns import FROZEN, NO_GRADIENT, UNREAD
 from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of, rows_by_value
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
@@ -28,17 +27,15 @@ from profkit.model.signature import Signature
 from profkit.model.trace import CpuOps, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code import shares
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import enclosing_op, launching_threads, outermost
+from profkit.timeline.steps import edges
 
-_MODEL: Final = frozenset({"matmul", "convolution", "attention"})
+MODEL: Final = frozenset({"matmul", "convolution", "attention"})
 """Families of what a model computes with, not a metric, an average or a batch."""
 _FRESH: Final = later(r"^aten::(?:rand\w*|normal\w*|empty|zeros|ones|arange|full|tensor|from_file|_pin_memory)$")
 """What makes a tensor: the batch of the next step, noise. Forward work before it is another's."""
-_LEAST_OF: Final = 1 / 3
-"""Share of a loop's operators that take a tensor of a parameter's shape: beside each are views and reads. Chosen."""
 _MOST_KNOWN: Final = 0.9
 """Share of the backward nodes with a number whose forward operator must be known. Chosen: of others it may be any."""
 _MOST_LINES: Final = 2
@@ -58,7 +55,6 @@ _EVALUATION: Final = frozenset(
     | {"validation"}
 )
 """Words of a function or a line that evaluates. Chosen: not "test" or "score", which training code has as well."""
-_IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
 _ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
 
@@ -93,7 +89,7 @@ def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
     is_used[place[place >= 0]] = True
     optimizer = trace.spans.take(np.flatnonzero(trace.spans.kind == SpanKind.OPTIMIZER))
     last = int(ops.start_ns[backward.rows].max())
-    is_open = is_used | named(trace, ops.take(tops), _ASKED)
+    is_open = is_used | trace.named(ops.name[tops], _ASKED)
     if len(optimizer):
         is_open |= enclosing_op(optimizer, ops.thread[tops], ops.start_ns[tops]) >= 0
     every = [run for run in _runs(trace, tops, is_open) if run.size]
@@ -101,13 +97,14 @@ def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
     runs = [run for run in every if _is_closed(trace, run, last) or ops.name[run].tobytes() in before]
     # beside a collective is what shards gather, and no part of the forward pass
     breaks = np.sort(np.concatenate([ops.start_ns[backward.rows], ops.start_ns[tops[is_open & ~is_used]]]))
-    within, leads = _beside(ops, runs, tops[is_used].astype(np.int64), breaks)
+    used = tops[is_used].astype(np.int64)
+    within, leads = _beside(ops, runs, used, breaks)
     return Unread(
         runs=tuple(runs),
         to_the_end=tuple(every),
         within=within,
         leads=leads,
-        used=tops[is_used].astype(np.int64),
+        used=used,
         trained=tops[is_open].astype(np.int64),
     )
 
@@ -136,21 +133,21 @@ def _is_closed(trace: Trace, run: I64, last_ns: int) -> bool:
 def _runs(trace: Trace, tops: NDArray[np.intp], is_open: Bool) -> Iterator[I64]:
     """Stretches of one thread, in one step, with no operator of another kind between."""
     ops = trace.ops
-    begins = np.array([step.start_ns for step in trace.steps], np.int64)
-    for thread in distinct_codes(ops.thread[tops]).tolist():
-        mine = np.flatnonzero(ops.thread[tops] == thread)
-        mine = mine[np.argsort(ops.start_ns[tops[mine]], kind="stable")]
+    begins, _ = edges(trace.steps)
+    for _, places in rows_by_value(ops.thread[tops]):
+        mine = places[np.argsort(ops.start_ns[tops[places]], kind="stable")]
         group = np.cumsum(is_open[mine]) + np.searchsorted(begins, ops.start_ns[tops[mine]], "right")
         rows, group = tops[mine[~is_open[mine]]].astype(np.int64), group[~is_open[mine]]
         yield from np.split(rows, np.flatnonzero(np.diff(group)) + 1)
 
 
-def _of_step(facts: Facts) -> Unread | None:
+def unread_of_step(facts: Facts) -> Unread | None:
+    """The same of the threads of the step."""
     return unread(facts.trace, step_threads(facts))
 
 
 def _sorted_of_step(facts: Facts) -> tuple[list[I64], list[I64]]:
-    found = facts.once(_of_step)
+    found = facts.once(unread_of_step)
     return _sorted_runs(facts, found) if found is not None else ([], [])
 
 
@@ -168,12 +165,12 @@ def frozen_work(facts: Facts) -> Ranges | None:
 
 
 def _of_sorts(facts: Facts, *, is_frozen: bool) -> Ranges | None:
-    if facts.once(_of_step) is None:
+    if facts.once(unread_of_step) is None:
         return None
     frozen, other = facts.once(_sorted_of_step)
     if frozen and _is_evaluation(facts, FROZEN.id):  # of a copy of the weights
         frozen, other = [], [*frozen, *other]
-    return _spanning(facts, frozen if is_frozen else other)
+    return spanning(facts, frozen if is_frozen else other)
 
 
 def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
@@ -193,17 +190,9 @@ def _sorted_runs(facts: Facts, found: Unread) -> tuple[list[I64], list[I64]]:
 
 def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[list[I64]]:
     """Per run its parts that multiply matrices, from their first product on, each up to where a tensor is made anew."""
-    is_model, fresh = _is_model(trace), named(trace, trace.ops, _FRESH)
-    return [
-        [
-            part[np.flatnonzero(is_model[part])[0] :]
-            for part in np.split(run, np.flatnonzero(fresh[run]))
-            if is_model[part].any()
-        ]
-        if is_model[run].any()
-        else []
-        for run in runs
-    ]
+    is_model, fresh = multiplies(trace), trace.named(trace.ops.name, _FRESH)
+    parts = (np.split(run, np.flatnonzero(fresh[run])) if is_model[run].any() else [] for run in runs)
+    return [[part[np.flatnonzero(is_model[part])[0] :] for part in each if is_model[part].any()] for each in parts]
 
 
 def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
@@ -226,7 +215,6 @@ def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
 
 
 def _calling(facts: Facts, found: Unread, runs: list[I64]) -> tuple[PlaceShare, ...]:
-    """The lines that call these runs."""
     from profkit.timeline.code.callers import callers  # loaded for traces with stacks
 
     trace, code = facts.trace, facts.code
@@ -250,10 +238,10 @@ def _calling(facts: Facts, found: Unread, runs: list[I64]) -> tuple[PlaceShare, 
     return tuple(sorted(shares, key=lambda one: -one.ns)[:_MOST_LINES])
 
 
-def _is_model(trace: Trace) -> Bool:
+def multiplies(trace: Trace) -> Bool:
     """Per operator: whether it multiplies matrices, or one that it calls does."""
     ops = trace.ops
-    codes = [code for code in distinct_codes(ops.name).tolist() if family_of(trace.name(code)) in _MODEL]
+    codes = [code for code in distinct_codes(ops.name).tolist() if family_of(trace.name(code)) in MODEL]
     rows = np.flatnonzero(is_one_of(ops.name, codes))
     tops = outermost(ops)
     around = enclosing_op(ops.take(tops), ops.thread[rows], ops.start_ns[rows])
@@ -262,15 +250,12 @@ def _is_model(trace: Trace) -> Bool:
     return out
 
 
-def _spanning(facts: Facts, runs: list[I64]) -> Ranges:
+def spanning(facts: Facts, runs: Sequence[I64]) -> Ranges:
     """A range for each run, from the start of its first operator to the end of its last."""
     ops = facts.trace.ops
     first = np.array([run[0] for run in runs], np.int64)
-    low, high = facts.trace.window_ns
     end = np.array([ops.end_ns[run].max() for run in runs], np.int64)
-    inside = (end > low) & (ops.start_ns[first] < high) if first.size else np.zeros(0, np.bool_)
-    first, end = first[inside], end[inside]
-    return Ranges(start_ns=ops.start_ns[first], end_ns=end, thread=ops.thread[first], name=ops.name[first])
+    return Ranges.of(ops, first, facts.trace.window_ns, end_ns=end)
 
 
 def _training_share(facts: Facts, known: Unread, rows: I64) -> float | None:
@@ -289,7 +274,7 @@ def _training_share(facts: Facts, known: Unread, rows: I64) -> float | None:
 
 def is_again(facts: Facts, found: Ranges) -> bool:
     """Whether this forward work is known to be of modules that train in the same steps."""
-    known = facts.once(_of_step)
+    known = facts.once(unread_of_step)
     if known is None:
         return False
     rows = np.concatenate([np.empty(0, np.int64), *known.runs])
@@ -315,25 +300,24 @@ def _words(facts: Facts, finding_id: str) -> set[str]:
     return {word for one in facts.once(places_of_forward).get(finding_id, ()) for word in one.place.single_words}
 
 
-def has_graph(facts: Facts, found: Ranges) -> bool:
-    """Whether most of its products make a node of a graph, each a number of its own, that no backward pass runs."""
-    ops, is_model = facts.trace.ops, _is_model(facts.trace)
+def _freed(facts: Facts, found: Ranges) -> str:
+    """What to do first where most of its products make a node, each a number of its own, that no backward pass runs."""
+    ops, is_model = facts.trace.ops, multiplies(facts.trace)
     rows = np.flatnonzero(is_model & Intervals.of(found.start_ns, found.end_ns).contains(ops.start_ns))
     numbered = rows[ops.sequence[rows] >= 0]
-    return rows.size > 1 and 2 * distinct(ops.sequence[numbered]).size > rows.size
+    has_graph = rows.size > 1 and 2 * distinct(ops.sequence[numbered]).size > rows.size
+    return "run it under torch.no_grad(): nobody reads its graph; and " if has_graph else ""
 
 
 def fix_of_forward(facts: Facts, found: Ranges) -> str:
     """What there is against this forward work, and whether a graph is made for nothing."""
-    free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
     is_known = kept_of_forward(facts, found) == 0
-    return free + (UNREAD.fixes[0] if is_known else f"{UNREAD.fixes[0]}; {FROZEN.fixes[0]}")
+    return _freed(facts, found) + (UNREAD.fixes[0] if is_known else f"{UNREAD.fixes[0]}; {FROZEN.fixes[0]}")
 
 
 def fix_of_frozen(facts: Facts, found: Ranges) -> str:
     """The same for a model that never trains."""
-    free = "run it under torch.no_grad(): nobody reads its graph; and " if has_graph(facts, found) else ""
-    return free + FROZEN.fixes[0]
+    return _freed(facts, found) + FROZEN.fixes[0]
 
 
 def title_of_forward(facts: Facts, found: Ranges) -> str:
@@ -343,7 +327,7 @@ def title_of_forward(facts: Facts, found: Ranges) -> str:
 
 def without_gradient(facts: Facts) -> Ranges | None:
     """What a training forward pass makes in every step, by the same operators, and no gradient goes through."""
-    found = facts.once(_of_step)
+    found = facts.once(unread_of_step)
     if found is None:
         return None
     runs = _groups(facts, found)
@@ -352,7 +336,7 @@ def without_gradient(facts: Facts) -> Ranges | None:
     keys = {names[run].tobytes() for run in runs}
     for run in found.runs:  # an evaluation makes it as well
         runs += [part for key in keys for part in _parts(names[run], key, run) if int(part[0]) not in members]
-    return _spanning(facts, [piece for run in runs for piece in _without_gaps(facts.trace.ops, run)])
+    return spanning(facts, [piece for run in runs for piece in _without_gaps(facts.trace.ops, run)])
 
 
 def _without_gaps(ops: CpuOps, run: I64) -> list[I64]:
@@ -394,7 +378,7 @@ def _without_batch(trace: Trace, used: I64, runs: list[I64]) -> list[I64]:
     """The runs that take nothing of the shape of the model's inputs, and first nothing with as many rows as it works on."""
     if not runs:
         return []
-    is_input = named(trace, trace.ops.take(used), _TAKES_ACTIVATIONS)
+    is_input = trace.named(trace.ops.name[used], _TAKES_ACTIVATIONS)
     inputs = _first_shapes(trace, used[is_input])
     rows = {one[0] for one in _first_shapes(trace, used)}
     return [run for run in runs if not _is_of_batch(trace, inputs, rows, run)]
@@ -431,7 +415,7 @@ def _alike(facts: Facts, found: Unread) -> list[I64]:
     trace, ops = facts.trace, facts.trace.ops
     module = facts.code.module_of_op if facts.code is not None else np.full(len(ops), -1, np.int32)
     training = distinct_codes(module[found.used]).tolist()
-    is_model, is_random = _is_model(trace), named(trace, ops, _CHANGES)
+    is_model, is_random = multiplies(trace), trace.named(ops.name, _CHANGES)
     again = {int(run[0]) for run in _sorted_runs(facts, found)[0]}
     groups: dict[bytes, list[tuple[NDArray[np.int32], list[I64]]]] = {}
     for run, is_within, leads in zip(found.runs, found.within, found.leads, strict=True):
@@ -483,65 +467,5 @@ def _join(alike: list[tuple[NDArray[np.int32], list[I64]]], run: I64, shapes: ND
 def title_without_gradient(facts: Facts, found: Ranges) -> str:
     """The kind's title with the line, where that is known."""
     told = facts.once(places_of_forward).get(NO_GRADIENT.id, ())
-    what = f"what {told[0].place.name} calls" if told else ""
-    return (
-        f"{what} needs no gradient: if it is the same in each step, it can be made once before the loop" if what else ""
-    )
-
-
-def parameter_loops(facts: Facts) -> Ranges | None:
-    """Loops of Python over the parameters outside of the optimizer: many short operators, each on one of their shapes.
-
-    None where shapes are not known.
-    """
-    trace, found = facts.trace, facts.once(_of_step)
-    if found is None or not trace.signatures:
-        return None
-    shapes = _gradient_shapes(trace)
-    if not shapes:
-        return None
-    codes = [
-        code for code, one in enumerate(trace.signatures) if one is not None and one.dims[:1] and one.dims[0] in shapes
-    ]
-    on_one = is_one_of(trace.ops.signature, codes)
-    on_one &= ~_calls_backward(facts)
-    is_short = trace.ops.end_ns - trace.ops.start_ns <= PARAMETER_LOOP.limit("each")
-    is_model = _is_model(trace)
-    kept = []
-    # a batch may have the shape of a weight: what multiplies matrices is a model that runs
-    for run in (part for whole in found.to_the_end for part in np.split(whole, np.flatnonzero(is_model[whole]))):
-        mine = np.flatnonzero(on_one[run])
-        if mine.size < PARAMETER_LOOP.limit("operators"):
-            continue
-        loop = run[mine[0] : mine[-1] + 1]
-        n_shapes = len(
-            {trace.signatures[code].dims[0] for code in distinct_codes(trace.ops.signature[run[mine]]).tolist()}
-        )
-        if _LEAST_OF * loop.size <= mine.size and 2 * is_short[loop].sum() > loop.size and n_shapes > 1:
-            kept.append(loop)
-    return _spanning(facts, kept)
-
-
-def _calls_backward(facts: Facts) -> Bool:
-    """Per operator whether the line that calls the backward pass runs it: DDP fills its buckets behind the last node."""
-    code = facts.code
-    if code is None:
-        return np.full(len(facts.trace.ops), any(map(_IN_BUCKETS.search, facts.trace.strings)))
-    from profkit.timeline.code.join import CALLS_OF_BACKWARD  # loaded for traces with stacks
-
-    place = [number for number, one in enumerate(code.places) if one.call in CALLS_OF_BACKWARD]
-    return is_one_of(code.place_of_op, place)
-
-
-def title_of_loop(facts: Facts, found: Ranges) -> str:
-    """The kind's title with the line, where that is known."""
-    told = shares(facts.code, rows_of(facts, facts.code, found, spare_work=False)) if facts.code is not None else ()
-    return f"a loop at {told[0].place.name} works through the parameters one by one" if told else ""
-
-
-def _gradient_shapes(trace: Trace) -> set[tuple[object, ...]]:
-    """The shapes of the gradients that the backward pass accumulates."""
-    ops = trace.ops
-    rows = np.flatnonzero(named(trace, ops, re.compile(r"^torch::autograd::AccumulateGrad$")) & (ops.signature >= 0))
-    told = (trace.signatures[code] for code in distinct_codes(ops.signature[rows]).tolist())
-    return {one.dims[0] for one in told if one is not None and one.dims and one.dims[0]}
+    again = "needs no gradient: if it is the same in each step, it can be made once before the loop"
+    return f"what {told[0].place.name} calls {again}" if told else ""

@@ -51,20 +51,14 @@ def _found(scope: Scope, taken: Taken, cored: float) -> Finding:
         most_recoverable_ns=scope.per_step(round(taken.cost_ns * cored)) if kind.is_estimated else None,
         evidence=(
             Evidence(
-                statement=f"{statement} ({format_fraction(fraction)} of the window)",
-                metric=f"patterns.{kind.id}.cost_ns",
-                value=float(taken.cost_ns),
-                unit="ns",
+                f"{statement} ({format_fraction(fraction)} of the window)",
+                f"patterns.{kind.id}.cost_ns",
+                float(taken.cost_ns),
+                "ns",
                 expected=f"< {format_fraction(kind.limit('window'))} of the window",
                 span_ns=taken.longest_span_ns,
             ),
-            Evidence(
-                statement=_counted(scope, taken)
-                + (f"; {taken.pattern.remains}" if taken.stays_ns and taken.pattern.remains else ""),
-                metric=f"patterns.{kind.id}.n",
-                value=float(taken.n),
-                unit="count",
-            ),
+            Evidence(_counted(scope, taken), f"patterns.{kind.id}.n", float(taken.n), "count"),
         ),
         fix=f"record again after warm-up: this is in {over} only" if over and kind is RECOMPILE else taken.fix,
         next_tools=(_next(scope, taken, is_over=bool(over)),),
@@ -113,17 +107,14 @@ def _confidence(taken: Taken) -> float:
 
 
 def _counted(scope: Scope, taken: Taken) -> str:
-    one, several = taken.pattern.what
-    what = one if taken.n == 1 else several
-    longest = f"the longest takes {format_ns(taken.longest_ns)}"
-    if taken.name:
-        longest += f"; most of the time is in {taken.name}"
-    if not scope.has_steps or scope.n_steps == 1:
-        return f"{taken.n:,} {what} in the window; {longest}"
-    if taken.n_steps == scope.n_steps:
-        what = one if taken.n == scope.n_steps else several
-        return f"{format_count(taken.n / scope.n_steps)} {what} per step; {longest}"
-    return f"{taken.n:,} {what}, in {taken.n_steps} of {scope.n_steps} steps; {longest}"
+    has_several = scope.has_steps and scope.n_steps > 1
+    in_each = has_several and taken.n_steps == scope.n_steps
+    what = taken.pattern.what[taken.n != (scope.n_steps if in_each else 1)]
+    where = f", in {taken.n_steps} of {scope.n_steps} steps" if has_several else " in the window"
+    counted = f"{format_count(taken.n / scope.n_steps)} {what} per step" if in_each else f"{taken.n:,} {what}{where}"
+    most = f"; most of the time is in {taken.name}" if taken.name else ""
+    remains = f"; {taken.pattern.remains}" if taken.stays_ns and taken.pattern.remains else ""
+    return f"{counted}; the longest takes {format_ns(taken.longest_ns)}{most}{remains}"
 
 
 def present(result: Patterns) -> Section:
@@ -143,28 +134,17 @@ def _idle_device(scope: Scope, device: str, computing: float) -> tuple[Finding, 
     """`device.unused`, where operators of the CPU take a good part (0-1) of the window."""
     if not device or computing < UNUSED_DEVICE.limit("compute"):
         return ()
+    taken = f"operators on the CPU take {format_fraction(computing)} of the window"
+    said = f"the file lists {device} and holds no call to it; {taken}"
+    why = "change that, then record again: how long is the step on the GPU?"
     return (
         UNUSED_DEVICE.found(
             title=f"all work is on the CPU, while {device} stands idle",
             confidence=0.8,
             recoverable_ns=0,
             fraction=computing,
-            evidence=(
-                Evidence(
-                    statement=f"the file lists {device} and holds no call to it; operators on the CPU take"
-                    f" {format_fraction(computing)} of the window",
-                    metric="patterns.computing_fraction",
-                    value=computing,
-                    unit="fraction",
-                ),
-            ),
+            evidence=(Evidence(said, "patterns.computing_fraction", computing, "fraction"),),
             fix=UNUSED_DEVICE.fixes[0],
-            next_tools=(
-                operators(
-                    scope,
-                    "change that, then record again: how long is the step on the GPU?",
-                    "kernels in the trace; profkit compare OLD NEW says what it gave",
-                ),
-            ),
+            next_tools=(operators(scope, why, "kernels in the trace; profkit compare OLD NEW says what it gave"),),
         ),
     )

@@ -9,29 +9,10 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import attention, forward, modes, piled, ranges
+from profkit.analyzers.patterns import forward, modes, parameters, ranges
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.findings.patterns import (
-    ANOMALY,
-    CONVERSIONS,
-    CPU_OPERATORS,
-    FROZEN,
-    GC,
-    GRAPH_BREAKS,
-    LAYOUT_COPIES,
-    MATH_ATTENTION,
-    NO_GRADIENT,
-    OPTIMIZER_LOOP,
-    PARAMETER_LOOP,
-    PILED,
-    RECOMPILE,
-    RECOMPUTATION,
-    SLOW_PATH,
-    TRAINING_MODE,
-    UNREAD,
-    UNUSED_PARAMETERS,
-)
+from profkit.findings import patterns
 from profkit.model.arrays import distinct, place_among, rows_by_value
 from profkit.model.code import PlaceShare
 from profkit.model.intervals import Intervals
@@ -39,91 +20,84 @@ from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.elsewhere import unused
 from profkit.timeline.scheduled import cored_share
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 
 PATTERNS: Final = (
-    Pattern(GC, ranges.collections, True, ("collection", "collections"), ranges.fix_of_collections),
-    Pattern(RECOMPILE, ranges.recompilations, True, ("compilation", "compilations")),
-    Pattern(GRAPH_BREAKS, modes.graph_breaks, True, ("gap between two graphs", "gaps between two graphs")),
+    Pattern(patterns.GC, ranges.collections, ("collection", "collections"), ranges.fix_of_collections, is_pause=True),
+    Pattern(patterns.RECOMPILE, ranges.recompilations, ("compilation", "compilations"), is_pause=True),
     Pattern(
-        OPTIMIZER_LOOP,
-        lambda facts: ranges.optimizer_loops(
-            facts, least_operators=OPTIMIZER_LOOP.limit("operators"), longest_ns=OPTIMIZER_LOOP.limit("each")
-        ),
-        False,
+        patterns.GRAPH_BREAKS, modes.graph_breaks, ("gap between two graphs", "gaps between two graphs"), is_pause=True
+    ),
+    Pattern(
+        patterns.OPTIMIZER_LOOP,
+        parameters.optimizer_loops,
         ("optimizer step", "optimizer steps"),
-        ranges.fix_of_loops,
-        kept=ranges.kept_of_loops,
-        proof=ranges.proof_of_loops,
+        parameters.fix_of_loops,
+        kept=parameters.kept_of_loops,
+        proof=parameters.proof_of_loops,
     ),
     Pattern(
-        PARAMETER_LOOP,
-        forward.parameter_loops,
-        False,
+        patterns.PARAMETER_LOOP,
+        parameters.parameter_loops,
         ("loop", "loops"),
-        kept=lambda facts, _: PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
-        title=forward.title_of_loop,
+        kept=lambda facts, _: patterns.PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
+        title=parameters.title_of_loop,
     ),
     Pattern(
-        UNREAD,
+        patterns.UNREAD,
         forward.forward_work,
-        False,
         ("stretch of forward work that no backward reads", "stretches of forward work that no backward reads"),
         forward.fix_of_forward,
         kept=forward.kept_of_forward,
         title=forward.title_of_forward,
     ),
     Pattern(
-        FROZEN,
+        patterns.FROZEN,
         forward.frozen_work,
-        False,
         ("stretch of such forward work", "stretches of such forward work"),
         forward.fix_of_frozen,
         kept=lambda _, __: 1.0,
     ),
     Pattern(
-        NO_GRADIENT,
+        patterns.NO_GRADIENT,
         forward.without_gradient,
-        False,
         ("stretch of such operators", "stretches of such operators"),
         title=forward.title_without_gradient,
     ),
     Pattern(
-        PILED,
-        piled.piled,
-        False,
+        patterns.PILED,
+        parameters.piled,
         ("stretch of such backward nodes", "stretches of such backward nodes"),
-        halved=piled.flowing,
+        halved=parameters.flowing,
         remains="half of the nodes through which gradients flow on stays",
     ),
     Pattern(
-        CPU_OPERATORS,
+        patterns.CPU_OPERATORS,
         ranges.cpu_operators,
-        False,
         ("operator on the CPU", "operators on the CPU"),
         ranges.fix_of_cpu_operators,
     ),
-    Pattern(ANOMALY, modes.checks, True, ("check or stored stack", "checks and stored stacks")),
-    Pattern(UNUSED_PARAMETERS, ranges.searches, True, ("search", "searches")),
-    Pattern(RECOMPUTATION, ranges.recomputed, False, ("stretch of forward work", "stretches of forward work")),
     Pattern(
-        MATH_ATTENTION,
-        attention.separate,
-        False,
+        patterns.ANOMALY, modes.anomaly_checks, ("check or stored stack", "checks and stored stacks"), is_pause=True
+    ),
+    Pattern(patterns.UNUSED_PARAMETERS, ranges.searches, ("search", "searches"), is_pause=True),
+    Pattern(patterns.RECOMPUTATION, ranges.recomputed, ("stretch of forward work", "stretches of forward work")),
+    Pattern(
+        patterns.MATH_ATTENTION,
+        modes.separate_attention,
         ("stretch of attention", "stretches of attention"),
-        attention.fix_of_attention,
+        modes.fix_of_attention,
     ),
     Pattern(
-        TRAINING_MODE,
+        patterns.TRAINING_MODE,
         ranges.training_mode,
-        False,
         ("layer in training mode", "layers in training mode"),
         halved=ranges.trained_norms,
         remains="of batch normalisation at least half stays: it normalises in any mode",
     ),
-    Pattern(SLOW_PATH, ranges.slow_paths, False, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
-    Pattern(LAYOUT_COPIES, ranges.copies, False, ("copy", "copies")),
-    Pattern(CONVERSIONS, ranges.casts, False, ("conversion", "conversions"), ranges.fix_of_casts),
+    Pattern(patterns.SLOW_PATH, ranges.slow_paths, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
+    Pattern(patterns.LAYOUT_COPIES, ranges.copies, ("copy", "copies")),
+    Pattern(patterns.CONVERSIONS, ranges.casts, ("conversion", "conversions"), ranges.fix_of_casts),
 )
 
 
@@ -163,17 +137,12 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _patterns(facts: Facts) -> tuple[Pattern, ...]:
-    """All that may be found: those by shapes are loaded where shapes are, those by modules where code is known."""
-    found: tuple[Pattern, ...] = PATTERNS
-    if facts.trace.signatures or facts.trace.again is not None:
-        from profkit.analyzers.patterns.by_shapes import BY_SHAPES
+    """All that may be found: those by shapes and modules are loaded where these are known."""
+    if not facts.trace.signatures and facts.trace.again is None and facts.code is None:
+        return PATTERNS
+    from profkit.analyzers.patterns.by_shapes import BY_SHAPES
 
-        found += BY_SHAPES
-    if facts.code is not None:
-        from profkit.analyzers.patterns.side_by_side import LAYERS
-
-        found += (LAYERS,)
-    return found
+    return PATTERNS + BY_SHAPES
 
 
 def measure(facts: Facts) -> Patterns:
@@ -204,7 +173,7 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: i
     outer = [Intervals.of(at.start_ns[mine], at.end_ns[mine]) for _, mine in rows_by_value(at.thread)]
     lengths = np.concatenate([each.lengths_ns for each in outer])
     starts = np.concatenate([each.start_ns for each in outer])
-    begins = np.array([step.start_ns for step in steps_in_window(facts.trace)], np.int64)
+    begins, _ = edges(steps_in_window(facts.trace))
     longest = int(lengths.argmax())
     in_steps = distinct(np.maximum(place_among(begins, starts, after=True) - 1, 0))  # before the first: in it
     return Taken(
@@ -215,7 +184,7 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: i
         last_step=int(in_steps[-1]),
         longest_ns=int(lengths[longest]),
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
-        name=at.longest_name(facts.trace) if pattern.kind in (CPU_OPERATORS, SLOW_PATH) else "",
+        name=at.longest_name(facts.trace) if pattern.kind in (patterns.CPU_OPERATORS, patterns.SLOW_PATH) else "",
         stays_ns=stays_ns + (round(pattern.kept(facts, at) * cost_ns) if pattern.kept is not None else 0),
         title=pattern.title(facts, at) if pattern.title is not None else "",
         proof=pattern.proof(facts, at) if pattern.proof is not None else "",
@@ -237,8 +206,12 @@ def rows(facts: Facts, result: Patterns) -> Mapping[str, Rows]:
 
 def places(facts: Facts, result: Patterns) -> Mapping[str, tuple[PlaceShare, ...]]:
     """The lines that call forward work which no backward pass reads: inside it is code that trains as well."""
-    found = {taken.pattern.kind.id for taken in result.found} & {UNREAD.id, FROZEN.id, NO_GRADIENT.id}
+    found = {taken.pattern.kind.id for taken in result.found} & {
+        patterns.UNREAD.id,
+        patterns.FROZEN.id,
+        patterns.NO_GRADIENT.id,
+    }
     told = dict(facts.once(forward.places_of_forward)) if found else {}
-    if FROZEN.id not in found and UNREAD.id in told:  # a copy of the weights that is evaluated
-        told[UNREAD.id] = told[UNREAD.id] or told[FROZEN.id]
+    if patterns.FROZEN.id not in found and patterns.UNREAD.id in told:  # a copy of the weights that is evaluated
+        told[patterns.UNREAD.id] = told[patterns.UNREAD.id] or told[patterns.FROZEN.id]
     return {name: places for name, places in told.items() if name in found}

@@ -1,20 +1,25 @@
-"""Marks of torch's modes: where a graph of torch.compile is broken, and where autograd looks for NaN (anomaly mode)."""
+"""What torch does otherwise than it could: graphs that are broken, anomaly mode, attention in separate operators.
+
+Breaks and checks have marks; attention without a fused kernel is torch's own way, or what a model writes out itself.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns.ranges import Ranges, compilations, named, step_threads
-from profkit.model.arrays import I64, distinct, is_one_of, middle, rows_by_value
+from profkit.analyzers.patterns.ranges import Ranges, compilations, extents, step_threads
+from profkit.findings.patterns import MATH_ATTENTION
+from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of, middle, rows_by_value
 from profkit.model.intervals import Intervals
-from profkit.model.trace import CallKind, SpanKind, Trace
+from profkit.model.trace import CallKind, CpuOps, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code.phases import backward_of
-from profkit.timeline.host import BACKWARD_NODE, enclosing_op, self_times_ns
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward, self_times_ns
 
 _REGION: Final = later(r"^Torch-Compiled Region")
 _GRAPH: Final = later(r"^## Call CompiledFxGraph")
@@ -39,7 +44,9 @@ def graph_breaks(facts: Facts) -> Ranges:
     trace = facts.trace
     spans = trace.spans
     mine = (
-        (spans.kind == SpanKind.COMPILED) & named(trace, spans, _REGION) & is_one_of(spans.thread, step_threads(facts))
+        (spans.kind == SpanKind.COMPILED)
+        & trace.named(spans.name, _REGION)
+        & is_one_of(spans.thread, step_threads(facts))
     )
     regions = Ranges.of(spans, mine, trace.window_ns)
     found = [_of_thread(trace, regions, int(thread), rows) for thread, rows in rows_by_value(regions.thread)]
@@ -74,8 +81,8 @@ def _work(trace: Trace, thread: int) -> tuple[I64, I64]:
     """Starts and ends, each sorted, of what works for the step on that thread: operators, graphs, launches."""
     ops, spans, calls = trace.ops, trace.spans, trace.calls
     chosen = (
-        (ops, (ops.thread == thread) & ~named(trace, ops, _NO_WORK)),
-        (spans, (spans.thread == thread) & named(trace, spans, _GRAPH)),
+        (ops, (ops.thread == thread) & ~trace.named(ops.name, _NO_WORK)),
+        (spans, (spans.thread == thread) & trace.named(spans.name, _GRAPH)),
         (calls, (calls.thread == thread) & (calls.kind == CallKind.LAUNCH)),
     )
     starts = np.concatenate([table.start_ns[rows] for table, rows in chosen])
@@ -83,32 +90,108 @@ def _work(trace: Trace, thread: int) -> tuple[I64, I64]:
     return np.sort(starts), np.sort(ends)
 
 
-def checks(facts: Facts) -> Ranges:
+def anomaly_checks(facts: Facts) -> Ranges:
     """The looks for NaN in each node, and at the end of each operator that made one the time that a stack takes."""
     trace, ops = facts.trace, facts.trace.ops
-    if not named(trace, ops, _CHECK).any():
-        return Ranges.of(ops, np.empty(0, np.int64), trace.window_ns)
-    nodes = np.flatnonzero(named(trace, ops, BACKWARD_NODE))
-    inner = np.flatnonzero(named(trace, ops, _CHECKING))
-    node = enclosing_op(ops.take(nodes), ops.thread[inner], ops.start_ns[inner])
-    inner, node = inner[node >= 0], node[node >= 0]
-    first, last = np.full(nodes.size, np.iinfo(np.int64).max), np.zeros(nodes.size, np.int64)
-    np.minimum.at(first, node, ops.start_ns[inner])
-    np.maximum.at(last, node, ops.end_ns[inner])
-    looked = distinct(node[named(trace, ops, _CHECK)[inner]])
+    checks = np.flatnonzero(trace.named(ops.name, _CHECK))
+    if not checks.size:
+        return Ranges.of(ops, checks, trace.window_ns)
+    nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
+    first, last = extents(ops, nodes, np.flatnonzero(trace.named(ops.name, _CHECKING)))
+    node = enclosing_op(ops.take(nodes), ops.thread[checks], ops.start_ns[checks])
+    looked = distinct(node[node >= 0])
     makers, stack_ns = _makers(trace) if looked.size else (np.empty(0, np.int64), 0)
     start = np.concatenate((first[looked], np.maximum(ops.start_ns[makers], ops.end_ns[makers] - stack_ns)))
     end = np.concatenate((last[looked], ops.end_ns[makers]))
     rows = np.concatenate((nodes[looked], makers))
-    every = Ranges(start_ns=start, end_ns=end, thread=ops.thread[rows], name=ops.name[rows])
-    return every.within(trace.window_ns)
+    return Ranges.of(ops, rows, trace.window_ns, start_ns=start, end_ns=end)
 
 
 def _makers(trace: Trace) -> tuple[I64, int]:
     """The operators that made nodes, and what storing a stack takes each, ns: what views among them take themselves."""
     backward = backward_of(trace)
     made = distinct(backward.forward[backward.forward >= 0])
-    views = made[named(trace, trace.ops, _VIEW)[made]]
+    views = made[trace.named(trace.ops.name, _VIEW)[made]]
     if views.size < _LEAST_VIEWS:
         return made[:0], 0
     return made, int(middle(self_times_ns(trace.ops)[views]))
+
+
+_MATH: Final = later(r"^aten::_scaled_dot_product_attention_math")
+_PRODUCT: Final = later(r"^aten::(?:bmm|baddbmm)_?$")
+_SCORES: Final = later(r"^aten::_softmax(?:_backward_data)?$")
+_OTHER: Final = later(
+    r"^aten::(?:mm|addmm|linear|\w*convolution\w*|native_(?:layer|batch|group)_norm\w*|embedding\w*|\w*loss\w*|_log_softmax\w*)$"
+)
+"""What stands between two products that are no attention."""
+_TORCHS_ON_CPU: Final = "attention without dropout, masks that need no gradient, no need_weights=True: a CPU's fused kernel takes nothing else"
+_OWN_ON_CPU: Final = (
+    "F.scaled_dot_product_attention for attention of your own; nn.MultiheadAttention: need_weights=False"
+)
+
+
+def separate_attention(facts: Facts) -> Ranges:
+    """Calls of the way without a fused kernel; elsewhere what stands between both products with the scores, backward as well.
+
+    The products are needed with a fused kernel, too. What stands between them writes and reads the matrix of scores.
+    """
+    trace = facts.trace
+    ops = trace.ops
+    math = np.flatnonzero(trace.named(ops.name, _MATH))
+    scores = np.flatnonzero(trace.named(ops.name, _SCORES))
+    if math.size:
+        scores = scores[enclosing_op(ops.take(math), ops.thread[scores], ops.start_ns[scores]) < 0]
+    whole = Ranges.of(ops, math, trace.window_ns)
+    if not scores.size:
+        return whole
+    product, other = trace.named(ops.name, _PRODUCT), trace.named(ops.name, _OTHER)
+    found = [whole]
+    for thread, mine in rows_by_value(ops.thread[scores]):
+        on, at = ops.thread == thread, scores[mine]
+        first, at, second = _around(ops, np.flatnonzero(on & product), at)
+        after, until = ops.end_ns[first], ops.start_ns[second]
+        others = np.sort(ops.start_ns[on & other])
+        is_free = np.searchsorted(others, until) <= np.searchsorted(others, after)
+        is_free &= _is_attention(trace, first, at, second)
+        start, end = after[is_free], until[is_free]
+        found.append(Ranges.of(ops, at[is_free], trace.window_ns, start_ns=start, end_ns=end))
+    return Ranges.joined(*found)
+
+
+def _around(ops: CpuOps, products: I64, at: I64) -> tuple[I64, I64, I64]:
+    """Per softmax with a product before it and one behind it: the first product, the softmax, the second, as rows."""
+    by_end = products[np.argsort(ops.end_ns[products], kind="stable")]
+    before = np.searchsorted(ops.end_ns[by_end], ops.start_ns[at], "right") - 1
+    after = np.searchsorted(ops.start_ns[products], ops.start_ns[at], "right")
+    has_both = (before >= 0) & (after < products.size)
+    return by_end[before[has_both]], at[has_both], products[after[has_both]]
+
+
+def _is_attention(trace: Trace, first: I64, scores: I64, second: I64) -> NDArray[np.bool_]:
+    """Whether the second product may take what was made of the first one's: in the same pass, and of the same size.
+
+    A loss takes a softmax of products as well: the next product is then one of the backward pass.
+    """
+    rows = np.concatenate([first, scores, second])
+    back = in_backward(trace, rows).reshape(3, -1)
+    sizes = _elements(trace, rows).reshape(3, -1, 3)
+    made, taken, given = sizes[0, :, 0], sizes[1, :, 1], sizes[2, :, 1:]
+    is_of_size = (made == taken) & (given == taken[:, None]).any(1) | (sizes < 0).any(axis=(0, 2))
+    found: NDArray[np.bool_] = (back == back[0]).all(0) & is_of_size
+    return found
+
+
+def _elements(trace: Trace, rows: I64) -> I64:
+    """Per operator how many elements a product of its last two tensors has, and each of them, shape (n, 3); -1: unknown."""
+    codes, place = np.unique(trace.ops.signature[rows], return_inverse=True)
+    told = [trace.signatures[code] if code >= 0 else None for code in codes.tolist()]
+    last = [one.tensors[-2:] if one is not None and one.tensors else [(-1,)] for one in told]
+    return np.array([(prod(two[0][:-1]) * two[-1][-1], prod(two[0]), prod(two[-1])) for two in last], np.int64)[place]
+
+
+def fix_of_attention(facts: Facts, found: Ranges) -> str:
+    """A CPU has other conditions than a GPU; without a call of torch's, the model writes it out itself."""
+    is_torchs = any(_MATH.search(facts.trace.name(code)) for code in distinct_codes(found.name).tolist())
+    if facts.cpu is not None:
+        return _TORCHS_ON_CPU if is_torchs else _OWN_ON_CPU
+    return MATH_ATTENTION.fixes[0] if is_torchs else MATH_ATTENTION.fixes[-1]

@@ -6,21 +6,19 @@ import re
 from typing import Any, Final
 
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, GC, OPTIMIZER_LOOP
-from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member, is_one_of, place_among
+from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, GC
+from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member, is_one_of, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
-from profkit.model.signature import Signature
 from profkit.model.table import Table
-from profkit.model.trace import CallKind, CpuOps, SpanKind, Spans, Trace
+from profkit.model.trace import CallKind, CpuOps, RuntimeCalls, SpanKind, Spans, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts, first_use
 from profkit.timeline.cpu import training_threads
-from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward, outermost
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
+from profkit.timeline.steps import edges, steps_in_window
 
 _NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
 _FULL: Final = later(r"generation 2|^gc\.collect")
@@ -33,26 +31,6 @@ _MARKING: Final = later(r"^aten::(?:select|fill_|item)$")
 _ASKING: Final = later(r"^c10d::allreduce_$")
 _REDUCING: Final = later(r"^\w+:all_?reduce$")
 _CAST: Final = later(r"^aten::_to_copy$")
-_AT_ONCE: Final = later(r"^aten::_(?:foreach|fused)_")
-"""In a step of an optimizer: an operator for all parameters at once..."""
-_CLOSURE: Final = later(r"^autograd::engine::")
-"""...and the backward pass of a closure: then the range is no loop over parameters."""
-_CLASS: Final = later(r"^Optimizer\.step#(\w+)\.step")
-FUSED_OPTIMIZERS: Final = {"Adam": 0.25, "AdamW": 0.25, "SGD": 0.5, "Adagrad": 0.4}
-"""Classes of torch.optim that take fused=True, on GPUs and, from torch 2.4 on, on CPUs: the share of the loop's time that
-it then takes on a CPU (`host.optimizer_loop` has the measurements)."""
-_FOREACH_KEEPS: Final = 0.6
-FOREACH_OPTIMIZERS: Final = frozenset({"ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"})
-"""Those that take foreach=True alone; LBFGS, Muon and SparseAdam take neither (torch 2.13)."""
-_OWN_LOOP: Final = (
-    "group parameters of one shape, write the update with torch._foreach functions, or torch.compile the step"
-)
-_WITHOUT_FORM: Final = {
-    "SparseAdam": "put tables of one width into one (with offsets), or use dense gradients (sparse=False) and"
-    " Adam(fused=True) where tables are small",
-    "Muon": "its products are the work: use it for the large matrices only, fewer ns_steps, or torch.compile the step",
-}
-"""What there is against the loops of torch's own."""
 _OPERATOR: Final = later(
     r"^(?!autograd::|torch::autograd|c10d::|cuda|hip|\w+::(?:_?unsafe_view|_?reshape\w*|t|view\w*|transpose|permute|expand\w*"
     r"|as_strided|select|slice|narrow|squeeze|unsqueeze|flatten|unflatten|split\w*|chunk|unbind|detach_?|alias|empty\w*"
@@ -100,25 +78,26 @@ class Ranges(Table, frozen=True, kw_only=True):
     """Codes; -1 of what has no name."""
 
     @classmethod
-    def of(cls, table: CpuOps | Spans, rows: NDArray[Any], window_ns: tuple[int, int]) -> Ranges:
-        """These rows of a table, as far as they touch the window."""
+    def of(
+        cls,
+        table: CpuOps | Spans | RuntimeCalls,
+        rows: NDArray[Any],
+        window_ns: tuple[int, int],
+        *,
+        start_ns: I64 | None = None,
+        end_ns: I64 | None = None,
+    ) -> Ranges:
+        """These rows of a table, from and to these times where they are given, as far as they touch the window."""
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        every = cls(
-            start_ns=table.start_ns[chosen],
-            end_ns=table.end_ns[chosen],
-            thread=table.thread[chosen],
-            name=table.name[chosen],
-        )
-        return every.within(window_ns)
+        start = table.start_ns[chosen] if start_ns is None else start_ns
+        end = table.end_ns[chosen] if end_ns is None else end_ns
+        every = cls(start_ns=start, end_ns=end, thread=table.thread[chosen], name=table.name[chosen])
+        return every.take((end > window_ns[0]) & (start < window_ns[1]))
 
     @classmethod
     def joined(cls, *each: Ranges) -> Ranges:
         """All of these."""
         return cls(**{name: np.concatenate([getattr(one, name) for one in each]) for name in cls.__struct_fields__})
-
-    def within(self, window_ns: tuple[int, int]) -> Ranges:
-        """Those that touch the window."""
-        return self.take((self.end_ns > window_ns[0]) & (self.start_ns < window_ns[1]))
 
     def longest_name(self, trace: Trace) -> str:
         """The name that has most of their time; "" for none."""
@@ -130,11 +109,6 @@ class Ranges(Table, frozen=True, kw_only=True):
 def step_threads(facts: Facts) -> tuple[int, ...]:
     """The threads of the step: others may pause as they like."""
     return facts.host.threads if facts.main_device is not None else training_threads(facts.trace)
-
-
-def named(trace: Trace, table: CpuOps | Spans, pattern: re.Pattern[str] | str) -> NDArray[np.bool_]:
-    """Per row: whether its name has the pattern, or begins with the text."""
-    return trace.named(table.name, pattern)
 
 
 def _of_kind(facts: Facts, kind: SpanKind) -> Ranges:
@@ -150,16 +124,13 @@ def collections(facts: Facts) -> Ranges:
 
 def fix_of_collections(facts: Facts, found: Ranges) -> str:
     """A full collection in each step is one that the code asks for: the collector itself makes them far more seldom."""
-    is_full = np.array([bool(_FULL.search(facts.trace.name(int(code)))) for code in found.name.tolist()], np.bool_)
     steps = steps_in_window(facts.trace)
-    begins = np.array([step.start_ns for step in steps], np.int64)
+    begins, _ = edges(steps)
+    is_full = facts.trace.named(found.name, _FULL)
     at = distinct(place_among(begins, np.sort(found.start_ns[is_full]), after=True))
-    is_asked = len(steps) >= _LEAST_STEPS and at.size >= len(steps) - 1
-    return (
-        "leave out gc.collect() in the loop: a full collection in each step is one that the code asks for"
-        if is_asked
-        else GC.fixes[0]
-    )
+    if len(steps) >= _LEAST_STEPS and at.size >= len(steps) - 1:
+        return "leave out gc.collect() in the loop: a full collection in each step is one that the code asks for"
+    return GC.fixes[0]
 
 
 def compilations(facts: Facts) -> Ranges:
@@ -174,12 +145,9 @@ def recompilations(facts: Facts) -> Ranges:
     steps, none: a first compilation is start-up.
     """
     trace, found = facts.trace, compilations(facts)
-    if any(_NUMBERED.match(trace.name(int(code))) for code in distinct_codes(trace.spans.name)):
-        again = first_use.recompilations(trace)
-        rows = again.covered_ns(found.start_ns, found.end_ns) > 0
-    else:
-        rows = np.full(found.start_ns.size, bool(trace.steps))
-    return found.take(rows)
+    if trace.named(trace.spans.name, _NUMBERED).any():
+        return found.take(first_use.recompilations(trace).covered_ns(found.start_ns, found.end_ns) > 0)
+    return found if trace.steps else found.take(np.empty(0, np.intp))
 
 
 def searches(facts: Facts) -> Ranges:
@@ -189,21 +157,18 @@ def searches(facts: Facts) -> Ranges:
     what comes after all others have ended is waited for.
     """
     trace, ops = facts.trace, facts.trace.ops
-    rows = np.flatnonzero(named(trace, ops, _SEARCH))
+    rows = np.flatnonzero(trace.named(ops.name, _SEARCH))
     if not rows.size or facts.cpu is None:
         return Ranges.of(ops, rows, trace.window_ns)
-    inner = np.flatnonzero(named(trace, ops, _MARKING))
-    around = np.flatnonzero(named(trace, ops, _MARKED))
-    whose = enclosing_op(ops.take(around), ops.thread[inner], ops.start_ns[inner])
-    first, last = np.full(around.size, np.iinfo(np.int64).max), np.zeros(around.size, np.int64)
-    np.minimum.at(first, whose[whose >= 0], ops.start_ns[inner[whose >= 0]])
-    np.maximum.at(last, whose[whose >= 0], ops.end_ns[inner[whose >= 0]])
+    inner = np.flatnonzero(trace.named(ops.name, _MARKING))
+    around = np.flatnonzero(trace.named(ops.name, _MARKED))
+    first, last = extents(ops, around, inner)
     marked = last > 0
-    asked = np.flatnonzero(named(trace, ops, _ASKING))
+    asked = np.flatnonzero(trace.named(ops.name, _ASKING))
     asked = asked[np.argsort(ops.start_ns[asked], kind="stable")]
     of_search = np.searchsorted(np.sort(ops.start_ns[rows]), ops.start_ns[asked], "right")
     asked = asked[np.append(np.diff(of_search) > 0, True)[: asked.size]]  # the last of each pass
-    sinks = np.flatnonzero(named(trace, ops, _SINK))
+    sinks = np.flatnonzero(trace.named(ops.name, _SINK))
     found = Ranges.of(ops, distinct(np.concatenate((rows, sinks, asked))), trace.window_ns)
     waits = np.concatenate((_last_reductions(facts, ops.start_ns[rows]), np.stack((first[marked], last[marked]), 1)))
     first_row = np.full(len(waits), rows[0])
@@ -211,10 +176,19 @@ def searches(facts: Facts) -> Ranges:
     return Ranges.joined(found, Ranges(start_ns=waits[:, 0], end_ns=waits[:, 1], thread=thread, name=name))
 
 
+def extents(ops: CpuOps, around: NDArray[Any], inner: NDArray[Any]) -> tuple[I64, I64]:
+    """Per operator `around` when the first of the `inner` ones in it begins and the last ends, int64 ns; ends 0 for none."""
+    whose = enclosing_op(ops.take(around), ops.thread[inner], ops.start_ns[inner])
+    first, last = np.full(around.size, np.iinfo(np.int64).max), np.zeros(around.size, np.int64)
+    np.minimum.at(first, whose[whose >= 0], ops.start_ns[inner[whose >= 0]])
+    np.maximum.at(last, whose[whose >= 0], ops.end_ns[inner[whose >= 0]])
+    return first, last
+
+
 def _last_reductions(facts: Facts, searched_ns: I64) -> I64:
     """Per search the time in which only the all-reduce that began last before the next search runs, shape (n, 2)."""
     trace, spans = facts.trace, facts.trace.spans
-    rows = np.flatnonzero((spans.kind == SpanKind.COMM) & named(trace, spans, _REDUCING))
+    rows = np.flatnonzero((spans.kind == SpanKind.COMM) & trace.named(spans.name, _REDUCING))
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
     of_search = np.searchsorted(np.sort(searched_ns), spans.start_ns[rows], "right")
     waits = []
@@ -231,15 +205,13 @@ def casts(facts: Facts) -> Ranges | None:
 
     Not of one number: torch keeps each number of Python as a double, and converts it in any sum or product.
     """
-    trace = facts.trace
-    ops = trace.ops
-    rows = np.flatnonzero(named(trace, ops, _CAST))
+    trace, ops = facts.trace, facts.trace.ops
+    rows = np.flatnonzero(trace.named(ops.name, _CAST))
     if not trace.signatures:
         return None
     codes = ops.signature[rows]
-    is_cast = np.zeros(len(trace.signatures), np.bool_)
-    is_cast[[code for code in distinct_codes(codes).tolist() if _is_cast(trace, code)]] = True
-    return Ranges.of(ops, rows[(codes >= 0) & is_cast[np.maximum(codes, 0)]], trace.window_ns)
+    of_casts = [code for code in distinct_codes(codes).tolist() if _is_cast(trace, code)]
+    return Ranges.of(ops, rows[is_one_of(codes, of_casts)], trace.window_ns)
 
 
 def _is_cast(trace: Trace, code: int) -> bool:
@@ -256,16 +228,13 @@ def fix_of_casts(facts: Facts, found: Ranges) -> str:
     """What there is against these conversions: half precision is no remedy for double."""
     ops = facts.trace.ops
     mine = is_member(ops.start_ns, np.sort(found.start_ns)) & is_one_of(ops.name, distinct_codes(found.name).tolist())
-    codes = [code for code, one in enumerate(facts.trace.signatures) if one is not None and _is_double(one)]
+    told = enumerate(facts.trace.signatures)
+    codes = [code for code, one in told if one is not None and "double" in one.types[:1]]
     of_double = mine & is_one_of(ops.signature, codes)
     lasts = ops.end_ns - ops.start_ns
     if 2 * int(lasts[of_double].sum()) > int(lasts[mine].sum()):
         return "make the data float32 where it is read (numpy: .astype('float32')): float64 is converted in every step"
     return CONVERSIONS.fixes[0]
-
-
-def _is_double(signature: Signature) -> bool:
-    return "double" in signature.types[:1]
 
 
 def cpu_operators(facts: Facts) -> Ranges | None:
@@ -274,10 +243,10 @@ def cpu_operators(facts: Facts) -> Ranges | None:
     Not what the input pipeline or the compiler runs; None where there is no GPU.
     """
     trace, ops, calls = facts.trace, facts.trace.ops, facts.trace.calls
-    if facts.main_device is None or named(trace, ops, _TRACED).any():
+    if facts.main_device is None or trace.named(ops.name, _TRACED).any():
         return None
     is_long = ops.end_ns - ops.start_ns >= CPU_OPERATORS.limit("each")
-    rows = np.flatnonzero(is_long & is_one_of(ops.thread, step_threads(facts)) & named(trace, ops, _OPERATOR))
+    rows = np.flatnonzero(is_long & is_one_of(ops.thread, step_threads(facts)) & trace.named(ops.name, _OPERATOR))
     beside = Intervals.of(compilations(facts).start_ns, compilations(facts).end_ns) | facts.host.loader
     rows = rows[~beside.contains(ops.start_ns[rows])]
     asks = np.flatnonzero(calls.kind != CallKind.OTHER)
@@ -303,7 +272,7 @@ def training_mode(facts: Facts) -> Ranges | None:
     trace, ops = facts.trace, facts.trace.ops
     if len(ops) == 0:
         return trained_norms(facts)
-    rows = np.concatenate((np.flatnonzero(named(trace, ops, _DROPOUT)), _trained_norms(facts)))
+    rows = np.concatenate((np.flatnonzero(trace.named(ops.name, _DROPOUT)), _trained_norms(facts)))
     return Ranges.of(ops, distinct(rows), trace.window_ns)
 
 
@@ -313,31 +282,22 @@ def trained_norms(facts: Facts) -> Ranges:
     if len(trace.ops):
         return Ranges.of(trace.ops, distinct(_trained_norms(facts)), trace.window_ns)
     calls = _launches(trace, _TRAINED_KERNEL) if facts.is_of_torch else np.empty(0, np.int64)
-    launches = Spans(
-        start_ns=trace.calls.start_ns[calls],
-        end_ns=trace.calls.end_ns[calls],
-        name=trace.calls.name[calls],
-        kind=np.full(calls.size, SpanKind.OTHER, np.int8),
-        thread=trace.calls.thread[calls],
-    )
-    return Ranges.of(launches, np.ones(calls.size, np.bool_), trace.window_ns)
+    return Ranges.of(trace.calls, calls, trace.window_ns)
 
 
 def _trained_norms(facts: Facts) -> NDArray[np.int64]:
     """Operators of batch normalisation in training mode: by their recorded argument, else by the kernels they launch."""
     trace, ops = facts.trace, facts.trace.ops
-    norms = np.flatnonzero(named(trace, ops, _NORM))
-    trained = [
-        code for code, one in enumerate(trace.signatures) if one is not None and _is_set(one, _TRAINING_ARGUMENT)
-    ]
+    norms = np.flatnonzero(trace.named(ops.name, _NORM))
+    trained = _codes_with(trace, _TRAINING_ARGUMENT)
     if not trained:
         return _around_launches(facts, _TRAINED_KERNEL) if trace.device_indices else norms[:0]
     return norms[is_one_of(ops.signature[norms], trained)]
 
 
-def _is_set(signature: Signature, place: int) -> bool:
-    """Whether an argument was recorded as True: of a batch normalisation the sixth says that it trains."""
-    return len(signature.concrete) > place and signature.concrete[place] == "True"
+def _codes_with(trace: Trace, place: int) -> list[int]:
+    """The codes of arguments of which that one was recorded as True: of a batch normalisation the sixth says that it trains."""
+    return [code for code, one in enumerate(trace.signatures) if one is not None and one.text(place) == "True"]
 
 
 def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64]:
@@ -355,7 +315,9 @@ def _launches(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
 def slow_paths(facts: Facts) -> Ranges:
     """Operators that exist for a fall-back alone, and those that launch MIOpen's naive kernels."""
     trace, ops = facts.trace, facts.trace.ops
-    rows = np.flatnonzero(named(trace, ops, re.compile("|".join(sign for sign in _SLOW_PATHS if sign != _INDEX_PUT))))
+    rows = np.flatnonzero(
+        trace.named(ops.name, re.compile("|".join(sign for sign in _SLOW_PATHS if sign != _INDEX_PUT)))
+    )
     naive = _around_launches(facts, _NAIVE)
     return Ranges.of(ops, distinct(np.concatenate((rows, naive, _accumulating(facts)))), trace.window_ns)
 
@@ -365,11 +327,8 @@ def _accumulating(facts: Facts) -> NDArray[np.int64]:
     if facts.trace.device_indices:
         return _around_launches(facts, _ACCUMULATING)
     trace, ops = facts.trace, facts.trace.ops
-    adding = [
-        code for code, one in enumerate(trace.signatures) if one is not None and _is_set(one, _ACCUMULATE_ARGUMENT)
-    ]
-    rows = np.flatnonzero(named(trace, ops, re.compile(_INDEX_PUT)))
-    return rows[is_one_of(ops.signature[rows], adding)] if adding else rows[:0]
+    rows = np.flatnonzero(trace.named(ops.name, re.compile(_INDEX_PUT)))
+    return rows[is_one_of(ops.signature[rows], _codes_with(trace, _ACCUMULATE_ARGUMENT))]
 
 
 def fix_of_slow_paths(facts: Facts, found: Ranges) -> str:
@@ -382,7 +341,7 @@ def fix_of_slow_paths(facts: Facts, found: Ranges) -> str:
 def copies(facts: Facts) -> Ranges:
     """Operators that copy a tensor to have its elements in order."""
     trace, ops = facts.trace, facts.trace.ops
-    return Ranges.of(ops, named(trace, ops, _IN_ORDER), trace.window_ns)
+    return Ranges.of(ops, trace.named(ops.name, _IN_ORDER), trace.window_ns)
 
 
 def recomputed(facts: Facts) -> Ranges | None:
@@ -390,115 +349,27 @@ def recomputed(facts: Facts) -> Ranges | None:
 
     None where the trace has no autograd numbers, and where the backward pass itself is differentiated.
     """
-    trace = facts.trace
-    ops = trace.ops
-    nodes = np.flatnonzero(named(trace, ops, BACKWARD_NODE))
+    trace, ops = facts.trace, facts.trace.ops
+    nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     if nodes.size == 0 or not bool((ops.sequence[nodes] >= 0).any()):
         return None
-    forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0))
-    names = [code for code in distinct_codes(ops.name[forward]).tolist() if trace.name(code).startswith("aten::")]
-    forward = forward[is_one_of(ops.name[forward], names)]
+    forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0) & trace.named(ops.name, "aten::"))
     forward = forward[in_backward(trace, forward)]
     around = enclosing_op(ops.take(nodes), ops.thread[forward], ops.start_ns[forward])
     found = Ranges.of(ops, forward, trace.window_ns)
     if found.start_ns.size == 0:
         return found
-    if named(trace, ops, _DERIVATIVE)[forward].any():
+    if trace.named(ops.name[forward], _DERIVATIVE).any():
         return None
     begins = np.maximum(ops.start_ns[nodes[around]], _last_end(ops, forward))
-    return Ranges.of(replace(ops.take(forward), start_ns=begins), np.ones(forward.size, np.bool_), trace.window_ns)
+    return Ranges.of(ops, forward, trace.window_ns, start_ns=begins)
 
 
 def _last_end(ops: CpuOps, rows: I64) -> I64:
     """Per row: the last end of an operator of its thread before it begins, int64 ns; 0 for none."""
     out = np.zeros(rows.size, np.int64)
-    for thread in distinct_codes(ops.thread[rows]).tolist():
-        mine = np.flatnonzero(ops.thread[rows] == thread)
+    for thread, mine in rows_by_value(ops.thread[rows]):
         ends = np.sort(ops.end_ns[ops.thread == thread], kind="stable")
         place = np.searchsorted(ends, ops.start_ns[rows[mine]], "right") - 1
         out[mine] = np.where(place >= 0, ends[np.maximum(place, 0)], 0)
     return out
-
-
-def optimizer_loops(facts: Facts, *, least_operators: float, longest_ns: float) -> Ranges:
-    """Steps of an optimizer with at least so many operators, each that short, that are no part of a foreach or fused one.
-
-    An optimizer may work through some of its parameters one by one: what it does for all the others at once is left out.
-    """
-    trace = facts.trace
-    spans, ops = trace.spans, trace.ops
-    steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
-    if len(steps) == 0 or len(ops) == 0:
-        return Ranges.of(steps, np.zeros(len(steps), np.bool_), trace.window_ns)
-    around = enclosing_op(steps, ops.thread, ops.start_ns)
-    whole = ops.take(np.flatnonzero((around >= 0) & named(trace, ops, _AT_ONCE)))
-    loose = (around >= 0) & (enclosing_op(whole, ops.thread, ops.start_ns) < 0)
-    tops = outermost(ops)  # an operator of a sparse tensor calls twenty
-    counts = np.bincount(around[tops[loose[tops]]], minlength=len(steps))
-    many = counts >= least_operators
-    many[distinct(around[loose & named(trace, ops, _CLOSURE)])] = False
-    low, high = trace.window_ns
-    kept: list[tuple[int, int, int, int]] = []
-    for row in np.flatnonzero(many).tolist():
-        parts = _without(steps, row, whole)
-        columns = np.array(parts, np.int64).reshape(-1, 2)
-        own = Intervals.of(columns[:, 0], columns[:, 1]) - facts.host.blocked
-        if own.total_ns <= longest_ns * counts[row]:
-            whose = int(steps.thread[row]), int(steps.name[row])
-            kept += [(start, end, *whose) for start, end in parts if end > low and start < high]
-    table = np.array(kept, np.int64).reshape(-1, 4)
-    thread, name = table[:, 2].astype(np.int32), table[:, 3].astype(np.int32)
-    return Ranges(start_ns=table[:, 0], end_ns=table[:, 1], thread=thread, name=name)
-
-
-def _classes(facts: Facts, loops: Ranges) -> set[str]:
-    names = {facts.trace.name(code) for code in distinct_codes(loops.name).tolist()}
-    return {match[1] for name in names if (match := _CLASS.match(name))}
-
-
-def fix_of_loops(facts: Facts, loops: Ranges) -> str:
-    """What there is against these loops: not every optimizer has a fused or a foreach form."""
-    classes = _classes(facts, loops)
-    fixes = (
-        (FUSED_OPTIMIZERS.keys(), OPTIMIZER_LOOP.fixes[0]),
-        (FUSED_OPTIMIZERS.keys() | FOREACH_OPTIMIZERS, "foreach=True"),
-    )
-    plain = next((fix for forms, fix in fixes if classes <= forms), "")
-    if plain:
-        return plain
-    others = sorted(classes - FUSED_OPTIMIZERS.keys() - FOREACH_OPTIMIZERS)
-    own = "; ".join(f"{name}: fused=True" for name in sorted(classes & FUSED_OPTIMIZERS.keys()))
-    return (
-        f"{' and '.join(others)} {'has' if len(others) == 1 else 'have'} no fused or foreach form in torch: "
-        + next((fix for name, fix in _WITHOUT_FORM.items() if name in others), _OWN_LOOP)
-        + (f"; {own}" if own else "")
-    )
-
-
-def proof_of_loops(facts: Facts, loops: Ranges) -> str:
-    """How to prove it where neither form is there; "" as the kind says."""
-    if _classes(facts, loops) <= FUSED_OPTIMIZERS.keys() | FOREACH_OPTIMIZERS:
-        return ""
-    return "Call optimizer.step() in every second step only, for some steps: these become shorter by the time shown."
-
-
-def kept_of_loops(facts: Facts, loops: Ranges) -> float:
-    """The share of these loops' time (0-1) that fused=True, or foreach=True, leaves on a CPU; on a GPU nothing."""
-    if facts.cpu is None:
-        return 0.0
-    classes = _classes(facts, loops)
-    known = [FUSED_OPTIMIZERS.get(one, _FOREACH_KEEPS if one in FOREACH_OPTIMIZERS else 0.0) for one in classes]
-    return min(known, default=0.0)
-
-
-def _without(steps: Spans, row: int, whole: CpuOps) -> list[tuple[int, int]]:
-    """The parts of a step, ns, outside the operators for all parameters at once."""
-    at, end = int(steps.start_ns[row]), int(steps.end_ns[row])
-    mine = (whole.thread == steps.thread[row]) & (whole.start_ns >= at) & (whole.start_ns < end)
-    order = np.flatnonzero(mine)[np.argsort(whole.start_ns[mine], kind="stable")]
-    parts = []
-    for first, last in zip(whole.start_ns[order].tolist(), whole.end_ns[order].tolist(), strict=True):
-        if first > at:
-            parts.append((at, min(first, end)))
-        at = max(at, last)
-    return [*parts, (at, end)] if at < end else parts

@@ -31,52 +31,38 @@ _SLACK: Final = 0.2
 """Of a core, which threads of PyTorch and of profkit itself take beside the training thread. Chosen."""
 
 
-class Switches(msgspec.Struct, frozen=True):
-    """How often threads left their core: because they had to wait, and because it was taken from them."""
-
-    voluntary: int
-    involuntary: int
-
-
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """Totals over the recorded steps, ns; None where the capture could not read them."""
 
     scope: Scope
+    told: Mapping[str, int]
+    """As the capture wrote it (`profkit/capture/inside/record/host_watch.py`)."""
     span_ns: int
     run_ns: int
     wait_ns: int
-    all_run_ns: int | None = None
-    """Of all threads of the process, as `all_wait_ns`."""
-    all_wait_ns: int | None = None
-    throttled_ns: int | None = None
-    """Taken by the container's quota, from all its processes."""
-    cores: int | None = None
-    usable_cores: float | None = None
-    """These, or less where the container has a quota."""
-    own_share: float | None = None
+    usable_cores: float | None
+    """Those of the process, or less where the container has a quota."""
+    own_share: float | None
     """Share (0-1) of their time in which this job ran: its ranks here, and what they started."""
-    threads: int | None = None
-    """Threads that share one operator."""
-    children: int | None = None
-    """Processes that this one has started; None where nobody counted."""
-    children_run_ns: int = 0
-    ranks: int = 1
-    """Processes of the job that were started with the same cores."""
-    quota_millicores: int | None = None
-    """What the container may use of its cores, in thousandths of one."""
-    switches: Switches | None = None
-    """Of the training thread."""
-    all_switches: Switches | None = None
-    """Of all threads of the process."""
-    others: Threads | None = None
+    others: Threads | None
     """The other threads of Python; None where there are none."""
-    most_ns: int | None = None
+    most_ns: int | None
     """Of a GPU: by how much the window would be shorter if the host took no time at all."""
-    asleep_share: float = 0.0
+    asleep_share: float
     """Share (0-1) of the recorded time in which the training thread wanted no core, but for waits for data and ranks:
     it waits for other threads. Where the CPU is the device."""
     is_beside: bool = False
     """Whether its waits for a core are those for programs of others, and count as such."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the job that were started with the same cores."""
+        return max(self.told.get("ranks", 1), 1)
+
+    @property
+    def threads(self) -> int:
+        """Threads that share one operator, 0 where nobody counted."""
+        return self.told.get("threads", 0)
 
     @property
     def wait_share(self) -> float:
@@ -86,13 +72,13 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wanted_cores(self) -> float | None:
         """The cores that the threads of this process ran on or waited for, on average."""
-        known = self.all_run_ns is not None and self.all_wait_ns is not None
-        return ((self.all_run_ns or 0) + (self.all_wait_ns or 0)) / self.span_ns if known else None
+        run_ns, wait_ns = self.told.get("all_run_ns"), self.told.get("all_wait_ns")
+        return None if run_ns is None or wait_ns is None else (run_ns + wait_ns) / self.span_ns
 
     @property
     def helpers_share(self) -> float:
         """Share (0-1) of the recorded time in which operators wait for their own threads, which are more than cores."""
-        return self.asleep_share if _is_crowded(self) and (self.threads or 0) > 1 else 0.0
+        return self.asleep_share if _is_crowded(self) and self.threads > 1 else 0.0
 
     @property
     def is_asleep(self) -> bool:
@@ -119,23 +105,13 @@ def measure(facts: Facts) -> Scheduling | Skipped:
         )
     return Scheduling(
         scope=scope_of(facts),
+        told=told,
         span_ns=span,
         run_ns=run,
         wait_ns=wait,
-        all_run_ns=told.get("all_run_ns"),
-        all_wait_ns=told.get("all_wait_ns"),
-        throttled_ns=told.get("throttled_ns"),
-        children=told.get("children"),
-        children_run_ns=told.get("children_run_ns", 0),
-        cores=told.get("cores"),
         usable_cores=usable_cores(told),
         own_share=own_share(facts.trace),
-        threads=told.get("threads"),
-        ranks=max(told.get("ranks", 1), 1),
-        quota_millicores=told.get("quota_millicores"),
-        switches=_switches(told, ""),
-        all_switches=_switches(told, "all_"),
-        others=threads_of(facts),
+        others=threads_of(facts, span, run, wait),
         asleep_share=_asleep(facts, (span - run - wait) / span),
         most_ns=None if facts.main_device is None else facts.main_device.gains.all_host_ns,
     )
@@ -149,13 +125,10 @@ def _asleep(facts: Facts, share: float) -> float:
     return min(max(share - elsewhere, 0.0), facts.cpu_budget.fraction("compute"))
 
 
-def _switches(told: Mapping[str, int], whose: str) -> Switches | None:
-    """None where there are none at all: then nobody counted."""
-    counts = [told.get(f"{whose}{kind}_switches") for kind in ("voluntary", "involuntary")]
-    voluntary, involuntary = counts
-    return (
-        Switches(voluntary, involuntary) if voluntary is not None and involuntary is not None and any(counts) else None
-    )
+def _switches(told: Mapping[str, int], whose: str) -> tuple[int, int] | tuple[None, None]:
+    """How often threads left their core: because they had to wait, and because it was taken; None where nobody counted."""
+    kept, lost = (told.get(f"{whose}{kind}_switches") for kind in ("voluntary", "involuntary"))
+    return (kept, lost) if kept is not None and lost is not None and (kept or lost) else (None, None)
 
 
 def judge(result: Scheduling) -> tuple[Finding, ...]:
@@ -192,50 +165,30 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
             fraction=share,
             confidence=_CONFIDENCE,
             recoverable_ns=0 if _is_outside(result) else scope.per_step(lost_ns),  # no change of the job gives it
-            evidence=(
-                *(_helped(result) if result.is_asleep else ()),
-                Evidence(
-                    statement=f"the training thread was ready and waited for a core for {format_fraction(result.wait_share)} of the"
-                    f" recorded time ({format_ns(result.wait_ns)} of {format_ns(result.span_ns)})",
-                    metric="scheduling.wait_ns",
-                    value=float(result.wait_ns),
-                    unit="ns",
-                    expected=f"< {format_fraction(CONTENTION.limit('window'))}",
-                ),
-                *_around(result),
-            ),
+            evidence=tuple(_evidence(result)),
             fix=_fix(result),
         ),
     )
 
 
-def _around(result: Scheduling) -> tuple[Evidence, ...]:
-    """What wanted to run, and what held it."""
-    said = [] if result.is_asleep else [*_helped(result)]
-    said += [*_switched(result), *_wanted(result), *_crowded(result)]
-    if result.throttled_ns:
-        said.append(
-            Evidence(
-                statement=f"the container's CPU quota held its processes for {format_ns(result.throttled_ns)}",
-                metric="scheduling.throttled_ns",
-                value=float(result.throttled_ns),
-                unit="ns",
-            )
-        )
-    return tuple(said)
-
-
-def _switched(result: Scheduling) -> Iterator[Evidence]:
-    """How often the training thread lost its core, beside how often it left it by itself."""
-    mine = result.switches
-    if mine is not None:
-        yield Evidence(
-            statement=f"the scheduler took the core from it {_times(mine.involuntary)} (involuntary context switches);"
-            f" it gave the core up {_times(mine.voluntary)} to wait for something",
-            metric="scheduling.involuntary_switches",
-            value=float(mine.involuntary),
-            unit="count",
-        )
+def _evidence(result: Scheduling) -> Iterator[Evidence]:
+    """How long it waited or slept, what wanted to run, and what held it."""
+    helped, least = tuple(_helped(result)), f"< {format_fraction(CONTENTION.limit('window'))}"
+    if result.is_asleep:
+        yield from helped
+    share, times = format_fraction(result.wait_share), f"{format_ns(result.wait_ns)} of {format_ns(result.span_ns)}"
+    said = f"the training thread was ready and waited for a core for {share} of the recorded time ({times})"
+    yield Evidence(said, "scheduling.wait_ns", float(result.wait_ns), "ns", least)
+    if not result.is_asleep:
+        yield from helped
+    kept, lost = _switches(result.told, "")
+    if kept is not None and lost is not None:
+        said = f"the scheduler took the core from it {_times(lost)} (involuntary context switches); it gave the core up {_times(kept)} to wait for something"
+        yield Evidence(said, "scheduling.involuntary_switches", float(lost), "count")
+    yield from (*_wanted(result), *_crowded(result))
+    if throttled_ns := result.told.get("throttled_ns"):
+        said = f"the container's CPU quota held its processes for {format_ns(throttled_ns)}"
+        yield Evidence(said, "scheduling.throttled_ns", float(throttled_ns), "ns")
 
 
 def _times(count: int) -> str:
@@ -244,44 +197,29 @@ def _times(count: int) -> str:
 
 def _wanted(result: Scheduling) -> Iterator[Evidence]:
     """The cores that the process wanted, where it may use that many only."""
-    wanted, threads = result.wanted_cores, result.threads or 0
-    if wanted is not None and result.cores:
-        is_said = threads > 1 and not _is_crowded(result)
-        yield Evidence(
-            statement=f"the threads of this process wanted {wanted:.1f} cores at a time; it may use {result.cores}"
-            + (f", and an operator runs on up to {threads}" if is_said else "")
-            + (": other programs take them" if _is_outside(result) else ""),
-            metric="scheduling.wanted_cores",
-            value=wanted,
-            unit="count",
-        )
+    wanted, cores, is_outside = result.wanted_cores, result.told.get("cores"), _is_outside(result)
+    if wanted is not None and cores:
+        is_said = result.threads > 1 and not _is_crowded(result)
+        several = f", and an operator runs on up to {result.threads}" if is_said else ""
+        taken = ": other programs take them" if is_outside else ""
+        said = f"the threads of this process wanted {wanted:.1f} cores at a time; it may use {cores}{several}{taken}"
+        yield Evidence(said, "scheduling.wanted_cores", wanted, "count")
     if result.own_share is not None:
-        started = f" and the {_processes(result)} that it started" if result.children else ""
-        yield Evidence(
-            statement=f"this process{started} ran on {format_fraction(result.own_share)} of the cores' time"
-            + (": programs of others had the rest" if _is_outside(result) else ""),
-            metric="scheduling.own_share",
-            value=result.own_share,
-            unit="fraction",
-        )
+        started = f" and the {_processes(result)} that it started" if result.told.get("children") else ""
+        rest = ": programs of others had the rest" if is_outside else ""
+        said = f"this process{started} ran on {format_fraction(result.own_share)} of the cores' time{rest}"
+        yield Evidence(said, "scheduling.own_share", result.own_share, "fraction")
 
 
 def _crowded(result: Scheduling) -> Iterator[Evidence]:
-    """More threads for operators than cores."""
-    cores, crowding = result.usable_cores, result.crowding
+    cores, crowding, threads = result.usable_cores, result.crowding, result.threads
     if cores is None or crowding is None or not _is_crowded(result):
         return
-    n_ranks, threads = result.ranks, result.threads or 0
-    quota = "cores of its container's CPU quota" if cores != result.cores else "cores that it may use"
-    yield Evidence(
-        statement=f"{n_ranks} ranks share {cores:g} cores, and operators of each run on up to {threads} threads"
-        if n_ranks > 1
-        else f"operators run on up to {threads} threads for the {cores:g} {quota}",
-        metric="scheduling.threads_per_core",
-        value=crowding,
-        unit="count",
-        expected=f"<= {CONTENTION.limit('crowding'):g}",
-    )
+    quota = "cores of its container's CPU quota" if cores != result.told.get("cores") else "cores that it may use"
+    said = f"operators run on up to {threads} threads for the {cores:g} {quota}"
+    if result.ranks > 1:
+        said = f"{result.ranks} ranks share {cores:g} cores, and operators of each run on up to {threads} threads"
+    yield Evidence(said, "scheduling.threads_per_core", crowding, "count", f"<= {CONTENTION.limit('crowding'):g}")
 
 
 def _helped(result: Scheduling) -> Iterator[Evidence]:
@@ -293,13 +231,8 @@ def _helped(result: Scheduling) -> Iterator[Evidence]:
             if result.is_asleep
             else f"for another {share} it slept"
         )
-        yield Evidence(
-            statement=f"{slept}, beside waits for data and ranks: operators"
-            " sleep so until their other threads are done",
-            metric="scheduling.helpers_share",
-            value=result.helpers_share,
-            unit="fraction",
-        )
+        said = f"{slept}, beside waits for data and ranks: operators sleep so until their other threads are done"
+        yield Evidence(said, "scheduling.helpers_share", result.helpers_share, "fraction")
 
 
 def _is_crowded(result: Scheduling) -> bool:
@@ -312,7 +245,7 @@ def _is_outside(result: Scheduling) -> bool:
     With more threads for operators than cores its own wait for each other at half of that; and while the training
     thread waits all cores are taken, by the job where it ran for as long on all of them.
     """
-    if result.throttled_ns or result.is_asleep:
+    if result.told.get("throttled_ns") or result.is_asleep:
         return False
     own = result.own_share
     if own is not None:
@@ -326,33 +259,33 @@ def _is_outside(result: Scheduling) -> bool:
 
 def _is_known(result: Scheduling) -> bool:
     """Whether the job's own threads are known to want its cores."""
-    return result.wanted_cores is not None or _is_crowded(result) or bool(result.throttled_ns)
+    return result.wanted_cores is not None or _is_crowded(result) or bool(result.told.get("throttled_ns"))
 
 
 def _is_of_children(result: Scheduling) -> bool:
     """Whether what the process has started ran more than its own other threads."""
-    others_ns = (result.all_run_ns or 0) - result.run_ns
-    return bool(result.children) and result.children_run_ns > max(others_ns, 0)
+    others_ns = result.told.get("all_run_ns", 0) - result.run_ns
+    return bool(result.told.get("children")) and result.told.get("children_run_ns", 0) > max(others_ns, 0)
 
 
 def _processes(result: Scheduling) -> str:
-    return f"{result.children} process{'' if result.children == 1 else 'es'}"
+    n = result.told.get("children")
+    return f"{n} process{'' if n == 1 else 'es'}"
 
 
 def _fits(result: Scheduling) -> bool:
     """Whether what the job wants to run has a core each: a core's wait then is no reason to have fewer workers."""
     cores, wanted = result.usable_cores, result.wanted_cores
-    is_full = _is_outside(result) or _is_crowded(result) or bool(result.throttled_ns)
+    is_full = _is_outside(result) or _is_crowded(result) or bool(result.told.get("throttled_ns"))
     return (
         not is_full
         and cores is not None
         and _is_of_children(result)
-        and (result.children or 0) + (wanted or 1.0) <= cores + _SLACK
+        and result.told.get("children", 0) + (wanted or 1.0) <= cores + _SLACK
     )
 
 
 def _title(result: Scheduling) -> str:
-    """Who takes the cores, where that is known."""
     cores = result.usable_cores
     if _is_outside(result):
         return CORES_TAKEN.title
@@ -362,7 +295,7 @@ def _title(result: Scheduling) -> str:
     if _is_of_children(result):
         return f"the training thread waits for a core: it shares {on} with {_processes(result)} that it started"
     if _is_crowded(result):
-        n = (result.threads or 0) * result.ranks
+        n = result.threads * result.ranks
         waits = "for its operators' threads" if result.is_asleep else "for a core"
         return f"the training thread waits {waits}: operators run on {n} threads for {on}"
     return CONTENTION.title
@@ -384,43 +317,32 @@ def _fix(result: Scheduling) -> str:
 
 def present(result: Scheduling) -> Section:
     """Show what was read."""
+    told = result.told
+    switches = {
+        f"{whose}{kind}_switches": count
+        for whose in ("", "all_")
+        for kind, count in zip(("voluntary", "involuntary"), _switches(told, whose), strict=True)
+    }
+    names = ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads")
+    children = {"children": told.get("children"), "children_run_ns": told.get("children_run_ns", 0)}
     return Section(
         analyzer="scheduling",
         title="cores",
         values={
-            "span_ns": result.span_ns,
-            "run_ns": result.run_ns,
-            "wait_ns": result.wait_ns,
-            "all_run_ns": result.all_run_ns,
-            "all_wait_ns": result.all_wait_ns,
-            "throttled_ns": result.throttled_ns,
-            "cores": result.cores,
-            "threads": result.threads,
+            **{name: told.get(name) for name in names},
             "ranks": result.ranks,
-            **({} if result.children is None else _of_children(result)),
-            "quota_millicores": result.quota_millicores,
-            **_counts("", result.switches),
-            **_counts("all_", result.all_switches),
+            **({} if children["children"] is None else children),
+            "quota_millicores": told.get("quota_millicores"),
+            **switches,
         },
         tables=() if result.others is None else (table(result.others),),
     )
-
-
-def _of_children(result: Scheduling) -> dict[str, int | None]:
-    return {"children": result.children, "children_run_ns": result.children_run_ns}
 
 
 def _places(_: Facts, result: Scheduling) -> Mapping[str, tuple[PlaceShare, ...]]:
     """What the thread does that holds the lock."""
     holding = result.others.holding if result.others is not None else ()
     return {GIL.id: holding[0].lines} if holding else {}
-
-
-def _counts(whose: str, switches: Switches | None) -> dict[str, int | None]:
-    return {
-        f"{whose}voluntary_switches": switches.voluntary if switches else None,
-        f"{whose}involuntary_switches": switches.involuntary if switches else None,
-    }
 
 
 SCHEDULING = Analyzer(

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from profkit.analyzers.patterns.ranges import Ranges, named, step_threads
+from profkit.analyzers.patterns.ranges import Ranges, step_threads
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
@@ -70,7 +70,7 @@ class Forward:
     def places(self, pattern: Any) -> list[int]:
         """Places in `rows` of the operators with such a name whose arguments are known."""
         ops = self.trace.ops
-        mine = named(self.trace, ops, pattern)[self.rows] & (ops.signature[self.rows] >= 0) & ~self.is_back
+        mine = self.trace.named(ops.name, pattern)[self.rows] & (ops.signature[self.rows] >= 0) & ~self.is_back
         return np.flatnonzero(mine).tolist()
 
     def n_read(self, low_ns: int, high_ns: int) -> int:
@@ -90,17 +90,15 @@ class Forward:
     def with_backward(self, groups: list[I64]) -> Ranges:
         """From the first to the last operator of each group, and the backward nodes of what lies between."""
         ops = self.trace.ops
-        low = np.array([ops.start_ns[group[0]] for group in groups], np.int64)
-        high = np.array([ops.end_ns[group[-1]] for group in groups], np.int64)
-        thread = np.array([ops.thread[group[0]] for group in groups], np.int32)
-        names = np.array([ops.name[group[0]] for group in groups], np.int32)
+        first, last = (np.array([group[at] for group in groups], np.int64) for at in (0, -1))
+        low, high, thread = ops.start_ns[first], ops.end_ns[last], ops.thread[first]
         made = self.backward.forward
         at = ops.start_ns[np.maximum(made, 0)]
         order = np.argsort(low, kind="stable")
         place = np.searchsorted(low[order], at, "right") - 1
         mine = order[np.maximum(place, 0)]
         inside = (made >= 0) & (place >= 0) & (at < high[mine]) & (ops.thread[np.maximum(made, 0)] == thread[mine])
-        forward = Ranges(start_ns=low, end_ns=high, thread=thread, name=names).within(self.trace.window_ns)
+        forward = Ranges.of(ops, first, self.trace.window_ns, end_ns=high)
         return Ranges.joined(forward, Ranges.of(ops, self.backward.rows[inside], self.trace.window_ns))
 
 

@@ -1,17 +1,18 @@
-"""Work that smaller tensors would do, by recorded shapes: layers on gathered rows, all pairs at once, a queue made anew.
+"""Work that smaller tensors would do, by recorded shapes.
 
+Layers on gathered rows, a queue made anew, three matrices in the longer order, all pairs of vectors spread out in memory.
 Found in the steps that were recorded with shapes; what the timed steps have there is known by the order of operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 
 from profkit.analyzers.patterns.shaped import (
+    PRODUCT,
     Chain,
     Forward,
     Waste,
@@ -22,9 +23,8 @@ from profkit.analyzers.patterns.shaped import (
     sliced,
     until_again,
     waste,
-    with_shapes,
 )
-from profkit.findings.wasted import MORE_ROWS, REBUILT
+from profkit.findings.wasted import LONG_ORDER, MORE_ROWS, REBUILT
 from profkit.model.signature import Signature, is_shape
 from profkit.redact.later import later
 from profkit.timeline import Facts
@@ -36,17 +36,10 @@ _CONVOLUTION: Final = later(r"^aten::(?:conv\dd|_?convolution)$")
 _VIEW: Final = later(r"^aten::(?:view|reshape|unsqueeze|squeeze|flatten|contiguous|to|detach|alias|unflatten)$")
 _BY_ROWS: Final = later(r"^aten::(?:relu_?|gelu|silu_?|tanh|sigmoid|leaky_relu_?|elu_?|layer_norm|rms_norm|softplus)$")
 _JOIN: Final = later(r"^aten::(?:cat|concat|concatenate|roll)$")
-LONGEST: Final = 32
+_LONGEST: Final = 32
 """Operators behind a gather or a pair among which a chain ends. Chosen: a small network."""
 _NEAR: Final = 4
 """Operators around a cat among which the slice stands that keeps its size. Chosen."""
-
-
-def _broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:  # masks
-        return ()
 
 
 def _made(told: Signature, name: str) -> tuple[int, ...]:
@@ -61,7 +54,10 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
         listed = told.listed(1)
         if not listed or len(listed) >= len(given) or not all(listed):
             return ()
-        made = _broadcast(listed)
+        try:
+            made = np.broadcast_shapes(*listed)
+        except ValueError:  # masks
+            made = ()
         return (*made, *given[len(listed) :]) if made else ()
     if name in ("aten::gather", "aten::take_along_dim"):
         is_gather = name == "aten::gather"
@@ -69,9 +65,8 @@ def _made(told: Signature, name: str) -> tuple[int, ...]:
         return index if axis < len(given) - 1 and index[-1:] == given[-1:] else ()
     sizes = numbers_of(told, 1)
     padded = (1,) * (len(sizes) - len(given)) + given
-    if len(sizes) != len(padded) or sizes[-1] != 1:
-        return ()
-    return tuple(a * b for a, b in zip(sizes, padded, strict=True))
+    is_by_rows = len(sizes) == len(padded) and sizes[-1] == 1
+    return tuple(a * b for a, b in zip(sizes, padded, strict=True)) if is_by_rows else ()
 
 
 def made_of(seen: Forward, place: int) -> tuple[int, ...]:
@@ -85,11 +80,8 @@ def _is_of(dims: list[tuple[Any, ...]], shape: tuple[int, ...]) -> bool:
     return bool(dims) and dims[0][-1:] == shape[-1:] and prod(dims[0]) == prod(shape)
 
 
-def gathered(facts: Facts) -> Waste | None:
+def gathered(facts: Facts, seen: Forward) -> Waste | None:
     """Layers of more rows than need be: behind a gather or an upsampling, before a mean."""
-    seen = facts.once(with_shapes)
-    if seen is None:
-        return None
     every = (
         *(_gathered(seen, place) for place in seen.places(_GATHER)),
         *(one for place in seen.places(_UPSAMPLE) for one in _upsampled(seen, place)),
@@ -106,7 +98,7 @@ def _gathered(seen: Forward, place: int) -> Chain | None:
     if not shape:
         return None
     n_rows, n_made, chain, until = lead(seen.dims(place)[0]), lead(shape), list[int](), 0
-    for number in behind(seen, place, LONGEST):
+    for number in behind(seen, place, _LONGEST):
         name, dims = seen.name(number), seen.dims(number)
         if not _is_of(dims, shape):
             break
@@ -159,11 +151,8 @@ def _averaged(seen: Forward, place: int) -> Chain | None:
     return ([place], 1 / n_mean, (n_rows, n_rows // n_mean)) if n_mean else None
 
 
-def rebuilt(facts: Facts) -> Waste | None:
+def rebuilt(facts: Facts, seen: Forward) -> Waste | None:
     """Joins without a gradient that keep a tensor's size: little is new, and a slice drops as much."""
-    seen = facts.once(with_shapes)
-    if seen is None:
-        return None
     found: list[Chain] = []
     for place in seen.places(_JOIN):
         told = seen.given(place)
@@ -198,3 +187,126 @@ def _rolled(seen: Forward, place: int, told: Signature, near: range) -> tuple[in
         return None
     new = [size for one in behind if 0 < (size := sliced(seen, one, shape, 0)) < shape[0]]
     return (min(new), shape[0]) if new else None
+
+
+_FIRST: Final = later(r"^aten::(?:mm|bmm|matmul)$")
+_BETWEEN: Final = later(
+    r"^aten::(?:view|reshape|t|transpose|permute|contiguous|unsqueeze|squeeze|detach|alias|mul|div)$"
+)
+_BEHIND: Final = 6
+"""Operators behind a product among which the next one stands: a factor, views. Chosen."""
+
+
+def _other_order(seen: Forward, place: int) -> tuple[int, float] | None:
+    """The product behind that takes this one's result, and the share (0-1) of both products that the other order takes."""
+    dims = seen.dims(place)
+    if len(dims) < 2 or min(map(len, dims[:2])) < 2 or dims[0][:-2] != dims[1][:-2] or not prod(dims[0]):
+        return None
+    n, (rows, inner), columns = prod(dims[0][:-2]), dims[0][-2:], dims[1][-1]
+    out = (*dims[0][:-2], rows, columns)
+    turned = (*dims[0][:-2], columns, rows)
+    for number in behind(seen, place, _BEHIND):
+        name, given = seen.name(number), seen.dims(number)
+        if PRODUCT.search(name):
+            one = _of_both(name, given, (out, turned), (n, inner))
+            return (number, one) if one and not _is_read(seen, (place, number), (out, turned)) else None
+        if not _BETWEEN.search(name) or given[1:2] or given[:1] not in ([out], [turned]):
+            return None
+    return None
+
+
+def _of_both(
+    name: str, given: list[tuple[Any, ...]], made: tuple[tuple[int, ...], tuple[int, ...]], sizes: tuple[int, int]
+) -> float:
+    """The share of both products' operations that the other order takes; 0 where the second takes something else."""
+    if len(given) < 2:
+        return 0.0
+    n, inner = sizes
+    if given[1] in made:
+        a, b = (given[1][-1], given[1][-2]) if name == "aten::linear" else given[1][-2:]
+        more = lead(given[0]) // n
+    elif given[0] in made and name != "aten::linear" and len(given[1]) == len(given[0]):
+        (b, a), more = given[0][-2:], given[1][-1]
+    else:
+        return 0.0
+    now = a * inner * b + more * a * b
+    return (more * a * inner + more * inner * b) / now if now else 0.0
+
+
+def _is_read(seen: Forward, places: tuple[int, int], made: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether something else takes the first product's result as well."""
+    return any(one in made for at in until_again(seen, *places) for one in seen.dims(at))
+
+
+def long_orders(facts: Facts, seen: Forward) -> Waste | None:
+    """Both products, forward and backward, less the share of their operations that the other order takes."""
+    every = [(place, told) for place in seen.places(_FIRST) if (told := _other_order(seen, place)) is not None]
+    most = LONG_ORDER.limit("operations")
+    return waste(facts, seen, [([place, number], share, ()) for place, (number, share) in every if share <= most])
+
+
+_BROADCAST: Final = later(r"^aten::(?:sub|rsub|mul|cosine_similarity|pairwise_distance)$")
+_POWER: Final = later(r"^aten::(?:pow|square|abs|mul)_?$")
+_REDUCED: Final = later(r"^aten::(?:sum|mean|norm|linalg_vector_norm)$")
+_LONG: Final = 16
+_KEPT_OF_SQUARES: Final = (0.02, 0.1)
+_KEPT_OF_ABS: Final = (0.25, 0.5)
+"""What products, and cdist(p=1), take, of vectors of `_LONG` values or more and of shorter ones. Chosen inside what was measured on one CPU, so no
+bound: 128 to 2,048 of 2 to 576 values, forward and backward: products 0.007 to 0.17, cdist(p=1) 0.10 to 0.34, of 2 and 3 values to 0.67."""
+
+
+def _spread(dims: list[tuple[Any, ...]]) -> tuple[int, ...]:
+    """The shape of all pairs that two tensors of vectors are spread to; () where they are not."""
+    if len(dims) < 2 or len(set(map(len, dims[:2]))) > 2:
+        return ()
+    n_axes = max(map(len, dims[:2]))
+    one, other = ((1,) * (n_axes - len(each)) + each for each in dims[:2])
+    if n_axes < 3 or one[-1] != other[-1] or one[-1] < 2:
+        return ()
+    pairs = list(zip(one[:-1], other[:-1], strict=True))
+    if any(1 not in both and both[0] != both[1] for both in pairs):
+        return ()
+    is_spread = any(a == 1 < b for a, b in pairs) and any(b == 1 < a for a, b in pairs)
+    return (*(max(both) for both in pairs), one[-1]) if is_spread else ()
+
+
+def _reduces(told: Signature, shape: tuple[int, ...], *, is_norm: bool) -> bool:
+    axes = numbers_of(told, 2 if is_norm else 1)
+    return len(axes) == 1 and axes[0] % len(shape) == len(shape) - 1
+
+
+def _pair(seen: Forward, place: int) -> Chain | None:
+    shape, name = _spread(seen.dims(place)), seen.name(place)
+    told = seen.given(place)
+    if not shape or told is None:
+        return None
+    is_short = shape[-1] < _LONG
+    size = (prod(shape[:-1]), shape[-1])
+    if name == "aten::pairwise_distance":
+        return [place], _KEPT_OF_SQUARES[is_short], size
+    if name == "aten::cosine_similarity":
+        is_last = number_of(told, 2) % len(shape) == len(shape) - 1
+        return ([place], _KEPT_OF_SQUARES[is_short], size) if is_last else None
+    chain, kept = [place], _KEPT_OF_SQUARES
+    for number in behind(seen, place, _LONGEST):
+        one, dims = seen.name(number), seen.dims(number)
+        mine = seen.given(number)
+        if mine is None or dims[:1] != [shape]:
+            return None
+        if _REDUCED.search(one):
+            is_norm = "norm" in one
+            if not _reduces(mine, shape, is_norm=is_norm) or (len(chain) == 1) != (is_norm or name == "aten::mul"):
+                return None
+            return None if _is_read(seen, (place, number), (shape,)) else ([*chain, number], kept[is_short], size)
+        if name == "aten::mul" or len(chain) > 1 or not _POWER.search(one) or any(each != shape for each in dims):
+            return None
+        if "abs" in one or ("pow" in one and mine.concrete[1:2] != ("2",)):
+            kept = _KEPT_OF_ABS
+        chain.append(number)
+    return None
+
+
+def pairs(facts: Facts, seen: Forward) -> Waste | None:
+    """Differences or products of all pairs of vectors, up to the sum over each pair, forward and backward."""
+    found = [one for place in seen.places(_BROADCAST) if (one := _pair(seen, place)) is not None]
+    return waste(facts, seen, found, "{:,} pairs of vectors are spread out to {:,} values each")

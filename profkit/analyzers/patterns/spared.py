@@ -1,12 +1,13 @@
-"""Work that is thrown away for most of it, known by recorded shapes.
+"""Work that is spared by another way to do it, known by recorded shapes.
 
 Experts of all tokens, a sequence that is computed again for each token, a whole sort of which few values are kept, a
-product with one-hot vectors.
+product with one-hot vectors, an optimizer that works on all rows of embedding tables though a step looks up few.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 from math import prod
 from typing import Any, Final
 
@@ -14,24 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.forward import forward_work
-from profkit.analyzers.patterns.ranges import Ranges, named
-from profkit.analyzers.patterns.shaped import (
-    LINEAR,
-    PRODUCT,
-    Forward,
-    Waste,
-    has,
-    lead,
-    number_of,
-    numbers_of,
-    sliced,
-    with_shapes,
-)
-from profkit.findings.wasted import DENSE_EXPERTS, FULL_SORT
-from profkit.model.arrays import I64, distinct_codes
+from profkit.analyzers.patterns.ranges import Ranges
+from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, Waste, has, lead, number_of, numbers_of, sliced
+from profkit.findings.wasted import DENSE_EXPERTS, DENSE_TABLE, FULL_SORT
+from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.trace import EMBEDDED, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.host import outermost
+from profkit.timeline.host import enclosing_op, outermost
 
 _CHOICE: Final = later(r"^aten::(?:topk|argmax|max)$")
 _GATE: Final = later(r"^aten::mul_?$")
@@ -123,7 +114,7 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     Their first and last places; rows of products, and the share of each that the tokens before the newest have.
     """
     ops = seen.trace.ops
-    codes = ops.signature[named(seen.trace, ops, LINEAR) & (ops.signature >= 0)]
+    codes = ops.signature[seen.trace.named(ops.name, LINEAR) & (ops.signature >= 0)]
     if distinct_codes(codes).size < _LEAST_GROWN:
         return None
     of: dict[tuple[int, Any], list[tuple[int, int]]] = {}
@@ -159,22 +150,20 @@ def _grown(seen: Forward) -> tuple[I64, I64, NDArray[np.float64]] | None:
     return np.array(merged, np.int64), seen.rows[at], np.array([lengths[one] for one in at.tolist()])
 
 
-def regrown(facts: Facts) -> Waste | None:
+def regrown(facts: Facts, seen: Forward) -> Waste | None:
     """From the first to the last product over a sequence that grows, in work without gradients.
 
     A cache leaves the newest token's part, and what is no operator.
     """
-    seen = facts.once(with_shapes)
-    found = _grown(seen) if seen is not None else None
-    if seen is None or found is None:
+    found = _grown(seen)
+    if found is None:
         return None
     stretches, rows, shares = found
     trace, ops = facts.trace, facts.trace.ops
     is_timed = seen.trace is trace
     if is_timed:
         low, high = seen.rows[stretches.T]
-        every = Ranges(start_ns=ops.start_ns[low], end_ns=ops.end_ns[high], thread=ops.thread[low], name=ops.name[low])
-        at: Ranges | None = every.within(trace.window_ns)
+        at: Ranges | None = Ranges.of(ops, low, trace.window_ns, end_ns=ops.end_ns[high])
     else:
         at = forward_work(facts)
     if at is None:
@@ -228,11 +217,78 @@ def one_hots(facts: Facts) -> Waste | None:
     groups = []
     for place in seen.places(_ONE_HOT):
         told = seen.given(place)
-        n_classes = number_of(told, 1) if told is not None else 0
-        dims = told.shape(0) if told is not None else ()
+        n_classes, dims = (number_of(told, 1), told.shape(0)) if told is not None else (0, ())
         for number in range(place + 1, min(place + 1 + _NEAR, seen.rows.size)):
             given = seen.dims(number)[:1] if number in products else []
             if given and n_classes > 1 and given[0][-1] == n_classes and lead(given[0]) == prod(dims):
                 groups.append(seen.rows[np.array([place, number])])
                 break
     return Waste(seen.with_backward(groups), 0.0) if groups else None
+
+
+_FILL: Final = later(r"^aten::(?:fill_|zero_)$")
+_DENSE_BACKWARD: Final = later(r"^aten::embedding_dense_backward$")
+_N_WEIGHTS: Final = 2
+"""The place of the table's rows among its arguments."""
+
+
+def _tables(facts: Facts) -> tuple[int, int, float] | None:
+    """The rows of such tables, how many of them a step looks up at most, and the share (0-1) of the optimizer's time.
+
+    None where a step may look up many of their rows, where other parameters take half of the time, without shapes.
+    """
+    typed = facts.trace if len(facts.trace.work) else facts.trace.again
+    if typed is None or not typed.steps:
+        return None
+    looked_up: dict[tuple[int, ...], float] = {}
+    for code, value in zip(typed.work.name.tolist(), typed.work.value.tolist(), strict=True):
+        name = typed.name(code)
+        if name.startswith(EMBEDDED):
+            dims = tuple(int(one) for one in name.removeprefix(EMBEDDED).split(",") if one.strip().isdigit())
+            looked_up[dims] = looked_up.get(dims, 0.0) + value / len(typed.steps)
+    dense, few = _dense_rows(typed), DENSE_TABLE.limit("rows")
+    sparse = {
+        dims: n for dims, n in looked_up.items() if len(dims) == 2 and 0 < n <= few * dims[0] and dims[0] in dense
+    }
+    share = _share_of_optimizer(typed, sparse.keys()) if sparse else 0.0
+    if share < DENSE_TABLE.limit("optimizer"):
+        return None
+    return sum(dims[0] for dims in sparse), round(sum(sparse.values())), share
+
+
+def _dense_rows(typed: Trace) -> set[int]:
+    """The rows of tables that get a dense gradient: of a sparse one the optimizer takes the rows that were looked up."""
+    rows = np.flatnonzero(typed.named(typed.ops.name, _DENSE_BACKWARD))
+    told = (typed.signatures[code] for code in distinct_codes(typed.ops.signature[rows]).tolist())
+    texts = (one.text(_N_WEIGHTS) for one in told if one is not None)
+    return {int(text) for text in texts if text.isdigit()}
+
+
+def _share_of_optimizer(typed: Trace, shapes: Collection[tuple[int, ...]]) -> float:
+    spans, ops = typed.spans, typed.ops
+    steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
+    of_table = [code for code, one in enumerate(typed.signatures) if one is not None and one.shape(0) in shapes]
+    is_outer = enclosing_op(ops, ops.thread, ops.start_ns - 1) < 0
+    inside = (enclosing_op(steps, ops.thread, ops.start_ns) >= 0) & is_outer
+    lasts = ops.end_ns - ops.start_ns
+    return int(lasts[inside & is_one_of(ops.signature, of_table)].sum()) / max(int(lasts[inside].sum()), 1)
+
+
+def updates(facts: Facts) -> Waste | None:
+    """The optimizer's steps, and where a dense gradient is set to zero before rows are added to it.
+
+    What goes into other parameters stays, and into rows that a step looks up.
+    """
+    found = _tables(facts) if facts.cpu is not None else None
+    if found is None:
+        return None
+    trace, ops, (n_rows, n_used, share) = facts.trace, facts.trace.ops, found
+    of_steps = Ranges.of(trace.spans, trace.spans.kind == SpanKind.OPTIMIZER, trace.window_ns)
+    fills = np.flatnonzero(trace.named(ops.name, _FILL))
+    dense = ops.take(np.flatnonzero(trace.named(ops.name, _DENSE_BACKWARD)))
+    fills = fills[enclosing_op(dense, ops.thread[fills], ops.start_ns[fills]) >= 0]
+    title = (
+        f"the optimizer updates all {n_rows:,} rows of embedding tables, of which a step looks up {n_used:,} at most"
+    )
+    ranges = Ranges.joined(of_steps, Ranges.of(ops, fills, trace.window_ns))
+    return Waste(ranges, 1 - share * (1 - n_used / n_rows), title)

@@ -75,11 +75,10 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
         return min(ns, self._run_ns) / self.span_ns
 
 
-def threads_of(facts: Facts) -> Threads | None:
-    """Read what the capture wrote; None where it saw no other thread, or not how long the training thread slept."""
-    told, threads = facts.trace.meta.scheduling, python_threads(facts.trace)
-    span, run, wait = (told.get(key) for key in ("span_ns", "run_ns", "wait_ns"))
-    if not span or run is None or wait is None or not threads:
+def threads_of(facts: Facts, span: int, run: int, wait: int) -> Threads | None:
+    """By how long (ns) the training thread ran and waited of a span; None where the capture saw no other thread."""
+    threads = python_threads(facts.trace)
+    if not threads:
         return None
     holding = tuple(one for one in threads if one.held_share >= GIL.limit("held"))
     asleep = (span - run - wait) / span
@@ -128,51 +127,30 @@ def judge_threads(result: Threads, waited_ns: int = 0) -> tuple[Finding, ...]:
     share, scope = result.lost_share, result.scope
     if share < GIL.limit("window"):
         return ()
-    beside = result.beside_share(waited_ns)
-    lost_ns = round((share + beside) * scope.window_ns)
-    first = result.holding[0]
+    beside, first = result.beside_share(waited_ns), result.holding[0]
+    waiter = "it, or another thread of its operators," if result.filled else "it"
+    also = f"; for {format_fraction(beside)} {waiter} waited for a core beside it" if beside else ""
+    lost = f"the training thread slept for {format_fraction(result.slept_ns / result.span_ns)} of the recorded time with no data, rank or operator to wait for; meanwhile {_ran(result)}{also}"
+    held = format_fraction(min(sum(one.held_share for one in result.holding), 1.0))
+    looks = f"looks that asked for the lock had to wait for it in {held} of that time"
+    least, held_least = (f"< {format_fraction(GIL.limit(name))}" for name in ("window", "held"))
     return (
         GIL.found(
             title=f"the thread {first.shown} holds the lock of Python (GIL) that the training thread needs",
             fraction=share + beside,
             confidence=_CONFIDENCE,
-            recoverable_ns=scope.per_step(lost_ns),
+            recoverable_ns=scope.per_step(round((share + beside) * scope.window_ns)),
             most_recoverable_ns=scope.per_step(round(max(result.most_share, share + beside) * scope.window_ns)),
             evidence=(
-                Evidence(
-                    statement=f"the training thread slept for {format_fraction(result.slept_ns / result.span_ns)} of the recorded"
-                    f" time with no data, rank or operator to wait for; meanwhile {_ran(result)}"
-                    + (
-                        f"; for {format_fraction(beside)} {_waiter(result)} waited for a core beside it"
-                        if beside
-                        else ""
-                    ),
-                    metric="threads.lost_share",
-                    value=share,
-                    unit="fraction",
-                    expected=f"< {format_fraction(GIL.limit('window'))}",
-                ),
-                Evidence(
-                    statement="looks that asked for the lock had to wait for it in"
-                    f" {format_fraction(min(sum(one.held_share for one in result.holding), 1.0))} of that time",
-                    metric="threads.held_share",
-                    value=first.held_share,
-                    unit="fraction",
-                    expected=f"< {format_fraction(GIL.limit('held'))}",
-                ),
+                Evidence(lost, "threads.lost_share", share, "fraction", least),
+                Evidence(looks, "threads.held_share", first.held_share, "fraction", held_least),
             ),
-            fix=f"move what the thread {first.shown} does into a process of its own, or let it do less: numpy and torch let"
-            " the lock go, plain Python keeps it",
+            fix=f"move what the thread {first.shown} does into a process of its own, or let it do less: numpy and torch let the lock go, plain Python keeps it",
         ),
     )
 
 
-def _waiter(result: Threads) -> str:
-    return "it, or another thread of its operators," if result.filled else "it"
-
-
 def _ran(result: Threads) -> str:
-    """Who ran for how long."""
     total = sum(one.run_ns for one in result.holding)
     named = [one for one in result.holding if one.run_ns >= _WORTH_A_NAME * total]
     return " and ".join(

@@ -1,27 +1,32 @@
-"""Products of which most is thrown away: all rows of a layer are computed, and a slice or an index keeps few of them.
+"""Work that is thrown away, or done again: rows that a slice or an index drops, rows that a mask hides, the same products.
 
-The backward pass shows it. The node of the slice sets a gradient of the full size to zero and writes the few rows into
-it; the next node with a product made the full size. Names and order are in each trace, sizes where shapes are.
+Of products whose rows are dropped the backward pass shows it. The node of the slice sets a gradient of the full size to
+zero and writes the few rows into it; the next node with a product made the full size. Names and order are in each
+trace, sizes where shapes are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Forward, Waste, numbers_of, with_shapes
-from profkit.findings.wasted import THROWN_AWAY
-from profkit.model.arrays import distinct_codes, is_member
+from profkit.analyzers.patterns.shaped import Forward, Waste, each_with_backward, numbers_of, timed_rows
+from profkit.analyzers.patterns.smaller import made_of
+from profkit.findings.wasted import MASKED_ROWS, REPEATED, THROWN_AWAY
+from profkit.model.arrays import I64, distinct_codes, is_member, place_among
 from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
+from profkit.timeline.code import shares
 from profkit.timeline.host import enclosing_op, outermost
-from profkit.timeline.steps import steps_in_window
+from profkit.timeline.steps import edges, steps_in_window
 
 _NODE: Final = later(r"^autograd::engine::evaluate_function: (\w+?)Backward\d*$")
 _DROPS: Final = frozenset({"Select", "Slice", "Index", "IndexSelect"})
@@ -47,7 +52,6 @@ class _Chain(msgspec.Struct, frozen=True):
 
 
 def _chains(seen: Forward) -> list[_Chain]:
-    """All of them in order of time."""
     trace, ops, backward = seen.trace, seen.trace.ops, seen.backward
     what = {
         code: match[1] if (match := _NODE.match(trace.name(code))) else _STORED
@@ -126,24 +130,20 @@ def _has_size(trace: Trace, rows: list[int], full: tuple[int, ...]) -> bool:
 
 def _inside(trace: Trace, chains: list[_Chain]) -> dict[int, list[int]]:
     """The operators within each of the chains' nodes."""
-    ops = trace.ops
-    nodes = np.array(sorted({row for one in chains for row in (*one.drops, one.product)}), np.int64)
-    out: dict[int, list[int]] = {}
-    for row in nodes.tolist():
+    ops, out = trace.ops, dict[int, list[int]]()
+    for row in {row for one in chains for row in (*one.drops, one.product)}:
         low, high = np.searchsorted(ops.start_ns, (ops.start_ns[row], ops.end_ns[row]))
-        mine = np.flatnonzero(ops.thread[low:high] == ops.thread[row]) + low
-        out[row] = mine.tolist()
+        out[row] = (np.flatnonzero(ops.thread[low:high] == ops.thread[row]) + low).tolist()
     return out
 
 
-def products(facts: Facts) -> Waste | None:
+def products(facts: Facts, seen: Forward) -> Waste | None:
     """The products of which at most `kept` is used, by the order of chains in each step.
 
     Their forward operators, and the backward pass from the first drop on.
     """
-    seen = facts.once(with_shapes)
     timed = _chains(facts.once(Forward))
-    if seen is None or not timed:
+    if not timed:
         return None
     typed = seen.trace
     chains = timed if typed is facts.trace else _chains(seen)
@@ -154,13 +154,10 @@ def products(facts: Facts) -> Waste | None:
     is_few = [one is not None and one <= most for one in kept]
     if not n_typed or n_timed != n_typed:
         return None
-    few = {at % n_typed for at, yes in enumerate(is_few) if yes} - {
-        at % n_typed for at, yes in enumerate(is_few) if not yes
-    }
+    few = {at for at in range(n_typed) if all(is_few[at::n_typed])}
     if not few:
         return None
-    shares = [one for at, one in enumerate(kept) if at % n_typed in few and one is not None]
-    used = max(shares)
+    used = max(one for at, one in enumerate(kept) if at % n_typed in few and one is not None)
     title = f"a layer computes all rows, and {100 * used:.3g} % of them are used"
     return Waste(_ranges(facts, [one for at, one in enumerate(timed) if at % n_timed in few]), used, title)
 
@@ -183,6 +180,96 @@ def _ranges(facts: Facts, chains: list[_Chain]) -> Ranges:
     forward = forward[forward >= 0]
     tops = outermost(ops)
     around = enclosing_op(ops.take(tops), ops.thread[forward], ops.start_ns[forward])
-    back = Ranges(start_ns=ops.start_ns[first], end_ns=ops.end_ns[last], thread=ops.thread[last], name=ops.name[last])
-    made = Ranges.of(ops, tops[around[around >= 0]], trace.window_ns)
-    return Ranges.joined(made, back.within(trace.window_ns))
+    back = Ranges.of(ops, last, trace.window_ns, start_ns=ops.start_ns[first])
+    return Ranges.joined(Ranges.of(ops, tops[around[around >= 0]], trace.window_ns), back)
+
+
+_DROP: Final = later(r"^aten::(?:gather|index|index_select|take_along_dim)$")
+_MASKS: Final = later(r"^aten::(?:scaled_dot_product_attention|masked_fill_?|where)$")
+
+
+def _is_masked(seen: Forward, place: int, length: int) -> bool:
+    """Whether it hides keys of a sequence of that length alike from all queries."""
+    dims = seen.dims(place)
+    masks = [one for one in dims if len(one) > 2 and one[-2:] == (1, length)]
+    return bool(masks) and any(len(one) == 4 and length in one[-2:] and one[-2] != 1 for one in dims)
+
+
+def masked_rows(facts: Facts, seen: Forward) -> Waste | None:
+    """What works on all of those rows, forward and backward: a question, so all of it stays."""
+    attention = seen.places(_MASKS)
+    if not attention:
+        return None
+    begins, _ = edges(seen.trace.steps)
+    step = place_among(begins, seen.trace.ops.start_ns[seen.rows], after=True)
+    work: list[int] = []
+    drops: list[int] = []
+    passed: list[int] = []
+    used = []
+    for place in seen.places(_DROP):
+        dims, made = seen.dims(place), made_of(seen, place)
+        if not dims or len(dims[0]) != 3 or len(made) != 3 or made[0] != dims[0][0] or made[2] != dims[0][2]:
+            continue
+        n, length, _ = dims[0]
+        if not 0 < MASKED_ROWS.limit("least") * length <= made[1] <= MASKED_ROWS.limit("most") * length:
+            continue
+        before = [*np.flatnonzero(seen.is_back[:place])[-1:].tolist(), *passed[-1:]]
+        first = max(before, default=-1) + 1
+        passed.append(place)
+        mine = [one for one in attention if first <= one < place and step[one] == step[place]]
+        if not any(_is_masked(seen, one, length) for one in mine):
+            continue
+        drops.append(place)
+        used.append(made[1] / length)
+        work += [
+            one
+            for one in range(first, place)
+            if step[one] == step[place]
+            and any(
+                prod(each[:-1]) == n * length or (len(each) == 4 and each[2] == length) for each in seen.dims(one)[:1]
+            )
+        ]
+    rows = timed_rows(facts, seen, seen.rows[np.unique(np.array(work, np.int64))])
+    if not rows.size:
+        return None
+    title = _title_of_masked(facts, timed_rows(facts, seen, seen.rows[drops]), max(used))
+    return Waste(each_with_backward(facts, rows), 1.0, title)
+
+
+def _title_of_masked(facts: Facts, drops: I64, used: float) -> str:
+    """How many are used, and from which line on."""
+    at = Ranges.of(facts.trace.ops, drops, facts.trace.window_ns)
+    told = shares(facts.code, rows_of(facts, facts.code, at, spare_work=False)) if facts.code is not None else ()
+    there = f"from {told[0].place.name} on" if told else "behind it"
+    return f"layers compute all rows, attention hides some by a mask, and {there} {100 * used:.3g} % of them are used"
+
+
+SAME_TENSORS: Final = "profkit: of the same tensors"
+"""The name of its ranges: `profkit/capture/inside/places/same_inputs.py`."""
+
+
+def repeated(facts: Facts) -> Waste | None:
+    """All but the first of the products of the same tensors, with their backward nodes."""
+    again = facts.trace.again
+    if again is None or SAME_TENSORS not in again.strings or not again.steps:
+        return None
+    seen = Forward(facts, again)
+    n_more = _n_more(again, seen)
+    rows = seen.rows[(n_more >= REPEATED.limit("calls") - 1) & ~seen.is_back]
+    timed = timed_rows(facts, seen, rows)
+    if not timed.size:
+        return None
+    title = (
+        f"a layer computes the same {int(n_more.max()) + 1} times in a step: neither its input nor its weights change"
+    )
+    return Waste(each_with_backward(facts, timed), 0.0, title)
+
+
+def _n_more(trace: Trace, seen: Forward) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Per operator of `seen` that is marked: how many of its arguments are marked in a step, on average; 0 of others."""
+    spans = trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, SAME_TENSORS)))
+    ops = trace.ops
+    marked = enclosing_op(spans, ops.thread[seen.rows], ops.start_ns[seen.rows]) >= 0
+    kind = ops.signature[seen.rows]
+    count = np.bincount(kind[marked] + 1, minlength=int(kind.max(initial=-1)) + 2) // len(trace.steps)
+    return np.where(marked, count[kind + 1], 0)
