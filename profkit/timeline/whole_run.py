@@ -38,8 +38,10 @@ _BURST: Final = 1.5
 """Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
 _KNOWN: Final = 20
 _SELDOM: Final = 0.5
+_FAR: Final = 2.0
+_FAR_NS: Final = 20_000_000
 """Steps that nothing recorded, of which at most half as many are long as of the recorded ones: these caught what is
-rare. Chosen: of 20, two at most where one of five recorded ones is."""
+rare. Chosen: of 20, two at most where one of five recorded ones is; and long by more than what a core is lent for."""
 _LONGEST: Final = 400
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
@@ -329,8 +331,9 @@ def without_rare(trace: Trace) -> Paced:
         return Paced(trace)
     lengths = step_lengths_ns(trace)
     is_long = lengths > _LONG * median(lengths)
-    n_long = int(np.count_nonzero(is_long))
-    is_of_run = run is not None and (run.has_rare or run.is_rarer(n_long, len(steps)))
+    beyond = lengths - median(lengths)
+    n_far = int(np.count_nonzero(beyond >= max(_FAR * median(lengths), _FAR_NS)))
+    is_of_run = run is not None and (run.has_rare or (n_far > 0 and run.is_rarer(n_far, len(steps))))
     odd = np.flatnonzero(is_long if is_of_run else is_long & _fetches_many(trace, steps))
     if not odd.size:
         return Paced(trace)
