@@ -33,7 +33,7 @@ from .places.names import variables
 from .places.thread_lines import ThreadLooks
 from .places.window import LONG, LONG_NS, SecondWindow
 from .record.host_watch import waited_for_cores_ns
-from .record.price import LONGER, LONGER_NS, MOST_NS, TOO_MANY, Price
+from .record.price import MOST_NS, TOO_MANY, Price
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
@@ -82,7 +82,6 @@ class Controller(Listener):
         self._keys = Keys()
         self._loops = Loops(waited_for_cores_ns)
         self._n_ranks = 1
-        self._most_ns = self._long_ns = LONG_NS
         self._usual_ns = 0
         self._recorded: dict[str, Any] | None = None  # facts of a recording that a longer loop's is to replace
         self._counters = Counters()
@@ -319,10 +318,10 @@ class Controller(Listener):
 
     def _look(self) -> None:
         """Inside a recorded step: end the recording where it has come to last far longer than a step does."""
-        marks = self._seen.times["profiled"]
+        marks, most_ns = self._seen.times["profiled"], max(LONG * self._usual_ns, LONG_NS)
         if self.stage != "active" or len(marks) < 2 or self._n_ranks > 1:  # ranks record the same steps
             return
-        if time.perf_counter_ns() - marks[-1].began_ns > self._most_ns and self._is_safe():
+        if time.perf_counter_ns() - marks[-1].began_ns > most_ns and self._is_safe():
             self._cut("a step took far longer than the others")
 
     def _cut(self, why: str) -> None:
@@ -336,9 +335,8 @@ class Controller(Listener):
     def _is_dear(self) -> bool:
         """Whether a recorded step lasts longer than usual and has made so many events by now that they are too dear."""
         marks = self._seen.times["profiled"]
-        if self.stage != "active" or len(marks) < 2 or time.perf_counter_ns() - marks[-1].began_ns < self._long_ns:
-            return False
-        return self._price.so_far_ns(len(marks)) > MOST_NS
+        is_long = self.stage == "active" and len(marks) > 1 and self._price.is_long(marks[-1].began_ns)
+        return is_long and self._price.so_far_ns(len(marks)) > MOST_NS
 
     @guarded
     def _leave_step(self) -> None:
@@ -366,10 +364,8 @@ class Controller(Listener):
         self._run.begin([self._marks[row] for row in rows[window.settling - 1 :]])
         self._seen.times["baseline"] = [self._marks[row] for row in rows[-window.baseline - 1 :]]
         self._n_ranks = store.world_size()
-        usual_ns = clock.summary(clock.durations_ns(self._seen.times["baseline"])).get("median_ns", 0)
-        self._most_ns = max(LONG * usual_ns, LONG_NS)
-        self._long_ns, self._usual_ns = max(LONGER * usual_ns, LONGER_NS), usual_ns
-        self._loops.record(usual_ns)
+        self._usual_ns = clock.summary(clock.durations_ns(self._seen.times["baseline"])).get("median_ns", 0)
+        self._loops.record(self._usual_ns)
         self._seen.window = window = with_enough(window, self.options, self._seen, self._queue.n_left)
         self._seen.first_step = len(rows) + window.warmup
         self._label = self._label or store.claim_label(self.options)
@@ -389,15 +385,14 @@ class Controller(Listener):
             return
         self._seen.n_boundaries += 1
         n_recorded = self._seen.n_boundaries - window.warmup
-        is_spent = 0 < n_recorded < window.steps and window.least > 0 and self._price.is_spent(n_recorded)
+        price_ns = self._seen.whole_steps_ns = self._price.so_far_ns(n_recorded) if n_recorded > 0 else 0
+        is_spent = 0 < n_recorded < window.steps and window.least > 0 and self._price.is_spent(n_recorded, price_ns)
         if is_spent:
             self._seen.facts["n_wanted"] = window.steps
-        self._seen.whole_steps_ns = self._price.so_far_ns(n_recorded) if n_recorded > 0 else 0
         if is_spent or n_recorded == window.steps or has_enough(window, self._seen, n_recorded):
             self._seen.times["profiled"].append(clock.Mark(ended_ns, ended_ns, ended, ended, self._finder.n_loads))
-            price_ns = self._price.so_far_ns(n_recorded)
             if price_ns > MOST_NS:
-                tell(f"to write these steps holds the script up for about {units().format_ns(price_ns)}")
+                tell(f"to write these steps may hold the script up for {units().format_ns(price_ns)}, by their memory")
             self._export(is_cut=False)
             self.stage = "after"
             self._seen.times["after"].append(

@@ -13,6 +13,7 @@ import dis
 import gc
 import re
 import sys
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,7 +39,14 @@ _START: Final = 100
 """Bytes within which a function's own instructions begin. Chosen."""
 
 
-_IS_HELD: list[bool] = []
+class _Held:
+    """Whether a look keeps garbage from being collected, and the lock that lets one thread at a time do so."""
+
+    def __init__(self) -> None:
+        self.lock, self.is_on = threading.RLock(), False
+
+
+_HELD: Final = _Held()
 
 
 @contextmanager
@@ -47,16 +55,17 @@ def nothing_collected() -> Iterator[None]:
 
     Some have to be run by the thread that made them, and one that frees a tensor while Python ends aborts the process.
     """
-    if not gc.isenabled():
-        yield
-        return
-    _IS_HELD.append(True)
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        _IS_HELD.clear()
+    with _HELD.lock:
+        if not gc.isenabled():
+            yield
+            return
+        _HELD.is_on = True
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
+            _HELD.is_on = False
 
 
 def frames_now() -> dict[int, FrameType]:
@@ -70,9 +79,9 @@ def frames_now() -> dict[int, FrameType]:
 
 def collect_after_fork() -> None:
     """In a child that was forked meanwhile, nobody else goes on with it."""
-    if _IS_HELD:
+    if _HELD.is_on:
         gc.enable()
-        _IS_HELD.clear()
+    _HELD.lock, _HELD.is_on = threading.RLock(), False
 
 
 class Code:

@@ -23,7 +23,7 @@ from ...options import Options
 from ...place import PLACES
 from .. import clock, store
 from ..exits import in_backward
-from ..record.price import LONGER, LONGER_NS, TOO_MANY, WITH_STACKS, Price
+from ..record.price import TOO_MANY, WITH_STACKS, Price
 from ..record.recorder import Recorder
 from ..seen import Seen
 from .frames import found_in
@@ -278,9 +278,8 @@ class SecondWindow:
         allowance = self._allowance
         if not self.is_recording or allowance is None or not self._marks:
             return False
-        spent_ns = time.perf_counter_ns() - self._marks[-1].began_ns
-        is_long = spent_ns > max(LONGER * allowance.usual_ns, LONGER_NS)
-        return is_long and WITH_STACKS * self._price.so_far_ns(len(self._marks)) > allowance.most_ns
+        price_ns = WITH_STACKS * self._price.so_far_ns(len(self._marks))
+        return self._price.is_long(self._marks[-1].began_ns) and price_ns > allowance.most_ns
 
     @_contained
     def _leave_step(self) -> None:

@@ -7,7 +7,6 @@ there are. Runs in the traced process: standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 import time
@@ -18,6 +17,8 @@ from functools import cache
 from statistics import median
 from typing import Any, Final, Optional
 
+from ..places.looked import nothing_collected
+from ..places.owners import is_own_path, is_package_path
 from .host_watch import OURS
 
 MOST_NS: Final = 1_000_000_000
@@ -31,8 +32,8 @@ _MOST_TIMES: Final = 30
 takes no longer than usual has made few, whatever memory says."""
 WITH_STACKS: Final = 3
 """Times as dear with stacks and shapes (measured with it: 33 us to stop and write, for more memory)."""
-LONGER: Final = 2
-LONGER_NS: Final = 50_000_000
+_LONGER: Final = 2
+_LONGER_NS: Final = 50_000_000
 """So many times as long as usual, and at least so long, a recorded step lasts before it is asked what it makes
 (chosen: in less it makes no more operators than are paid for)."""
 TOO_MANY: Final = "a step ran more operators than can be written in time"
@@ -41,7 +42,6 @@ _LOOKS: Final = 4
 """In a row that find a step too dear, before it is left: what it computes with is let go meanwhile (chosen)."""
 _AT_FIRST: Final = 3
 """Times the limit, from which one step is enough: it may make what lasts (chosen)."""
-_OURS: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 _PENDING: list[Callable[[], None]] = []
 """What the main thread is to do next: at most one."""
 
@@ -90,7 +90,10 @@ class Price:
     def begin(self, usual_ns: int) -> None:
         """The first recorded step begins; one that nothing records takes so long."""
         self._begun, self._begun_ns, self._usual_ns = self._held(), self._now(), usual_ns
-        self._so_far = []
+
+    def is_long(self, begun_ns: int) -> bool:
+        """Whether a step that has begun then lasts far longer than usual by now."""
+        return self._now() - begun_ns > max(_LONGER * self._usual_ns, _LONGER_NS)
 
     def so_far_ns(self, n_steps: int) -> int:
         """What the script will wait for what is recorded by now, in so many steps."""
@@ -103,14 +106,14 @@ class Price:
         held_ns = max(self._held() - self._begun - own, 0) / _EVENT_BYTES * _EVENT_NS
         return round(min(held_ns, _MOST_TIMES * longer_ns))
 
-    def is_spent(self, n_steps: int) -> bool:
-        """Whether to record one more step after so many would be too dear; asked at the end of each.
+    def is_spent(self, n_steps: int, so_far_ns: int) -> bool:
+        """Whether to record one more step after so many, with that price, would be too dear; asked at the end of each.
 
         By the step that added least: memory of the script's own, or of its other threads, comes in some steps.
         """
-        self._so_far.append(self.so_far_ns(n_steps))
+        self._so_far.append(so_far_ns)
         if n_steps == 1:
-            return self._so_far[-1] > _AT_FIRST * MOST_NS
+            return so_far_ns > _AT_FIRST * MOST_NS
         each = [end - begin for begin, end in zip([0, *self._so_far], self._so_far)]  # noqa: B905 - Python 3.9
         return min(each) * (n_steps + 1) > MOST_NS
 
@@ -130,17 +133,16 @@ class Price:
         n_due = 0
         with suppress(Exception):
             while not self._ended.wait(_EVERY_S):
-                n_due = n_due + 1 if is_due() else 0
+                with nothing_collected():
+                    n_due = n_due + 1 if is_due() else 0
                 if n_due >= _LOOKS:
                     _PENDING[:] = [act]
                     ctypes.pythonapi.Py_AddPendingCall(_CALL, None)
 
 
 def is_between_lines(frame: Any) -> bool:
-    """Whether a frame runs code of neither this capture nor torch, where the recording may end."""
-    torch = sys.modules.get("torch")
-    folders = (_OURS, os.path.dirname(str(getattr(torch, "__file__", None) or _OURS)))  # noqa: PTH120
-    return frame is not None and not frame.f_code.co_filename.startswith((*folders, "<"))
+    """Whether a frame runs code of the script or of a package, where the recording may end."""
+    return frame is not None and (is_own_path(frame.f_code.co_filename) or is_package_path(frame.f_code.co_filename))
 
 
 def _called(_: Any) -> int:
