@@ -226,13 +226,13 @@ def notes(facts: Facts) -> tuple[str, ...]:
 
 
 def _fewer(facts: Facts) -> tuple[str, ...]:
-    """That the recording ended early, since so many operators would have held the script up."""
+    """That the recording ended early, since to write so many operators may take long."""
     wanted = whole_ns(facts.trace.meta.metadata.get("profkit_steps_wanted"))
     if not wanted:
         return ()
     said = (
-        f"fewer than {wanted} steps were recorded: to write the operators of more would have held the script up for more"
-        f" than 1 s (--steps {wanted} records them all)"
+        f"fewer than {wanted} steps were recorded: to write the operators of more may hold the script up for more than"
+        f" 1 s, by the memory that they take (--steps {wanted} records them all)"
     )
     return (said,)
 

@@ -56,7 +56,7 @@ def _line(one: dict[str, Any], folder: Path, *, is_alone: bool) -> str:
 def _why_fewer(one: dict[str, Any]) -> str:
     """That the recording ended early, since so many operators take long to write."""
     wanted = one.get("n_wanted")
-    return f"of {wanted}: to write more takes too long; --steps {wanted} records them all" if wanted else ""
+    return f"of {wanted}: to write more may take too long; --steps {wanted} records them all" if wanted else ""
 
 
 def _loops(one: dict[str, Any]) -> list[str]:

@@ -138,6 +138,6 @@ def test_an_evaluation_of_many_operators_ends_the_recording(tmp_path, options, n
     assert (told["n_steps"], told["is_cut"]) == (n_steps, not options)
     assert ("to write these steps may hold the script up for" in done.err) is bool(options)
     if not options:
-        assert "7 steps (of 20: to write more takes too long; --steps 20 records them all)" in done.err
+        assert "7 steps (of 20: to write more may take too long; --steps 20 records them all)" in done.err
         assert trace(tmp_path / "out")["profkit_steps_wanted"] == 20
     assert len(names(trace(tmp_path / "out"))) == n_steps + (not options)
