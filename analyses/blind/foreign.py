@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,7 +17,7 @@ from analyses.blind.rounds import rows_of
 from analyses.blind.score import MOST_ADDED, MOST_ADDED_S
 
 ROWS: Final = Path(__file__).resolve().parent / "foreign.jsonl"
-YES, PARTLY, NO = "yes", "partly", "no"
+YES, NO = "yes", "no"
 _HOW: Final = f"""\
 ## Public scripts
 
@@ -54,8 +54,7 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
     is_right_loop: bool
     verdict: str
     expected: str
-    signed: str
-    """`YES`, `PARTLY` or `NO`."""
+    signed: Literal["yes", "partly", "no"]
     why: str = ""
 
     @property
