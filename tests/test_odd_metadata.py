@@ -52,9 +52,7 @@ def test_no_value_that_a_capture_tells_can_stop_the_report(key, monkeypatch):
         assert "\x1b" not in page
 
 
-@pytest.mark.parametrize(
-    "odd", [{}, {"share": 1.0}, {"share": 0.9}, {"in_thirds": [0.1, 0.4, 1 - 1e-12], "share": 1 - 1e-13}]
-)
+@pytest.mark.parametrize("odd", [{}, {"share": 1.0}, {"share": 0.9}, {"in_thirds": [0.1, 0.4, 1 - 1e-12]}])
 def test_a_line_that_grows_says_something_only_where_its_shares_fit_together(odd, monkeypatch):
     monkeypatch.setattr(pipeline, "blamed", lambda *_: nullcontext())
     run = {

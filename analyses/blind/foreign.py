@@ -7,29 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from analyses.accuracy.shares import Share, share_of
 from analyses.accuracy.shown.tables import Table, markdown, share_words
+from analyses.blind.rounds import rows_of
 from analyses.blind.score import MOST_ADDED, MOST_ADDED_S
 
 ROWS: Final = Path(__file__).resolve().parent / "foreign.jsonl"
-YES, PARTLY, NO = "yes", "partly", "no"
+YES, NO = "yes", "no"
 _HOW: Final = f"""\
 ## Public scripts
 
 Training scripts of public repositories, each of another kind, run plain and beneath `profkit run`, with one thread per
 process. Data are drawn in the format that a script reads. *Output*: the same lines, but for times; without a seed, but
 for numbers. *Added*: the least time of the whole process beneath profkit, its report with it, less the least time
-plain; quick is what adds at most {MOST_ADDED_S:g} s and {100 * MOST_ADDED:.0f} %. *Signed*: whether the first verdict
+plain. The limit is {MOST_ADDED_S:g} s and {100 * MOST_ADDED:.0f} %. *Signed*: whether the first verdict
 is what the script's code explains; what was expected was written down before. Verdicts are first looks of 2026-11-28,
-from 748b23ad on; what they showed was mended after them.
+from 748b23ad on; what they showed was mended after them. Where that look gave no report, the verdict is not signed.
 
 How clean it is: verdicts are of first pairs, on two cores that other sessions used, too, so those on waits are not
-those of a quiet machine. Times are the least of up to three pairs: the last one ran at c7f91c0b, after the mends, with
-nothing else on the machine (*load*), once each way. Before, at loads of 2 to 9, 8 of 23 were within the limit.
+those of a quiet machine. Times are the least of two or three runs each way: the last ones ran at c7f91c0b, after the
+mends, with nothing else on the machine (*load*). By the runs before them, on a busy machine, 8 of 23 were within the
+limit (`foreign.jsonl` as it stands at c7f91c0b).
 """
 
 
@@ -52,8 +54,7 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
     is_right_loop: bool
     verdict: str
     expected: str
-    signed: str
-    """`YES`, `PARTLY` or `NO`."""
+    signed: Literal["yes", "partly", "no"]
     why: str = ""
 
     @property
@@ -74,7 +75,7 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
 
 def scripts() -> list[Foreign]:
     """All scripts that were run."""
-    return [msgspec.json.decode(line, type=Foreign) for line in ROWS.read_bytes().splitlines()]
+    return rows_of(ROWS, Foreign)
 
 
 def part(of: Sequence[Foreign]) -> str:

@@ -9,7 +9,6 @@ round_1/judged.toml                                      by a reader of reports 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,12 +137,12 @@ def rounds() -> list[Round]:
 
 
 def append(path: Path, row: Any) -> None:
-    """Adds a row to "timings.jsonl" or "looks.jsonl" of a round."""
+    """Adds a row to a file of timings or of looks."""
     with path.open("ab") as file:
         file.write(msgspec.json.encode(row) + b"\n")
 
 
-def rows_of(path: Path, kind: type[Any]) -> Iterable[Any]:
+def rows_of(path: Path, kind: type[Any]) -> list[Any]:
     """The rows of a file that `append` writes; none where it is not there."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=kind) for line in lines]

@@ -1,9 +1,11 @@
 """The table of faults, rebuilt: an answer is right by the first finding of its headline, and by its line."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
-from analyses.blind.rounds import HEALTHY, SEEN, SLOW, Found, Look
+from analyses.blind.rounds import HEALTHY, SEEN, SLOW, Found, Look, append
 from analyses.blind.table import answers
 from analyses.blind.table.answers import HERE, Fault, faults, judge
 
@@ -48,9 +50,12 @@ def test_each_fault_is_a_program_and_each_line_stands_in_it():
         assert [part for part in fault.lines if part not in text] == [] or name == "restarted"
 
 
-def test_the_section_says_that_it_is_regression(monkeypatch: pytest.MonkeyPatch):
-    known = {("leak", SLOW): SAID, ("leak", HEALTHY): QUIET}
-    monkeypatch.setattr(answers, "looks", lambda: known)
-    monkeypatch.setattr(answers, "timings", dict)
-    assert "regression, not first looks" in answers.part()
-    assert "right 100 % (1 of 1" in answers.part()
+def test_the_section_says_that_it_is_regression_and_what_the_first_answers_were(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(answers, "LOOKS", tmp_path / "looks.jsonl")
+    assert not answers.part()
+    for look in (replace(SAID, findings=(BOUND,)), QUIET, SAID):
+        append(answers.LOOKS, look)
+    said = answers.part()
+    assert "regression, not first looks" in said
+    assert "First answers: right 0 % (0 of 1" in said
+    assert "Newest ones, as below: right 100 % (1 of 1" in said

@@ -15,6 +15,7 @@ from profkit.render.markdown.triage import render as render_markdown
 from profkit.render.terminal.triage import render as render_text
 from profkit.testing import Row, kernel, launch, span, trace_of
 from profkit.timeline import Facts
+from tests.drawing import launched
 
 A100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}]}
 BF16, FP32 = "c10::BFloat16", "float"
@@ -44,11 +45,6 @@ def _strides(sizes):
         out.insert(0, stride)
         stride *= size
     return out
-
-
-def launched(name, at_ns, start_ns, end_ns, number):
-    """A kernel and its launch at `at_ns`."""
-    return [launch(at_ns, at_ns + 1000, correlation=number), kernel(name, start_ns, end_ns, correlation=number)]
 
 
 def steps(n, length_ns):

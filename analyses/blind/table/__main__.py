@@ -15,14 +15,10 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from analyses.blind.rounds import HEALTHY, SEEN, SIDES, SLOW, Timing, append
 from analyses.blind.run import NAME, in_turns, looked_at, timed
 from analyses.blind.table.answers import HERE, LOOKS, TIMINGS, Fault, faults, judged, looks, timings
-
-_UNTIMED: Final = ("own_profiler", "three_steps")
-"""Of these, the exit code is asked: they cost nothing."""
 
 
 def main() -> None:
@@ -36,11 +32,11 @@ def main() -> None:
     asked = {name for name, side in looks() if chosen.new and side == HEALTHY}
     names = [name for name in faults() if chosen.only in name and name not in asked]
     tasks = []
-    for name in names:
-        tasks += [] if name in _UNTIMED or name in timings() else [partial(_timed, name)]
+    for name in names:  # without ids, the exit code is asked: it costs no time
+        tasks += [partial(_timed, name)] if faults()[name].ids and name not in timings() else []
         tasks += [] if chosen.no_ask else [partial(_asked, name, side) for side in SIDES]
     in_turns(tasks, chosen.lock)
-    for one in judged():
+    for one in judged(looks()):
         print(f"{one.name}: {one.score}{', false alarm' if one.alarm else ''}: {one.why}")
 
 
