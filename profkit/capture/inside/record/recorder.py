@@ -51,9 +51,7 @@ class Recorder:
             "with_stack": options.stacks,
             "profile_memory": options.memory,
         }
-        if (
-            activities == [ProfilerActivity.CPU] and not options.stacks
-        ):  # nobody asks for its tree: a quarter less to wait
+        if activities == [ProfilerActivity.CPU] and not options.stacks:  # nobody asks for its tree, which takes time
             arguments.update(_without_tree())
         self._profiler = _profile_of_one_id(arguments, options.capture_id)
         self._profiler.step_num = first_step  # ProfilerStep#N counts from the start of the run
