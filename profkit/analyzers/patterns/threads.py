@@ -15,7 +15,7 @@ from profkit.model.documents.rank_report import TableView
 from profkit.model.finding import Evidence, Finding
 from profkit.timeline import Facts
 from profkit.timeline.code.threads import PythonThread, python_threads
-from profkit.timeline.scheduled import usable_cores
+from profkit.timeline.scheduled import ranks_here, usable_cores
 from profkit.units import format_fraction
 
 _CONFIDENCE: Final = 0.85
@@ -104,7 +104,7 @@ def _filled(facts: Facts) -> float:
     """The share of the window in operators, of a CPU whose operators may run on a thread for each core or more."""
     told = facts.trace.meta.scheduling
     cores, threads = usable_cores(told), told.get("threads", 1)
-    is_full = cores is not None and threads > 1 and threads * max(told.get("ranks", 1), 1) >= cores
+    is_full = cores is not None and threads > 1 and threads * ranks_here(told) >= cores
     return facts.budget.fraction("compute") if is_full and facts.cpu is not None else 0.0
 
 
