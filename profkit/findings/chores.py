@@ -87,7 +87,7 @@ CHORES: Final = tuple(
         (
             rf"\bclip_grad{_OF_ONE}",
             "clips the gradient of one parameter after the other",
-            "call it once with all parameters: it then takes all gradients in a few calls; the norm is that of all of them, so choose the limit anew",
+            "call it once, behind the loop, with all parameters; a norm is then that of all gradients together, so choose its limit anew",
         ),
         (r"\b(?:time\.)?sleep\(", "sleeps", "leave the pause out; wait for what it is meant for (an event, a queue)"),
         (

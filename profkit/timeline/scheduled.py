@@ -26,7 +26,18 @@ def own_share(trace: Trace) -> float | None:
     None where that is not known.
     """
     told = trace.meta.scheduling
-    cores, span_ns, run_ns = usable_cores(told), told.get("span_ns"), told.get("all_run_ns")
-    if not cores or not span_ns or run_ns is None or "children" not in told:
+    run_ns = told.get("all_run_ns")
+    if run_ns is None or "children" not in told:
         return None
-    return min(max(told.get("ranks", 1), 1) * (run_ns + told.get("children_run_ns", 0)) / (cores * span_ns), 1.0)
+    return share_of_cores(told, ranks_here(told) * (run_ns + told.get("children_run_ns", 0)))
+
+
+def share_of_cores(told: Mapping[str, int], run_ns: int | None) -> float | None:
+    """So much running as a share (0-1) of the time of the usable cores; None where nobody counted."""
+    cores, span_ns = usable_cores(told), told.get("span_ns")
+    return min(run_ns / (cores * span_ns), 1.0) if cores and span_ns and run_ns is not None else None
+
+
+def ranks_here(told: Mapping[str, int]) -> int:
+    """Processes of the job that were started with the same cores."""
+    return max(told.get("ranks", 1), 1)

@@ -37,11 +37,12 @@ _AS_OFTEN: Final = 0.1
 _BURST: Final = 1.5
 """Times the workers, up to which every so many steps are a burst of theirs. Chosen."""
 _KNOWN: Final = 20
+"""Timed steps from which a run shows how often a step is long. Chosen: two of them where one of five recorded is."""
 _SELDOM: Final = 0.5
+"""Of the share of long steps among the recorded ones, up to which the run has them more seldom. Chosen."""
 _FAR: Final = 2.0
 _FAR_NS: Final = 20_000_000
-"""Steps that nothing recorded, of which at most half as many are long as of the recorded ones: these caught what is
-rare. Chosen: of 20, two at most where one of five recorded ones is; and long by more than what a core is lent for."""
+"""Beyond the median, in medians and in ns: then a recorded step is far longer. Chosen: more than a core is lent for."""
 _LONGEST: Final = 400
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
@@ -51,10 +52,11 @@ _RARE_LINE: Final = 0.05
 _EVALUATES: Final = frozenset(
     {"evaluate", "evaluation", "eval", "validate", "validation", "valid", "val", "predict", "prediction"}
 )
+_MOST_PILED: Final = 0.95
+"""Of the run, what hooks that pile up have at most. Chosen: some of the step is the work."""
 _SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
 _ALL: Final = 0.9999
-_MOST_PILED: Final = 0.95  # chosen: some of the step is the work
 """A line grows that takes twice as much, beside all else, in the last third as in the first, by so many deviations of
 its looks. Chosen: by chance one of ten lines does so in one of 70 runs, and has to take twice as much as well. Beside a
 line that has all of the last third, to the digits that the capture writes, there is no rest to compare it with."""
@@ -252,7 +254,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         return round(gain_ns * whole / share) if whole > share > 0 else None
 
     def beyond(self, pace: float, line: Line) -> float:
-        """The share (0-1) of the run that goes with what makes the line grow; `pace`: what is beyond that at the begin.
+        """The share (0-1) of the run that goes with what makes a line grow; `pace`: that beyond the first steps' pace.
 
         Where hooks pile up, no less than what looks find at the line's function, but for the part of the first hooks:
         these rise evenly.

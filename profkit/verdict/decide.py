@@ -114,8 +114,8 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
     most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
-    is_small = top is not None and not is_late and compute >= MOSTLY_WORK
-    is_small = is_small and top is not None and (_outweighs(case, top) or _saves_little(case, top))
+    may_be_small = not is_late and compute >= MOSTLY_WORK
+    is_small = top is not None and may_be_small and (_outweighs(case, top) or _saves_little(case, top))
     if top is not None and _weight(case, top) >= least and (is_late or compute < most) and not is_small:
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:

@@ -153,18 +153,18 @@ def loads(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("draw", "finding", "name", "share"),
+    ("draw", "finding", "name", "share", "count"),
     [
-        (copies, "h2d.exposed", "move() (data.py:30)", 1.0),
-        (allocates, "memory.pressure", "grow() (cache.py:3)", 0.5),
-        (computes, "kernel.unfused", "gelu() (net.py:30)", 1.0),
-        (reduces, "comm.exposed", "sync_gradients() (train.py:70)", 1.0),
-        (loads, "input.starved", "__getitem__() (data.py:20)", 0.9),
+        (copies, "h2d.exposed", "move() (data.py:30)", 1.0, 1),
+        (allocates, "memory.pressure", "grow() (cache.py:3)", 1.0, 1),
+        (computes, "kernel.unfused", "gelu() (net.py:30)", 1.0, 4),
+        (reduces, "comm.exposed", "sync_gradients() (train.py:70)", 1.0, 1),
+        (loads, "input.starved", "__getitem__() (data.py:20)", 0.9, 1),
     ],
 )
-def test_each_is_where_it_is_asked_for(draw: object, finding: str, name: str, share: float) -> None:
+def test_each_is_where_it_is_asked_for(draw: object, finding: str, name: str, share: float, count: int) -> None:
     first = Job().steps(draw).places(finding)[0]
-    assert first.place.name == name
+    assert (first.place.name, first.count) == (name, count * N_STEPS)
     assert first.share >= share
 
 

@@ -41,7 +41,7 @@ def found(rows: list[Row]) -> Any:
 @pytest.mark.parametrize(
     "rows",
     [steps(60, "aten::embedding"), steps(60, "aten::embedding", column="aten::relu"), steps(60, "aten::linear")],
-    ids=["embeddings", "of columns taken before", "linear layers"],
+    ids=["embeddings", "behind any operator", "linear layers of columns"],
 )
 def test_layers_of_a_list_that_do_not_wait_for_each_other_could_be_one_operation(rows: list[Row]) -> None:
     one = found(rows)

@@ -90,7 +90,7 @@ def test_the_first_layer_tells_how_large_a_batch_is():
     assert first_inputs(trace_of([span("ProfilerStep#0", 10**9, 10**9 + MS)])) == ()
 
 
-def unbalanced(folder, *, every, n_steps=20, plain_ms=(10, 10)):
+def unbalanced(folder, *, every, n_steps=20, plain_ms=(10, 10), marks="with the meeting"):
     """Two CPU ranks whose inputs differ: rank 1 takes 4 ms of 9 more in each step, and they meet after each `every`."""
     for rank in (0, 1):
         rows, at, ahead = [], 10**9, 0
@@ -100,11 +100,13 @@ def unbalanced(folder, *, every, n_steps=20, plain_ms=(10, 10)):
             rows.append(operator("aten::embedding", at, at + MS // 5, Input_Dims=[[60, 48], [16, length]]))
             rows.append(operator("aten::mm", at + MS // 5, at + work, Input_Dims=[[length, 48], [48, 48]]))
             at, ahead = at + work, ahead + (0 if rank else 4 * MS)
+            ends = at
             if step % every == every - 1:
-                rows.append(operator("c10d::allreduce_", at, at + MS // 50))
+                rows.append(operator("c10d::allreduce_", at + MS // 100, at + MS // 50))
                 rows.append(span("gloo:all_reduce", at + MS // 50, at + MS // 2 + ahead, tid=99))
                 at, ahead = at + MS // 2 + ahead, 0
-            rows.append(span(f"ProfilerStep#{step}", begin, at))
+            if marks:
+                rows.append(span(f"ProfilerStep#{step}", begin, at if marks == "with the meeting" else ends))
         told = {
             "distributedInfo": {"backend": "gloo", "rank": rank, "world_size": 2},
             "profkit_unprofiled_step_mean_ns": plain_ms[rank] * MS,
@@ -128,3 +130,10 @@ def test_the_step_of_a_rank_that_waits_rarely_is_not_that_of_the_job(tmp_path):
     verdict, _ = unbalanced(tmp_path, every=6, plain_ms=(5, 9))
     assert verdict.recorded_step_ns is None
     assert verdict.step_ns == pytest.approx(9 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(("marks", "saved_ms"), [("before the meeting", 1.8), ("", 72)], ids=["in no step", "no steps"])
+def test_a_delay_at_collectives_in_no_marked_step_is_neither_lost_nor_multiplied(tmp_path, marks, saved_ms):
+    """Of 20 steps 18 are before a meeting: half of 4 ms in each where inputs are larger, else all of it."""
+    _, one = unbalanced(tmp_path, every=6, marks=marks)
+    assert one.recoverable_ns == pytest.approx(saved_ms * MS, rel=0.01)

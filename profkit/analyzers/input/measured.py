@@ -32,7 +32,7 @@ from profkit.timeline.code.loaders import (
 from profkit.timeline.code.threads import PythonThread, python_threads
 from profkit.timeline.host import os_waits
 from profkit.timeline.input import loader_ranges
-from profkit.timeline.scheduled import cored_share, own_share, usable_cores
+from profkit.timeline.scheduled import cored_share, own_share, share_of_cores
 from profkit.timeline.steps import edges, whole_steps
 
 if TYPE_CHECKING:
@@ -229,16 +229,10 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         host_lines=() if facts.code is None else shares(facts.code, waiting_rows(facts, facts.code)),
         training=frozenset() if facts.code is None else training_functions(facts.code),
         repeated=repeated(trace),
-        workers_cores=_workers_cores(trace),
+        workers_cores=share_of_cores(trace.meta.scheduling, trace.meta.scheduling.get("children_run_ns")),
         is_by_index=is_by_index(trace),
         os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
-
-
-def _workers_cores(trace: Trace) -> float | None:
-    told = trace.meta.scheduling
-    cores, span_ns, run_ns = usable_cores(told), told.get("span_ns"), told.get("children_run_ns")
-    return min(run_ns / (cores * span_ns), 1.0) if cores and span_ns and run_ns is not None else None
 
 
 def _of_step(facts: Facts, rows: NDArray[np.intp]) -> NDArray[np.intp]:

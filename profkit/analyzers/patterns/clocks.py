@@ -105,11 +105,8 @@ def judge(result: Clocks) -> tuple[Finding, ...]:
 
 
 def _evidence(result: Clocks) -> Iterator[Evidence]:
-    told, reason, highest = (
-        result.told,
-        result.reason,
-        f"MHz on average, {result.highest_mhz:,} MHz is its highest clock",
-    )
+    told, reason = result.told, result.reason
+    highest = f"MHz on average, {result.highest_mhz:,} MHz is its highest clock"
     if result.throttled_share is not None:
         share = format_fraction(result.throttled_share)
         said = f"the CPU was throttled by heat for {share} of the recorded time; its fastest core ran at {result.mhz:,} {highest}"

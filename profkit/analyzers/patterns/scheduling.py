@@ -15,7 +15,7 @@ from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.timeline import Facts
-from profkit.timeline.scheduled import own_share, usable_cores
+from profkit.timeline.scheduled import own_share, ranks_here, usable_cores
 from profkit.units import format_fraction, format_ns
 
 _SLEEPS: Final = 0.1
@@ -57,7 +57,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ranks(self) -> int:
         """Processes of the job that were started with the same cores."""
-        return max(self.told.get("ranks", 1), 1)
+        return ranks_here(self.told)
 
     @property
     def threads(self) -> int:

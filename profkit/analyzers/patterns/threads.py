@@ -15,7 +15,7 @@ from profkit.model.documents.rank_report import TableView
 from profkit.model.finding import Evidence, Finding
 from profkit.timeline import Facts
 from profkit.timeline.code.threads import PythonThread, python_threads
-from profkit.timeline.scheduled import usable_cores
+from profkit.timeline.scheduled import ranks_here, usable_cores
 from profkit.units import format_fraction
 
 _CONFIDENCE: Final = 0.85
@@ -38,8 +38,8 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     idle_ns: int = 0
     """The training thread did not run, for whatever reason."""
     longer: float = 1.0
-    """Times as long as a recorded step takes one without the profiler, which moves when threads ask for the lock; 1 at
-    least."""
+    """Length of a step without the profiler over that of a recorded one, at least 1: with it, threads ask for the lock at
+    other moments."""
     filled: float = 0.0
     """Share (0-1) of the time in operators that run on a thread for each core; 0 where they leave a core free."""
 
@@ -58,10 +58,10 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most_share(self) -> float:
-        """The most (0-1) that it can have lost: while they neither run nor want to they hold nothing.
+        """The most (0-1) that it can have lost: the time in which these threads run or are ready to run.
 
-        Nor does it lose what it runs itself, unless operators' threads wait for each other, which runs as well. All that
-        a step takes more without the profiler may be theirs.
+        Of that not what the training thread runs itself, unless operators' threads wait for each other, which counts as
+        running. All that a step takes more without the profiler may be theirs.
         """
         wanted = sum(one.run_ns + one.wait_ns for one in self.holding)
         recorded = min(wanted if self.filled else min(wanted, self.idle_ns), self.span_ns) / self.span_ns
@@ -104,7 +104,7 @@ def _filled(facts: Facts) -> float:
     """The share of the window in operators, of a CPU whose operators may run on a thread for each core or more."""
     told = facts.trace.meta.scheduling
     cores, threads = usable_cores(told), told.get("threads", 1)
-    is_full = cores is not None and threads > 1 and threads * max(told.get("ranks", 1), 1) >= cores
+    is_full = cores is not None and threads > 1 and threads * ranks_here(told) >= cores
     return facts.budget.fraction("compute") if is_full and facts.cpu is not None else 0.0
 
 

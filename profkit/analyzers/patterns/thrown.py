@@ -265,7 +265,7 @@ def repeated(facts: Facts) -> Waste | None:
     return Waste(each_with_backward(facts, timed), 0.0, title)
 
 
-def _n_more(trace: Trace, seen: Forward) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _n_more(trace: Trace, seen: Forward) -> I64:
     """Per operator of `seen` that is marked: how many of its arguments are marked in a step, on average; 0 of others."""
     spans = trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, SAME_TENSORS)))
     ops = trace.ops

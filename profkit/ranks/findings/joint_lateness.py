@@ -53,12 +53,14 @@ def recoverable_ns(straggler: Straggler, joint: Joint) -> int:
 
 
 def _unseen(straggler: Straggler, joint: Joint) -> float:
-    """All steps over those up to the last collective, where these are rare.
+    """All steps over those up to the last collective, where collectives are rare; 1 where none lies in a marked step.
 
     What is late behind it shows at the next one, which is not recorded.
     """
     waits = next((one for one in joint.waits if one.group == straggler.group), None)
-    if waits is None or straggler.event is not None or straggler.is_once or 2 * waits.n_steps > joint.n_steps:
+    if waits is None or straggler.event is not None or straggler.is_once:
+        return 1.0
+    if not 0 < 2 * waits.n_steps <= joint.n_steps:
         return 1.0
     numbers = joint.outcome_of(straggler.rank).summary.steps.number
     return numbers.size / max(int((numbers <= waits.step.max()).sum()), 1)
