@@ -231,8 +231,8 @@ def _fewer(facts: Facts) -> tuple[str, ...]:
     if not wanted:
         return ()
     said = (
-        f"fewer than {wanted} steps were recorded: to write the operators of more may hold the script up for more than"
-        f" 1 s, by the memory that they take (--steps {wanted} records them all)"
+        f"fewer than {wanted} steps were recorded: to write the operators of more may hold the script up for long, by"
+        f" the memory that they take (--steps {wanted} records them all)"
     )
     return (said,)
 
