@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec.structs import asdict
-
-from profkit.model.documents.kernel_comparison import KernelChange, KernelComparison, KernelSide
-from profkit.render.json.values import written
-from profkit.version import __version__
+from profkit.model.documents.kernel_comparison import KernelChange, KernelComparison, MetricChange
+from profkit.render.json.values import Shapes, document_of, written
 
 SCHEMA_ID: Final = "profkit.compare-kernels/1"
+_SHAPES: Final[Shapes] = {
+    KernelComparison: "baseline=before candidate=after kernels only_baseline=only_before only_candidate=only_after"
+    " warnings",
+    KernelChange: "function matched_by answer measure change baseline=before candidate=after metrics caveats",
+    MetricChange: "metric label unit baseline=before candidate=after change has_moved",
+}
 
 
 def render(
@@ -22,47 +25,4 @@ def render(
 
 def comparison_to_dict(report: KernelComparison) -> dict[str, Any]:
     """The document as plain values; times in ns, percent as ncu prints them (0-100), what is absent None."""
-    return {
-        "schema": SCHEMA_ID,
-        "profkit_version": __version__,
-        "baseline": list(report.before),
-        "candidate": list(report.after),
-        "kernels": [_kernel(one) for one in report.kernels],
-        "only_baseline": [_side(side) for side in report.only_before],
-        "only_candidate": [_side(side) for side in report.only_after],
-        "warnings": list(report.warnings),
-    }
-
-
-def _kernel(one: KernelChange) -> dict[str, Any]:
-    return {
-        "function": one.function,
-        "matched_by": one.matched_by.value,
-        "answer": one.answer.value,
-        "measure": one.measure,
-        "change": one.change,
-        "baseline": _side(one.before),
-        "candidate": _side(one.after),
-        "metrics": [
-            {
-                "metric": item.metric,
-                "label": item.label,
-                "unit": item.unit,
-                "baseline": item.before,
-                "candidate": item.after,
-                "change": item.change,
-                "has_moved": item.has_moved,
-            }
-            for item in one.metrics
-        ],
-        "caveats": list(one.caveats),
-    }
-
-
-def _side(side: KernelSide) -> dict[str, Any]:
-    return {
-        **asdict(side),
-        "grid": None if side.grid is None else list(side.grid),
-        "block": None if side.block is None else list(side.block),
-        "kernel_class": side.kernel_class.value,
-    }
+    return document_of(SCHEMA_ID, report, _SHAPES)

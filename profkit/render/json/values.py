@@ -1,13 +1,26 @@
-"""What the documents of this folder share: how one is written, and the values that several hold."""
+"""What the documents of this folder share: how values become plain ones, and how a document is written."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import cache
+from numbers import Integral, Real
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
 
 from profkit.model.code import PlaceShare
-from profkit.model.finding import Evidence, NextTool
+from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.version import __version__
+
+Shape = str | Callable[[Any], dict[str, Any]]
+"""The keys of a kind of value in the JSON, in their order: `key`, `key=attribute` where the two differ (dots lead into
+an attribute's own), `key?` of what is null where it is empty or 0. Or a function that gives key and value of each."""
+Shapes = Mapping[type, Shape]
 
 
 def written(document: dict[str, Any]) -> str:
@@ -15,40 +28,71 @@ def written(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def number(value: float | None) -> float | int | None:
-    """A number that JSON has: None for NaN and infinities."""
-    return None if value is None or not math.isfinite(value) else value
+def document_of(schema_id: str, value: object, shapes: Shapes) -> dict[str, Any]:
+    """A document as plain values, under its schema and the version that wrote it."""
+    return {"schema": schema_id, "profkit_version": __version__, **plain(value, shapes)}
 
 
-def evidence_to_dict(item: Evidence) -> dict[str, Any]:
-    """What was seen; a finding's says what was expected, and where, as well."""
-    return {"statement": item.statement, "metric": item.metric, "value": number(item.value), "unit": item.unit}
+def plain(value: Any, shapes: Shapes) -> Any:
+    """A value as JSON has it, with all that it holds; of a Struct without a shape, every field under its own name.
+
+    Enums, tuples and numpy's numbers become JSON's own kinds, NaN and infinities null.
+    """
+    if value is None or type(value) in (str, bool, int):
+        return value
+    if isinstance(value, msgspec.Struct):
+        every_field = " ".join(value.__struct_fields__)
+        shape = next((shapes[kind] for kind in type(value).__mro__ if kind in shapes), every_field)
+        fields = keyed(value, shape) if isinstance(shape, str) else shape(value)
+        return {key: plain(item, shapes) for key, item in fields.items()}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, shapes) for key, item in value.items()}
+    if isinstance(value, Iterable):
+        return [plain(item, shapes) for item in value]
+    if hasattr(value, "item"):  # a scalar of numpy
+        return plain(value.item(), shapes)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    return str(value)
 
 
-def tool_to_dict(tool: NextTool) -> dict[str, str]:
-    """The next capture."""
-    return {"name": tool.name, "command": tool.command, "purpose": tool.purpose, "look_for": tool.look_for}
-
-
-def place_to_dict(share: PlaceShare) -> dict[str, Any]:
-    """A place in the user's code and what it has of a time, as plain values."""
-    place = share.place
+def keyed(value: object, keys: str) -> dict[str, Any]:
+    """Some of a value's attributes by their keys, as a `Shape` names them; what they hold is left as it is."""
     return {
-        "where": place.words,
-        "file": place.file,
-        "function": place.function,
-        "line": place.line or None,
-        "defined": place.defined or None,
-        "text": place.text or None,
-        "call": place.call or None,
-        "module": place.module or None,
-        "n_modules": share.n_modules,
-        "library": place.library or None,
-        "inside": place.inside or None,
-        "compiled": place.is_generated,
-        "phase": share.phase.word,
-        "ns": share.ns,
-        "share": share.share,
-        "share_of": share.of or "self",
-        "count": share.count,
+        key: (get(value) or None) if is_null_if_empty else get(value) for key, is_null_if_empty, get in _parsed(keys)
     }
+
+
+@cache
+def _parsed(keys: str) -> tuple[tuple[str, bool, Callable[[object], Any]], ...]:
+    pairs = (word.partition("=") for word in keys.split())
+    return tuple(
+        (key.removesuffix("?"), key.endswith("?"), attrgetter(attribute or key.removesuffix("?")))
+        for key, _, attribute in pairs
+    )
+
+
+def _place(share: PlaceShare) -> dict[str, Any]:
+    keys = (
+        "where=place.words file=place.file function=place.function line?=place.line defined?=place.defined"
+        " text?=place.text call?=place.call module?=place.module n_modules library?=place.library inside?=place.inside"
+        " compiled=place.is_generated phase=phase.word ns share share_of=of count"
+    )
+    return keyed(share, keys) | {"share_of": share.of or "self"}
+
+
+SHAPES: Final[Shapes] = {
+    Finding: "id title severity confidence recoverable_ns most_recoverable_ns fraction rank evidence fix next_tools"
+    " device places",
+    NextTool: "name command purpose look_for",
+    PlaceShare: _place,
+}
+"""What several documents hold."""
+BRIEF_EVIDENCE: Final[Shapes] = {Evidence: "statement metric value unit"}
+"""Of evidence that is no finding's: without what was expected, and when."""
