@@ -27,12 +27,20 @@ class Renderer(Protocol):
     """A document as text. What a format has no use for, such as colour in JSON, it ignores."""
 
     def __call__(
-        self, document: Any, /, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+        self,
+        document: Any,
+        /,
+        *,
+        width: int | None = None,
+        color: bool | None = None,
+        verbose: bool = False,
+        with_paths: bool = False,
     ) -> str:
         """Text that ends with a line break.
 
         `width`: columns to keep to, by default the terminal's. `color`: by default as the terminal and `NO_COLOR` have
-        it. `verbose`: everything, not only what everyone needs.
+        it. `verbose`: everything, not only what everyone needs. `with_paths`: folders and names of hosts too, of a
+        format that leaves them out.
         """
 
 
@@ -67,16 +75,12 @@ def format_of(output: PurePath, document: str) -> str:
     return suffixes[output.suffix]
 
 
-def renderer_for(document: str, name: str, *, with_paths: bool = False) -> Renderer:
-    """The renderer of a document in a format; raises UsageError for a pair that nobody renders.
-
-    `with_paths`: of a format that leaves out folders and names of hosts, the renderer that keeps them.
-    """
+def renderer_for(document: str, name: str) -> Renderer:
+    """The renderer of a document in a format; raises UsageError for a pair that nobody renders."""
     if not _has(name, document):
         known = formats_of(document)
         raise UsageError(f"{document} has no format {name!r}", hint=f"one of {', '.join(known)}")
-    module = import_module(f"profkit.render.{name}.{document}")
-    renderer: Renderer = getattr(module, "render_with_paths", module.render) if with_paths else module.render
+    renderer: Renderer = import_module(f"profkit.render.{name}.{document}").render
     return renderer
 
 

@@ -60,7 +60,7 @@ def test_of_many_hosts_some_are_named(tmp_path):
 
 def test_a_page_names_no_host_unless_asked_to(tmp_path):
     report = job(tmp_path, lambda rank: f"gpu-17.corp{rank}", n_ranks=2)
-    html, whole = (renderer_for("triage", "html", with_paths=asked)(report) for asked in (False, True))
+    html, whole = (renderer_for("triage", "html")(report, with_paths=asked) for asked in (False, True))
     assert "gpu-17" not in html
     assert "host-0:1,host-1:1" in html
     assert "its 2 ranks are on host-0 and host-1, so" in html

@@ -60,7 +60,7 @@ def drawn(name: str) -> Report:
 
 def page_of(document: str, value: Any, *, with_paths: bool = False) -> Page:
     """The page of a document, of which all holds that must hold of any page."""
-    return checked(renderer_for(document, "html", with_paths=with_paths)(value))
+    return checked(renderer_for(document, "html")(value, with_paths=with_paths))
 
 
 # ------------------------------------------------------------------------------------------------------------- any page

@@ -43,7 +43,8 @@ def show(document: str, value: object, how: Showing, *, source: str) -> None:
 
     color = False if how.output is not None else how.color
     with blamed(f"rendering it as {how.fmt}", source):
-        text = renderer_for(document, how.fmt, with_paths=how.with_paths)(value, color=color, verbose=how.verbose)
+        render = renderer_for(document, how.fmt)
+        text = render(value, color=color, verbose=how.verbose, with_paths=how.with_paths)
     deliver(text, how.output)
 
 

@@ -27,9 +27,7 @@ _MOST_WORKS: Final = 6
 _MOST_CONFIGURATIONS: Final = 8
 
 
-def render(
-    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
+def render(comparison: Comparison, **_: object) -> str:
     """The comparison as text of at most `page.MOST_CHARS` characters."""
     entries = [
         *_answer(comparison),

@@ -21,7 +21,7 @@ _MOST_ROWS: Final = 8
 _MOST_FAILURES: Final = 4
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: Report, **_: object) -> str:
     """The report as text of at most `page.MOST_CHARS` characters."""
     rank = text.shown_rank(report)
     entries = [

@@ -16,7 +16,7 @@ _MOST_PLACES: Final = 5
 _MOST_MODULES: Final = 12
 
 
-def render(where: Where, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(where: Where, **_: object) -> str:
     """The places as text of at most `page.MOST_CHARS` characters."""
     return page("where", "where", (*_window(where), *_subjects(where), *_modules(where)))
 

@@ -17,7 +17,7 @@ _IN_DATA: Final = {ord(char): f"%{ord(char):02X}" for char in "%\r\n"}
 _IN_PROPERTIES: Final = _IN_DATA | {ord(char): f"%{ord(char):02X}" for char in ":,"}
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: Report, **_: object) -> str:
     """The verdict, every finding with its evidence, and what could not be read, a line each."""
     return "".join(f"{line}\n" for line in _lines(report))
 

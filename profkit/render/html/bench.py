@@ -12,19 +12,8 @@ from profkit.render.words import bench as words
 _TONES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 
 
-def render(report: BenchReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The benchmark as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: BenchReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The benchmark as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: BenchReport, *, with_paths: bool) -> str:
+def render(report: BenchReport, *, with_paths: bool = False, **_: object) -> str:
+    """The benchmark as one HTML file: without folders and names of hosts, unless `with_paths`."""
     around = (
         ("judged by", report.judged_by),
         ("drift", words.drift(report)),

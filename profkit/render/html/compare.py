@@ -19,21 +19,8 @@ _TONES: Final = {
 _MAX_WORKS: Final = 20
 
 
-def render(
-    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The comparison as one HTML file without paths and names of hosts."""
-    return _page(comparison, with_paths=False)
-
-
-def render_with_paths(
-    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The comparison as one HTML file that names every file as it was given."""
-    return _page(comparison, with_paths=True)
-
-
-def _page(comparison: Comparison, *, with_paths: bool) -> str:
+def render(comparison: Comparison, *, with_paths: bool = False, **_: object) -> str:
+    """The comparison as one HTML file: without folders and names of hosts, unless `with_paths`."""
     sides = comparison.baseline, comparison.candidate
     labels = text.part_labels(is_cpu=comparison.baseline.is_cpu)
     both = _both(comparison, labels)

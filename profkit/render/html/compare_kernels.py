@@ -13,21 +13,8 @@ from profkit.render.words import compare_kernels as words
 _TONES: Final = {"FASTER": "good", "SLOWER": "bad", "NO CHANGE": "good"}
 
 
-def render(
-    report: KernelComparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The comparison as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: KernelComparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The comparison as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: KernelComparison, *, with_paths: bool) -> str:
+def render(report: KernelComparison, *, with_paths: bool = False, **_: object) -> str:
+    """The comparison as one HTML file: without folders and names of hosts, unless `with_paths`."""
     name = words.verdict_name(report)
     return page.made(
         "compare_kernels.html.j2",

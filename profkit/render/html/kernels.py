@@ -11,19 +11,8 @@ from profkit.render.html.parts import tables
 from profkit.render.words import kernels as words
 
 
-def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The report as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The report as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: KernelReport, *, with_paths: bool) -> str:
+def render(report: KernelReport, *, with_paths: bool = False, **_: object) -> str:
+    """The report as one HTML file: without folders and names of hosts, unless `with_paths`."""
     headers, rows = words.table(report)
     first = next(iter(words.told(report, is_full=False)), None)
     return page.made(

@@ -11,19 +11,8 @@ from profkit.render.html.parts import rungs, tables
 from profkit.render.words import ladder as words
 
 
-def render(report: LadderReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The report as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: LadderReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The report as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: LadderReport, *, with_paths: bool) -> str:
+def render(report: LadderReport, *, with_paths: bool = False, **_: object) -> str:
+    """The report as one HTML file: without folders and names of hosts, unless `with_paths`."""
     first = report.ladders[0]
     return page.made(
         "ladder.html.j2",

@@ -9,19 +9,8 @@ from profkit.render.html.parts.slopes import slopes
 from profkit.render.words import probe as words
 
 
-def render(report: ProbeReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The report as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: ProbeReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The report as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: ProbeReport, *, with_paths: bool) -> str:
+def render(report: ProbeReport, *, with_paths: bool = False, **_: object) -> str:
+    """The report as one HTML file: without folders and names of hosts, unless `with_paths`."""
     shown = words.rows_of(report)
     is_open = not any(one.reading is Reading.CRITICAL for one in report.slopes)
     rows = [words.row(one) for one in shown]

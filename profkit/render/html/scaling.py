@@ -13,19 +13,8 @@ from profkit.render.words import scaling as words
 _TONES: Final = {Standing.SOUND: "good", Standing.DOUBTFUL: "open", Standing.ACCUSED: "bad"}
 
 
-def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The report as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The report as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: ScalingReport, *, with_paths: bool) -> str:
+def render(report: ScalingReport, *, with_paths: bool = False, **_: object) -> str:
+    """The report as one HTML file: without folders and names of hosts, unless `with_paths`."""
     first = next(iter(report.series), None)
     return page.made(
         "scaling.html.j2",

@@ -28,19 +28,8 @@ _ELSEWHERE: Final = ("quality", "steps")
 """Analyzers whose tables stand in another view."""
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The report as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The report as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: Report, *, with_paths: bool) -> str:
+def render(report: Report, *, with_paths: bool = False, **_: object) -> str:
+    """The report as one HTML file: without folders and names of hosts, unless `with_paths`."""
     rank = text.shown_rank(report)
     links = Links(report.tracks, report.ranks, None if rank is None else rank.rank)
     return page.made(

@@ -9,19 +9,8 @@ from profkit.render.html.parts.gains import gains
 from profkit.render.words import trial as words
 
 
-def render(report: TrialReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The report as one HTML file without paths and names of hosts."""
-    return _page(report, with_paths=False)
-
-
-def render_with_paths(
-    report: TrialReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The report as one HTML file that names every file as it was given."""
-    return _page(report, with_paths=True)
-
-
-def _page(report: TrialReport, *, with_paths: bool) -> str:
+def render(report: TrialReport, *, with_paths: bool = False, **_: object) -> str:
+    """The report as one HTML file: without folders and names of hosts, unless `with_paths`."""
     has_gain = any(trial.is_gain and not trial.is_ablation for trial in report.trials)
     rows = [words.row(trial) for trial in report.trials]
     return page.made(

@@ -15,19 +15,8 @@ from profkit.render.words.triage import source_name
 from profkit.units import format_count, format_fraction, format_ns
 
 
-def render(where: Where, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
-    """The places as one HTML file without folders and names of hosts."""
-    return _page(where, with_paths=False)
-
-
-def render_with_paths(
-    where: Where, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
-    """The places as one HTML file that names every file as the trace does."""
-    return _page(where, with_paths=True)
-
-
-def _page(where: Where, *, with_paths: bool) -> str:
+def render(where: Where, *, with_paths: bool = False, **_: object) -> str:
+    """The places as one HTML file: without folders and names of hosts, unless `with_paths`."""
     return page.made(
         "where.html.j2",
         title=f"places in {source_name(where.source)}",

@@ -52,9 +52,7 @@ _SHAPES: Final[Shapes] = {
 }
 
 
-def render(
-    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
+def render(comparison: Comparison, **_: object) -> str:
     """The document as text."""
     return written(comparison_to_dict(comparison))
 

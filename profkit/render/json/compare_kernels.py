@@ -16,9 +16,7 @@ _SHAPES: Final[Shapes] = {
 }
 
 
-def render(
-    report: KernelComparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
+def render(report: KernelComparison, **_: object) -> str:
     """The document as text."""
     return written(comparison_to_dict(report))
 

@@ -32,7 +32,7 @@ _SHAPES: Final[Shapes] = {
 }
 
 
-def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: KernelReport, **_: object) -> str:
     """The document as text."""
     return written(kernels_to_dict(report))
 

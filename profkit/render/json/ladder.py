@@ -25,7 +25,7 @@ _SHAPES: Final[Shapes] = {
 }
 
 
-def render(report: LadderReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: LadderReport, **_: object) -> str:
     """The document as text."""
     return written(ladder_to_dict(report))
 

@@ -14,7 +14,7 @@ from profkit.version import __version__
 SCHEMA_ID: Final = "profkit.probe/1"
 
 
-def render(report: ProbeReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: ProbeReport, **_: object) -> str:
     """The document as text."""
     return written(probe_to_dict(report))
 

@@ -23,7 +23,7 @@ _SHAPES: Final[Shapes] = {
 }
 
 
-def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: ScalingReport, **_: object) -> str:
     """The document as text."""
     return written(scaling_to_dict(report))
 

@@ -11,7 +11,7 @@ from profkit.render.json.values import SHAPES, Shapes, document_of, keyed, plain
 SCHEMA_ID: Final = "profkit.triage/1"
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: Report, **_: object) -> str:
     """The document as text."""
     return written(report_to_dict(report))
 

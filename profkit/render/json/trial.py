@@ -14,7 +14,7 @@ from profkit.version import __version__
 SCHEMA_ID: Final = "profkit.trial/1"
 
 
-def render(report: TrialReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: TrialReport, **_: object) -> str:
     """The document as text."""
     plain: dict[str, Any] = to_builtins(report)
     for trial, row in zip(report.trials, plain["trials"], strict=True):

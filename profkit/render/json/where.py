@@ -15,7 +15,7 @@ _SHAPES: Final[Shapes] = {
 }
 
 
-def render(where: Where, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(where: Where, **_: object) -> str:
     """The document as text."""
     return written(where_to_dict(where))
 

@@ -13,9 +13,7 @@ from profkit.shell import clean
 _MAX_WORKS: Final = 10
 
 
-def render(
-    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
+def render(comparison: Comparison, **_: object) -> str:
     """The comparison as GitHub-flavoured markdown."""
     paragraphs = [
         f"## profkit compare: {words.answer_name(comparison).lower()}",

@@ -9,9 +9,7 @@ from profkit.render.markdown.parts import bullets, escaped, table_of_texts
 from profkit.render.words import compare_kernels as words
 
 
-def render(
-    report: KernelComparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
-) -> str:
+def render(report: KernelComparison, *, verbose: bool = False, **_: object) -> str:
     """The comparison as GitHub-flavoured markdown: the answer, a line for each kernel, what moved with it."""
     paragraphs = [
         f"## profkit: kernels, {words.verdict_name(report).lower()}",

@@ -9,7 +9,7 @@ from profkit.render.markdown.parts import bullets, escaped, table_of_texts
 from profkit.render.words import kernels as words
 
 
-def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: KernelReport, **_: object) -> str:
     """The report as GitHub-flavoured markdown: the table of launches, then the longest ones."""
     paragraphs = ["## profkit: kernels", table_of_texts(*words.table(report), n_left=1)]
     paragraphs += [text for one in words.told(report, is_full=False) for text in _kernel(one)]

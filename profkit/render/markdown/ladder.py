@@ -9,7 +9,7 @@ from profkit.render.markdown.parts import bullets, escaped, table, table_of_text
 from profkit.render.words import ladder as words
 
 
-def render(report: LadderReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: LadderReport, *, verbose: bool = False, **_: object) -> str:
     """The report as GitHub-flavoured markdown: for each series its total, rungs, front and sentence."""
     paragraphs = [paragraph for ladder in report.ladders for paragraph in _ladder(report, ladder)]
     effects = words.effects(report, verbose=True)

@@ -7,7 +7,7 @@ from profkit.render.markdown.parts import escaped
 from profkit.render.words import probe as words
 
 
-def render(report: ProbeReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: ProbeReport, **_: object) -> str:
     """The slopes as GitHub-flavoured markdown."""
     lines = [" | ".join(map(escaped, cells)) for cells in (words.HEADERS, *map(words.row, words.rows_of(report)))]
     rule = "|".join("---" if is_text else "---:" for is_text in words.IS_TEXT)

@@ -9,7 +9,7 @@ from profkit.render.markdown.parts import bullets, escaped, table_of_texts
 from profkit.render.words import scaling as words
 
 
-def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: ScalingReport, **_: object) -> str:
     """The report as GitHub-flavoured markdown: for each series standing, sizes, case and sentence."""
     paragraphs = [paragraph for series in report.series for paragraph in _series(series)]
     if report.warnings:

@@ -18,7 +18,7 @@ from profkit.shell import clean
 from profkit.units import format_ns
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: Report, **_: object) -> str:
     """The report as GitHub-flavoured markdown: verdict, budget, evidence, what to do, next command, caveats."""
     rank = text.shown_rank(report)
     paragraphs = [

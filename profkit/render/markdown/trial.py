@@ -7,7 +7,7 @@ from profkit.render.markdown.parts import escaped
 from profkit.render.words import trial as words
 
 
-def render(report: TrialReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: TrialReport, **_: object) -> str:
     """The trials as GitHub-flavoured markdown."""
     lines = [" | ".join(map(escaped, cells)) for cells in (words.HEADERS, *map(words.row, report.trials))]
     rule = "|".join("---" if is_text else "---:" for is_text in words.IS_TEXT)

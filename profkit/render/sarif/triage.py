@@ -27,7 +27,7 @@ _UNKNOWN_LINE: Final = 1
 """Code scanning shows no result without a line."""
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: Report, **_: object) -> str:
     """The log as text."""
     return json.dumps(_log(report), indent=1, allow_nan=False) + "\n"
 

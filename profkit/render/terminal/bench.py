@@ -14,7 +14,7 @@ from profkit.shell import clean
 _STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 
 
-def render(report: BenchReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: BenchReport, *, width: int | None = None, color: bool | None = None, **_: object) -> str:
     """The benchmark as text of at most `width` columns (the terminal's by default)."""
     prose = min(columns_of(width), PROSE_WIDTH)
     rows = [words.arm_row(arm) for arm in report.arms]

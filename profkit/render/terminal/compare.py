@@ -24,7 +24,7 @@ _NARROW_COLUMNS: Final = 5  # name, change, by count, by duration, calls
 
 
 def render(
-    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+    comparison: Comparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False, **_: object
 ) -> str:
     """The comparison as text of at most `width` columns (the terminal's by default).
 

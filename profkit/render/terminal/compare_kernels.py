@@ -17,7 +17,7 @@ _MAX_ALONE: Final = 5
 
 
 def render(
-    report: KernelComparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False
+    report: KernelComparison, *, width: int | None = None, color: bool | None = None, verbose: bool = False, **_: object
 ) -> str:
     """The comparison as text of at most `width` columns (the terminal's by default); `verbose` tells every kernel."""
     columns = columns_of(width)

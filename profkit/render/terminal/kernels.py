@@ -17,7 +17,9 @@ _STYLES: Final = {KernelClass.NO_DATA: "open"}
 _MAX_ROWS: Final = 20
 
 
-def render(report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(
+    report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False, **_: object
+) -> str:
     """The report as text of at most `width` columns (the terminal's by default); `verbose` tells every kernel."""
     columns = columns_of(width)
     prose = min(columns, PROSE_WIDTH)

@@ -12,7 +12,9 @@ from profkit.render.words import ladder as words
 from profkit.shell import clean
 
 
-def render(report: LadderReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(
+    report: LadderReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False, **_: object
+) -> str:
     """The report as text of at most `width` columns (the terminal's by default)."""
     columns = columns_of(width)
     blocks = [block for ladder in report.ladders for block in _blocks(report, ladder, columns, verbose=verbose)]

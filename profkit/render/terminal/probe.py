@@ -14,7 +14,7 @@ from profkit.shell import clean
 _MARKS: Final = {Reading.CRITICAL: "!", Reading.PARTLY: "~", Reading.HIDDEN: "o", Reading.INCONCLUSIVE: "?"}
 
 
-def render(report: ProbeReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: ProbeReport, *, width: int | None = None, color: bool | None = None, **_: object) -> str:
     """The slopes as text of at most `width` columns (the terminal's by default)."""
     columns = columns_of(width)
     prose = min(columns, PROSE_WIDTH)

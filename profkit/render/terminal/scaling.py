@@ -15,7 +15,7 @@ from profkit.shell import clean
 _STYLES: Final = {Standing.SOUND: "good", Standing.DOUBTFUL: "open", Standing.ACCUSED: "bad"}
 
 
-def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: ScalingReport, *, width: int | None = None, color: bool | None = None, **_: object) -> str:
     """The report as text of at most `width` columns (the terminal's by default); commands are never broken."""
     columns = columns_of(width)
     blocks = [block for series in report.series for block in _blocks(series, columns)]

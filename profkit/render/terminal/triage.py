@@ -23,7 +23,9 @@ _MAX_STREAMS: Final = 6
 _MAX_RANKS: Final = 16
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(
+    report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False, **_: object
+) -> str:
     """The report as text of at most `width` columns (the terminal's by default); commands are never broken.
 
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.

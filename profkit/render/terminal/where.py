@@ -15,7 +15,7 @@ from profkit.units import format_count, format_ns
 _NUMBER_TEXTS = ("ns", "fraction", "count", "bytes")
 
 
-def render(where: Where, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(where: Where, *, width: int | None = None, color: bool | None = None, **_: object) -> str:
     """The places as text of at most `width` columns (the terminal's by default)."""
     columns = columns_of(width)
     blocks = [_subject(one, columns) for one in where.subjects]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from profkit.model.documents.report import Report
 
 
-def render(report: Report, *, width: int | None = None, color: bool | None = None, verbose: bool = False) -> str:
+def render(report: Report, **_: object) -> str:
     """The bottleneck and the headline; the line is as long as they are."""
-    del width, color, verbose
     return f"{report.verdict.bottleneck.value}: {report.verdict.headline}\n"
