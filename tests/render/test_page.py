@@ -38,17 +38,17 @@ def by_rich(blocks: list[list[Line]]) -> str:
 
 @given(BLOCKS)
 def test_without_colours_a_page_is_what_rich_prints(blocks: list[list[Line]]) -> None:
-    assert page.printed(blocks, is_colored=False) == by_rich(blocks)
+    assert page.printed(blocks, color=False) == by_rich(blocks)
 
 
 @given(BLOCKS)
 def test_colours_add_nothing_but_colours(blocks: list[list[Line]]) -> None:
-    colored = page.printed(blocks, is_colored=True)
-    assert re.sub("\x1b\\[[0-9;]*m", "", colored) == page.printed(blocks, is_colored=False)
+    colored = page.printed(blocks, color=True)
+    assert re.sub("\x1b\\[[0-9;]*m", "", colored) == page.printed(blocks, color=False)
 
 
 def test_a_pipe_does_not_pay_for_rich() -> None:
-    code = "from profkit.render.terminal.page import printed; printed([[((' a', 'dim'),)]], is_colored=False)"
+    code = "from profkit.render.terminal.page import printed; printed([[((' a', 'dim'),)]], color=False)"
     script = f"import sys; {code}; print('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["False"]

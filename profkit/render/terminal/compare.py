@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from profkit.model.documents.comparison import Account, Comparison
-from profkit.render.terminal import layout
+from profkit.render.terminal import layout, page
 from profkit.render.terminal.layout import MARGIN, Line
-from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block
 from profkit.render.words import compare as words
 from profkit.shell import clean
 
@@ -30,13 +30,13 @@ def render(
 
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every reading, kernel and collective.
     """
-    columns = columns_of(width)
+    columns = page.columns_of(width)
     blocks: list[Block] = []
     for room in (_FULL,) if verbose else _ROOMS:
         blocks = list(_blocks(comparison, columns, room))
         if sum(len(block) + 1 for block in blocks if block) <= SCREEN:
             break
-    return printed(blocks, is_colored=is_colored(color))
+    return page.printed(blocks, color)
 
 
 class _Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,14 +77,13 @@ def _blocks(comparison: Comparison, width: int, room: _Room) -> Iterable[Block]:
         if account is not None:
             yield _works(comparison, title, account, width, room)
     yield _notes(comparison, prose)
-    yield _more(comparison, prose, is_full=is_full)
+    yield _read(comparison, prose, is_full=is_full)
 
 
 def _answer(comparison: Comparison, width: int) -> Block:
     judged = comparison.judgement
     style = _STYLES[judged.answer] if judged.is_comparable else "open"
-    head: Line = ((MARGIN, ""), (f" {words.answer_name(comparison)} ", style))
-    return [head, *layout.wrapped(MARGIN, words.answer_sentence(comparison), width, style="strong")]
+    return page.answer(words.answer_name(comparison), style, words.answer_sentence(comparison), width)
 
 
 def _next(comparison: Comparison, width: int) -> Block:
@@ -97,15 +96,14 @@ def _why(comparison: Comparison, width: int, room: _Room) -> Block:
     readings = comparison.readings if room.is_full else comparison.readings[:_MAX_READINGS]
     if not readings:
         return []
-    block = titled("why" if comparison.waterfall is not None else "what we saw", width)
+    block = page.titled("why" if comparison.waterfall is not None else "what we saw", width)
     for number, reading in enumerate(readings, 1):
         block += layout.wrapped(f"   {number}  ", words.reading_line(reading), width, first_style="dim", style="strong")
         for item in words.reasons(reading)[: None if number == 1 else room.n_evidence]:
             block += layout.wrapped("      - ", clean(item.statement), width, first_style="dim")
         if room.is_full or number == 1:
             block += layout.wrapped("      -> ", clean(reading.fix), width, first_style="dim")
-    hidden = len(comparison.readings) - len(readings)
-    return block + ([((f"{MARGIN}and {hidden} more: -v", "dim"),)] if hidden else [])
+    return block + page.hidden(len(comparison.readings) - len(readings))
 
 
 def _waterfall(comparison: Comparison, width: int) -> Block:
@@ -121,7 +119,7 @@ def _waterfall(comparison: Comparison, width: int) -> Block:
         largest = max((abs(bar.delta_ns) for bar in bars), default=0)
         drawn = [_drawn(bar.delta_ns, largest, room, *PARTS[bar.name]) for bar in bars]
         lines = [lines[0], *((*line, *extra) for line, extra in zip(lines[1:-1], drawn, strict=True)), lines[-1]]
-    block: Block = [*titled(words.captures_title(comparison), width), *lines[:-1]]
+    block: Block = [*page.titled(words.captures_title(comparison), width), *lines[:-1]]
     return [*block, tuple((content, "strong") for content, _ in lines[-1])]
 
 
@@ -155,26 +153,19 @@ def _works(comparison: Comparison, title: str, account: Account, width: int, roo
 
 
 def _notes(comparison: Comparison, width: int) -> Block:
-    block: Block = []
-    found = words.finding_sentences(comparison.findings)
-    if found:
-        block += layout.wrapped(layout.label("findings"), "; ".join(found), width)
-    for place, note in enumerate(words.limits(comparison)):
-        head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
-        block += layout.wrapped(f"{head}- ", note, width, style="dim")
-    return block
+    found = "; ".join(words.finding_sentences(comparison.findings))
+    return [*page.labelled("findings", found, width), *page.listed("caveats", words.limits(comparison), width)]
 
 
-def _more(comparison: Comparison, width: int, *, is_full: bool) -> Block:
+def _read(comparison: Comparison, width: int, *, is_full: bool) -> Block:
     block: Block = []
     sides = comparison.baseline, comparison.candidate
     for side, names in zip(sides, words.read_names(comparison), strict=True):
         read = ", ".join(filter(None, (names, clean(side.device))))
         name = clean(side.name)
         said = f"{name}: {read}" if read and name not in (read, *_SIDES) else read
-        head = layout.label(name if name in _SIDES else "read")
-        block += layout.wrapped(head, said, width, style="dim") if read else []
+        block += page.labelled(name if name in _SIDES else "read", said, width, style="dim")
     entries = [(f"profkit explain {comparison.readings[0].id}", layout.WHOLE)] if comparison.readings else []
     entries += [] if is_full else [("-v", "")]
     entries += [("-f json", ""), ("-o report.html", "")]
-    return block + layout.flowed((layout.label("more"), "label"), entries, width)
+    return block + page.more(entries, width)

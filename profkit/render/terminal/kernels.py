@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.kernel import KernelAssessment, KernelClass, KernelReport
-from profkit.render.terminal import layout
+from profkit.render.terminal import layout, page
 from profkit.render.terminal.layout import MARGIN
-from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PROSE_WIDTH, Block
 from profkit.render.words import kernels as words
 from profkit.shell import clean
 from profkit.units import format_ns
@@ -21,21 +21,23 @@ def render(
     report: KernelReport, *, width: int | None = None, color: bool | None = None, verbose: bool = False, **_: object
 ) -> str:
     """The report as text of at most `width` columns (the terminal's by default); `verbose` tells every kernel."""
-    columns = columns_of(width)
+    columns = page.columns_of(width)
     prose = min(columns, PROSE_WIDTH)
     chosen = words.told(report, is_full=verbose)
     blocks = [_table(report, columns, is_full=verbose)] if len(report.kernels) > 1 else []
     blocks += [_kernel(one, prose) for one in chosen]
-    return printed([*blocks, _notes(report, prose, n_told=len(chosen))], is_colored=is_colored(color))
+    return page.printed([*blocks, _notes(report, prose, n_told=len(chosen))], color)
 
 
 def _table(report: KernelReport, width: int, *, is_full: bool) -> Block:
     headers, rows = words.table(report)
     shown = rows if is_full else rows[:_MAX_ROWS]
     lines = layout.table(headers, shown, [True, *([False] * (len(headers) - 1))], width)
-    more = len(rows) - len(shown)
-    tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
-    return [*titled(f"{len(rows)} launches, the longest first", width), *lines, *tail]
+    return [
+        *page.titled(f"{len(rows)} launches, the longest first", width),
+        *lines,
+        *page.hidden(len(rows) - len(shown)),
+    ]
 
 
 def _kernel(one: KernelAssessment, width: int) -> Block:
@@ -44,10 +46,10 @@ def _kernel(one: KernelAssessment, width: int) -> Block:
     block: Block = [((MARGIN, ""), (f" {words.verdict_name(one)} ", style), (time, "dim"))]
     block += layout.wrapped(MARGIN, words.name_of(one), width, style="strong")
     block += layout.wrapped(MARGIN, words.headline(one), width)
-    for text in filter(None, (words.rule_sentence(one), words.device_of(one))):
-        block += layout.wrapped(MARGIN, text, width, style="dim")
-    for number, item in enumerate(one.evidence, start=1):
-        block += layout.wrapped(f"   {number}  ", clean(item.statement), width, first_style="dim")
+    facts = filter(None, (words.rule_sentence(one), words.device_of(one)))
+    block += page.marked(((MARGIN, fact) for fact in facts), width, style="dim")
+    numbered = ((f"   {number}  ", item.statement) for number, item in enumerate(one.evidence, start=1))
+    block += page.marked(numbered, width, first_style="dim")
     return block + list(_advice(one, width))
 
 
@@ -59,12 +61,9 @@ def _advice(one: KernelAssessment, width: int) -> Iterable[layout.Line]:
 
 
 def _notes(report: KernelReport, width: int, *, n_told: int) -> Block:
-    block: Block = []
-    for place, warning in enumerate(report.warnings):
-        head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
-        block += layout.wrapped(f"{head}- ", clean(warning), width, style="dim")
-    block += layout.wrapped(layout.label("read"), clean(", ".join(report.sources)), width, style="dim")
     entries = [("-v (every launch)", "")] if n_told < len(report.kernels) else []
-    return block + layout.flowed(
-        (layout.label("more"), "label"), [*entries, ("-f json", ""), ("-o report.html", "")], width
-    )
+    return [
+        *page.listed("caveats", report.warnings, width),
+        *page.labelled("read", ", ".join(report.sources), width, style="dim"),
+        *page.more([*entries, ("-f json", ""), ("-o report.html", "")], width),
+    ]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from profkit.render.terminal import layout
-from profkit.render.terminal.layout import MARGIN, Line
+from profkit.render.terminal.layout import MARGIN, Line, Segment
 from profkit.shell import clean
 
 Block = list[Line]
@@ -71,12 +71,12 @@ def is_colored(color: bool | None) -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def printed(blocks: Iterable[Block], *, is_colored: bool) -> str:
+def printed(blocks: Iterable[Block], color: bool | None) -> str:
     """The blocks as text; every character is literal, none is read as markup, and lines are as long as they are."""
     lines: list[Line] = []
     for block in filter(None, blocks):
         lines += [(), *block]
-    if is_colored:
+    if is_colored(color):
         return _styled(lines)
     return "".join(f"{''.join(content for content, _ in line).translate(_OBEYED).rstrip()}\n" for line in lines)
 
@@ -105,3 +105,42 @@ def _styled(lines: Iterable[Line]) -> str:
 def titled(title: str, width: int) -> Block:
     """The heading of a block."""
     return layout.wrapped(MARGIN, clean(title), width, style="label")
+
+
+def answer(name: str, style: str, headline: str, width: int, *, beside: str = "") -> Block:
+    """The answer's word on its colour, what stands beside it, and below it what it means."""
+    first: Line = ((MARGIN, ""), (f" {name} ", style), *(((f"   {clean(beside)}", ""),) if beside else ()))
+    return [first, *layout.wrapped(MARGIN, clean(headline), width, style="strong")]
+
+
+def labelled(label: str, text: str, width: int, *, style: str = "") -> Block:
+    """A text behind its label; nothing for none."""
+    return layout.wrapped(layout.label(label), clean(text), width, style=style) if text else []
+
+
+def listed(label: str, items: Iterable[str], width: int, *, style: str = "dim", mark: str = "- ") -> Block:
+    """Texts below each other, each behind a mark, and the first behind the label of all."""
+    block: Block = []
+    for item in items:
+        head = " " * layout.LABEL_WIDTH if block else layout.label(label)
+        block += layout.wrapped(f"{head}{mark}", clean(item), width, style=style)
+    return block
+
+
+def marked(items: Iterable[tuple[str, str]], width: int, *, first_style: str = "label", style: str = "") -> Block:
+    """Texts below each other, each behind a mark of its own."""
+    return [
+        line
+        for mark, item in items
+        for line in layout.wrapped(mark, clean(item), width, first_style=first_style, style=style)
+    ]
+
+
+def hidden(n: int) -> Block:
+    """That so many rows are left out; nothing for none."""
+    return [((f"{MARGIN}and {n} more: -v", "dim"),)] if n else []
+
+
+def more(entries: Iterable[Segment], width: int) -> Block:
+    """Where to go from here."""
+    return layout.flowed((layout.label("more"), "label"), entries, width)

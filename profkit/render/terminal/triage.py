@@ -11,9 +11,9 @@ from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.documents.rank_report import DeviceReport, RankReport, TableView
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding, confidence_label
-from profkit.render.terminal import layout
+from profkit.render.terminal import layout, page
 from profkit.render.terminal.layout import MARGIN, Line, Segment
-from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block
 from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
@@ -30,13 +30,13 @@ def render(
 
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.
     """
-    columns = columns_of(width)
+    columns = page.columns_of(width)
     if verbose:
         blocks = [*_headline_blocks(report, columns, _FULL), *_detail_blocks(report, columns)]
         blocks.append(_more(report, columns, _FULL))
     else:
         blocks = _on_a_screen(report, columns)
-    return printed(blocks, is_colored=is_colored(color))
+    return page.printed(blocks, color)
 
 
 class _Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ def _fleet(report: Report, width: int, *, is_full: bool) -> Block:
         return []
     headers = fleet.headers_of(report.fleet)
     rows = fleet.cells_of(report.fleet, is_full=is_full)
-    block = titled(fleet.table_title(report), width)
+    block = page.titled(fleet.table_title(report), width)
     lines = layout.table(headers, rows, [True, *[False] * (len(headers) - 2), True], width)
     shown = report.fleet.rows if is_full else report.fleet.shown
     for place, row in enumerate(shown, 1):  # who is late is drawn strongest
@@ -189,7 +189,7 @@ def _why(report: Report, width: int, room: _Room) -> Block:
     reasons = text.reasons(report.verdict, is_full=room.is_full, n_findings=room.n_findings)
     if not reasons:
         return []
-    block = titled("why we think so" if text.is_explained(report.verdict) else "what we saw", width)
+    block = page.titled("why we think so" if text.is_explained(report.verdict) else "what we saw", width)
     number = 0
     for place, reason in enumerate(reasons):
         if place > 0 and reason.statements:
@@ -223,32 +223,25 @@ def _what_to_do(report: Report, width: int, room: _Room) -> Block:
     for place, fix in enumerate(verdict.fixes[: room.n_findings]):
         head = layout.label("what to do") if place == 0 else "then".rjust(layout.LABEL_WIDTH - 2) + "  "
         block += layout.wrapped(head, clean(fix), width, first_style="label" if place == 0 else "dim")
-    if verdict.proof:
-        block += layout.wrapped(layout.label("prove it"), clean(verdict.proof), width)
-    if verdict.measure is not None and room.has_measure:
-        block += layout.wrapped(layout.label("measure it"), clean(verdict.measure.text), width, style="command")
-    return block
+    block += page.labelled("prove it", verdict.proof, width)
+    measure = verdict.measure.text if verdict.measure is not None and room.has_measure else ""
+    return block + page.labelled("measure it", measure, width, style="command")
 
 
 def _next_tool(report: Report, width: int, room: _Room) -> Block:
     tool = report.verdict.next_tool
-    block = layout.wrapped(
-        layout.label("next tool"), clean(f"{text.no_tool_needed(report.verdict)}{tool.name}: {tool.purpose}"), width
-    )
+    block = page.labelled("next tool", f"{text.no_tool_needed(report.verdict)}{tool.name}: {tool.purpose}", width)
     if tool.command:
         block.append((("    ", ""), (clean(tool.command), "command")))
     if tool.look_for:
         block += layout.wrapped("    look for   ", clean(tool.look_for), width, first_style="dim")
-    if report.verdict.ruled_out and room.has_ruled_out:
-        block += layout.wrapped(layout.label("ruled out"), clean(", ".join(report.verdict.ruled_out)), width)
-    return block
+    return block + page.labelled("ruled out", ", ".join(report.verdict.ruled_out) if room.has_ruled_out else "", width)
 
 
 def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     ranks = report.ranks if is_full else report.ranks[:_MAX_RANKS]
-    hidden = report.ranks[len(ranks) :]
     chosen = text.shown_rank(report)
-    if chosen in hidden and chosen is not None:
+    if chosen is not None and chosen in report.ranks[len(ranks) :]:
         ranks = (*ranks, chosen)
     what, labels = text.rank_labels(report.ranks)
     label_of = dict(zip(map(id, report.ranks), labels, strict=True))
@@ -257,9 +250,7 @@ def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
     is_text = [True, *([False] * (len(text.RANK_HEADERS) - 2)), True]
     lines = layout.table(headers, rows, is_text, width)
     title = f"{len(report.ranks)} {what}s, each over its own window; comm and copies: the exposed part"
-    more = len(report.ranks) - len(ranks)
-    tail: Block = [((f"{MARGIN}and {more} more: -v", "dim"),)] if more else []
-    return [*titled(title, width), *lines, *tail]
+    return [*page.titled(title, width), *lines, *page.hidden(len(report.ranks) - len(ranks))]
 
 
 def _around(report: Report, rank: RankReport, width: int, room: _Room) -> Block:
@@ -274,16 +265,12 @@ def _around(report: Report, rank: RankReport, width: int, room: _Room) -> Block:
         rows = [(str(device.device), *text.device_shares(device)) for device in rank.devices]
         block += layout.table(headers, rows, [True, *([False] * 4), True], width)
     spread = text.spread_sentence(rank, is_of_many=text.is_joint(report))
-    if spread and room.is_full:
-        block += layout.wrapped(layout.label("steps"), spread, width)
-    if roof := text.roof_sentence(report, rank):
-        block += layout.wrapped(layout.label("roof"), roof, width)
-    hidden = () if room.n_findings is None else report.verdict.findings[room.n_findings :]
-    others = [*hidden, *text.other_findings(report)]
-    if others:
-        named = "; ".join(f"{clean(finding.title)} ({text.weight(finding, report, of='')})" for finding in others)
-        block += layout.wrapped(layout.label("also found"), clean(named), width)
-    return block
+    block += page.labelled("steps", spread if room.is_full else "", width)
+    block += page.labelled("roof", text.roof_sentence(report, rank), width)
+    untold = () if room.n_findings is None else report.verdict.findings[room.n_findings :]
+    others = [*untold, *text.other_findings(report)]
+    named = "; ".join(f"{clean(finding.title)} ({text.weight(finding, report, of='')})" for finding in others)
+    return block + page.labelled("also found", named, width)
 
 
 def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
@@ -298,25 +285,13 @@ def _stream_entries(device: DeviceReport) -> Iterable[Segment]:
 
 def _limits(report: Report, rank: RankReport | None, width: int, *, is_full: bool) -> Block:
     """Caveats, sources that failed, and what was not analysed."""
-    block: Block = []
     notes = text.caveats(report)
     if rank is not None and rank.warnings and not is_full:
         notes.append(f"{len(rank.warnings)} warning{'s' if len(rank.warnings) > 1 else ''} while reading: -v")
-    for place, note in enumerate(notes):
-        head = layout.label("caveats") if place == 0 else " " * layout.LABEL_WIDTH
-        block += layout.wrapped(f"{head}- ", note, width, style="dim")
+    block = page.listed("caveats", notes, width)
     for label, group in fleet.set_apart(report).items():
-        block += _listed(label, fleet.left_out_lines(group, is_full=is_full), width, style="dim")
-    block += _listed("not read", fleet.failure_lines(report.failures), width, style="red")
-    return block
-
-
-def _listed(label: str, lines: Iterable[str], width: int, *, style: str) -> Block:
-    block: Block = []
-    for place, line in enumerate(lines):
-        head = layout.label(label) if place == 0 else " " * layout.LABEL_WIDTH
-        block += layout.wrapped(f"{head}- ", line, width, style=style)
-    return block
+        block += page.listed(label, fleet.left_out_lines(group, is_full=is_full), width)
+    return block + page.listed("not read", fleet.failure_lines(report.failures), width, style="red")
 
 
 def _more(report: Report, width: int, room: _Room) -> Block:
@@ -325,19 +300,17 @@ def _more(report: Report, width: int, room: _Room) -> Block:
     prose = min(width, PROSE_WIDTH)
     block: Block = []
     if rank is not None:
-        read = text.origin(report, rank, is_full=room.is_full)
-        block += layout.wrapped(layout.label("read"), read, prose, style="dim")
+        block += page.labelled("read", text.origin(report, rank, is_full=room.is_full), prose, style="dim")
         told = text.recorded_sentence(rank, is_full=room.is_full) if room.has_recorded else ""
-        block += layout.wrapped(layout.label("recorded"), told, prose, style="dim") if told else []
-        if again := text.again_line(rank):
-            block += layout.wrapped(layout.label("lines from"), again, prose, style="dim")
+        block += page.labelled("recorded", told, prose, style="dim")
+        block += page.labelled("lines from", text.again_line(rank), prose, style="dim")
     ids = [finding.id for finding in (*report.verdict.findings, *text.other_findings(report))]
     entries = [(f"profkit explain {clean(ids[0])}", layout.WHOLE)] if ids else []
     if rank is not None and any(finding.places for finding in report.findings):
         entries.append((f"profkit where {quoted_path(rank.source)}", layout.WHOLE))
     entries += [] if room.is_full else [("-v", "")]
     entries += [("-f json", ""), ("-o report.html", "")]
-    return block + layout.flowed((layout.label("more"), "label"), entries, prose)
+    return block + page.more(entries, prose)
 
 
 def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
@@ -356,10 +329,9 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
     for finding in text.other_findings(report):
         yield _finding(finding, report, prose)
     if rank is not None and rank.warnings:
-        lines = [layout.wrapped("    - ", clean(warning), prose) for warning in rank.warnings]
-        yield [*titled("warnings", prose), *(line for group in lines for line in group)]
+        yield [*page.titled("warnings", prose), *page.marked((("    - ", warning) for warning in rank.warnings), prose)]
     if report.skipped:
-        block = titled("not analysed", prose)
+        block = page.titled("not analysed", prose)
         for skip in report.skipped:
             block += layout.wrapped("    - ", clean(f"{skip.analyzer}: {skip.reason}"), prose)
             block += layout.wrapped("      -> ", clean(skip.how_to_get), prose, style="dim") if skip.how_to_get else []
@@ -369,7 +341,7 @@ def _detail_blocks(report: Report, width: int) -> Iterable[Block]:
 def _checks(rank: RankReport, width: int) -> Block:
     if not rank.checks:
         return []
-    block = titled("checks of the capture", width)
+    block = page.titled("checks of the capture", width)
     for check in rank.checks:
         head = f"{MARGIN}{'ok' if check.ok else 'FAILS':<7}"
         said = clean(f"{check.id}: {check.message}")
@@ -387,16 +359,13 @@ def _table(table: TableView, width: int) -> Block:
         for row in table.rows
     ]
     headers = [clean(header) for header in table.headers]
-    block: Block = [*titled(table.title, width), *layout.table(headers, rows, is_text, width)]
+    block: Block = [*page.titled(table.title, width), *layout.table(headers, rows, is_text, width)]
     return block + (layout.wrapped(MARGIN, clean(table.note), width, style="dim") if table.note else [])
 
 
 def _finding(finding: Finding, report: Report, width: int) -> Block:
-    block = titled(f"{finding.id}: {_finding_line(finding, report)}", width)
-    if saves := text.finding_saves(finding, report):
-        block += layout.wrapped("    - ", saves, width)
-    for item in finding.evidence:
-        block += layout.wrapped("    - ", text.statement(item, is_full=True), width)
-    for share in finding.places:
-        block += layout.wrapped("    at ", places.place_line(share).strip(), width)
+    block = page.titled(f"{finding.id}: {_finding_line(finding, report)}", width)
+    said = (text.finding_saves(finding, report), *(text.statement(item, is_full=True) for item in finding.evidence))
+    block += page.marked((("    - ", statement) for statement in said if statement), width)
+    block += page.marked((("    at ", places.place_line(share).strip()) for share in finding.places), width)
     return block + layout.wrapped("    -> ", clean(finding.fix), width)

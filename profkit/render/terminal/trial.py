@@ -6,10 +6,8 @@ from typing import Final
 
 from profkit.model.documents.trial import Outcome, TrialReport
 from profkit.render.terminal import layout
-from profkit.render.terminal.layout import MARGIN
-from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed
+from profkit.render.terminal.page import PROSE_WIDTH, answer, columns_of, labelled, marked, printed
 from profkit.render.words import trial as words
-from profkit.shell import clean
 
 _MARKS: Final = {Outcome.HELD: "+", Outcome.MISSED: "!", Outcome.OPEN: "?", Outcome.UNPREDICTED: "+"}
 
@@ -19,18 +17,9 @@ def render(report: TrialReport, *, width: int | None = None, color: bool | None 
     columns = columns_of(width)
     prose = min(columns, PROSE_WIDTH)
     has_gain = any(trial.is_gain and not trial.is_ablation for trial in report.trials)
-    head: Block = [((MARGIN, ""), (" TRIED ", "good" if has_gain else "open"))]
-    head += layout.wrapped(MARGIN, clean(words.headline(report)), prose, style="strong")
-    table = layout.table(words.HEADERS, [words.row(trial) for trial in report.trials], words.IS_TEXT, columns)
-    said = [
-        line
-        for trial in report.trials
-        for line in layout.wrapped(f"   {_MARKS.get(trial.outcome, '-')} ", clean(words.sentence(trial)), prose)
-    ]
-    parts = (
-        *words.around(report),
-        ("command", report.command),
-        ("more", "profkit explain trial.prediction   -f json   -o FILE"),
-    )
-    around = [line for name, text in parts for line in layout.wrapped(layout.label(name), clean(text), prose)]
-    return printed([head, table, said, around], is_colored=is_colored(color))
+    head = answer("TRIED", "good" if has_gain else "open", words.headline(report), prose)
+    table = layout.table(words.HEADERS, list(map(words.row, report.trials)), words.IS_TEXT, columns)
+    said = marked(((f"   {_MARKS.get(one.outcome, '-')} ", words.sentence(one)) for one in report.trials), prose)
+    more = "profkit explain trial.prediction   -f json   -o FILE"
+    parts = (*words.around(report), ("command", report.command), ("more", more))
+    return printed([head, table, said, [line for part in parts for line in labelled(*part, prose)]], color)

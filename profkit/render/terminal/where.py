@@ -6,7 +6,7 @@ from profkit.model.code import OF_THREAD, OF_WORKERS
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
-from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, is_colored, printed, titled
+from profkit.render.terminal.page import PROSE_WIDTH, Block, columns_of, labelled, marked, more, printed, titled
 from profkit.render.words import places
 from profkit.render.words import triage as text
 from profkit.shell import clean
@@ -19,14 +19,11 @@ def render(where: Where, *, width: int | None = None, color: bool | None = None,
     """The places as text of at most `width` columns (the terminal's by default)."""
     columns = columns_of(width)
     blocks = [_subject(one, columns) for one in where.subjects]
-    return printed(
-        [_rank(where, columns), *blocks, *_tree(where, columns), _more(where, columns)], is_colored=is_colored(color)
-    )
+    return printed([_rank(where, columns), *blocks, *_tree(where, columns), _more(where, columns)], color)
 
 
 def _rank(where: Where, width: int) -> Block:
-    line = places.rank_line(where)
-    return layout.wrapped(layout.label("of"), line, min(width, PROSE_WIDTH), first_style="label") if line else []
+    return labelled("of", places.rank_line(where), min(width, PROSE_WIDTH))
 
 
 def _subject(one: PlacesOf, width: int) -> Block:
@@ -56,9 +53,8 @@ def _tree(where: Where, width: int) -> list[Block]:
             for row in table.rows
         ]
         block = [*titled(table.title, width), *layout.table(list(table.headers), rows, is_text, width)]
-        for note in filter(None, (places.phases(where), table.note)):
-            block += layout.wrapped(MARGIN, clean(note), width, style="dim")
-        blocks.append(block)
+        notes = filter(None, (places.phases(where), table.note))
+        blocks.append([*block, *marked(((MARGIN, note) for note in notes), width, style="dim")])
     return blocks
 
 
@@ -70,6 +66,5 @@ def _indented(name: str) -> str:
 
 def _more(where: Where, width: int) -> Block:
     prose = min(width, PROSE_WIDTH)
-    block = layout.wrapped(layout.label("read"), clean(where.source), prose, style="dim")
-    entries = [("-f json", ""), ("-o x.speedscope.json (flame graph)", "")]
-    return block + layout.flowed((layout.label("more"), "label"), entries, prose)
+    read = labelled("read", where.source, prose, style="dim")
+    return read + more([("-f json", ""), ("-o x.speedscope.json (flame graph)", "")], prose)
