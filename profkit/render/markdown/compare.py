@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from profkit.model.documents.comparison import Account, Comparison
-from profkit.render.markdown.parts import bullets, escaped, table
+from profkit.render.markdown.parts import bullets, escaped, folded, page, table
 from profkit.render.words import compare as words
 from profkit.shell import clean
 
@@ -25,7 +25,7 @@ def render(comparison: Comparison, **_: object) -> str:
         *_folded(comparison),
         _notes(comparison),
     ]
-    return "\n\n".join(filter(None, paragraphs)) + "\n"
+    return page(paragraphs)
 
 
 def _next(comparison: Comparison) -> str:
@@ -60,20 +60,16 @@ def _waterfall(comparison: Comparison) -> str:
 def _folded(comparison: Comparison) -> Iterable[str]:
     sides = words.side_rows(comparison) if comparison.waterfall is not None else []
     if sides:
-        yield _details("both sides", table(("", "baseline", "candidate"), sides, n_left=3))
+        yield folded("both sides", table(("", "baseline", "candidate"), sides, n_left=3))
     for name, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
         if account is not None and any(row.delta_ns for row in account.rows):
             title = "operators" if comparison.baseline.is_cpu and name == "kernels" else name
-            yield _details(f"{title} that changed", _works(title, account))
+            yield folded(f"{title} that changed", _works(title, account))
 
 
 def _works(title: str, account: Account) -> str:
     rows = [(escaped(name), *cells) for name, *cells in words.work_rows(account, _MAX_WORKS)]
     return table((title, *words.WORK_HEADERS), rows, n_left=1)
-
-
-def _details(summary: str, body: str) -> str:
-    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
 def _notes(comparison: Comparison) -> str:

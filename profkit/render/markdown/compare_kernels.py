@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.model.documents.kernel_comparison import KernelChange, KernelComparison
-from profkit.render.markdown.parts import bullets, escaped, table_of_texts
+from profkit.render.markdown.parts import bullets, escaped, page, table_of_texts, titled
 from profkit.render.words import compare_kernels as words
 
 
@@ -19,11 +19,10 @@ def render(report: KernelComparison, *, verbose: bool = False, **_: object) -> s
         paragraphs.append(table_of_texts(words.HEADERS, words.rows(report), n_left=1))
     paragraphs += [text for one in words.told(report, is_full=verbose) for text in _kernel(one, is_full=verbose)]
     for label, sides in (("Only before", report.only_before), ("Only after", report.only_after)):
-        if sides:
-            paragraphs += [f"**{label}**", bullets(words.alone(sides))]
-    paragraphs += ["**Caveats**", bullets((*report.warnings, words.LIMIT))]
+        paragraphs.append(titled(label, words.alone(sides)))
+    paragraphs.append(titled("Caveats", (*report.warnings, words.LIMIT)))
     paragraphs.append(f"_{escaped(', '.join(report.before))} (before); {escaped(', '.join(report.after))} (after)_")
-    return "\n\n".join(filter(None, paragraphs)) + "\n"
+    return page(paragraphs)
 
 
 def _kernel(one: KernelChange, *, is_full: bool) -> Iterable[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.model.kernel import KernelAssessment, KernelReport
-from profkit.render.markdown.parts import bullets, escaped, table_of_texts
+from profkit.render.markdown.parts import bullets, escaped, page, table_of_texts, titled
 from profkit.render.words import kernels as words
 
 
@@ -13,10 +13,8 @@ def render(report: KernelReport, **_: object) -> str:
     """The report as GitHub-flavoured markdown: the table of launches, then the longest ones."""
     paragraphs = ["## profkit: kernels", table_of_texts(*words.table(report), n_left=1)]
     paragraphs += [text for one in words.told(report, is_full=False) for text in _kernel(one)]
-    if report.warnings:
-        paragraphs += ["**Caveats**", bullets(report.warnings)]
-    paragraphs.append(f"_{escaped(', '.join(report.sources))}_")
-    return "\n\n".join(filter(None, paragraphs)) + "\n"
+    paragraphs += [titled("Caveats", report.warnings), f"_{escaped(', '.join(report.sources))}_"]
+    return page(paragraphs)
 
 
 def _kernel(one: KernelAssessment) -> Iterable[str]:
@@ -24,6 +22,4 @@ def _kernel(one: KernelAssessment) -> Iterable[str]:
     told = [words.headline(one), words.rule_sentence(one), words.device_of(one)]
     yield escaped(". ".join(filter(None, told))) + "."
     yield bullets(item.statement for item in one.evidence)
-    if one.advice:
-        yield "**What to do**"
-        yield bullets(f"{item.fix} ({item.because.statement})" for item in one.advice)
+    yield titled("What to do", (f"{item.fix} ({item.because.statement})" for item in one.advice))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.model.documents.ladder import Ladder, LadderReport
-from profkit.render.markdown.parts import bullets, escaped, table, table_of_texts
+from profkit.render.markdown.parts import bullets, escaped, folded, page, table_of_texts, titled
 from profkit.render.words import ladder as words
 
 
@@ -15,9 +15,9 @@ def render(report: LadderReport, *, verbose: bool = False, **_: object) -> str:
     effects = words.effects(report, verbose=True)
     if effects:
         paragraphs += [f"## {escaped(words.EFFECTS_TITLE.capitalize())}", bullets(effects)]
-    paragraphs += ["**Caveats**", bullets([*words.shared_notes(report), *report.warnings])]
+    paragraphs.append(titled("Caveats", [*words.shared_notes(report), *report.warnings]))
     paragraphs.append(f"_{escaped(report.source)}_")
-    return "\n\n".join(filter(None, paragraphs)) + "\n"
+    return page(paragraphs)
 
 
 def _ladder(report: LadderReport, ladder: Ladder) -> Iterable[str]:
@@ -26,8 +26,7 @@ def _ladder(report: LadderReport, ladder: Ladder) -> Iterable[str]:
     yield table_of_texts(words.headers(report, ladder), words.rows(report, ladder), n_left=words.n_left(report))
     yield bullets(words.notes(report, ladder, verbose=True))
     if ladder.spots:
-        spots = [tuple(map(escaped, row)) for row in words.spot_rows(report, ladder)]
         yield escaped(words.front(report, ladder))
-        inside = table(tuple(map(escaped, words.spot_headers(report))), spots, n_left=words.n_left(report) + 1)
-        yield f"<details><summary>speed and memory of every setting</summary>\n\n{inside}\n\n</details>"
+        spots = words.spot_headers(report), words.spot_rows(report, ladder)
+        yield folded("speed and memory of every setting", table_of_texts(*spots, n_left=words.n_left(report) + 1))
     yield f"**Publish**: {escaped(ladder.sentence)}"

@@ -44,13 +44,35 @@ def bullets(items: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(item)}" for item in items)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
-    """A table whose first `n_left` columns are text, the others numbers."""
-    rule = "|".join("---" if place < n_left else "---:" for place in range(len(headers)))
+def page(paragraphs: Iterable[str]) -> str:
+    """The whole text; empty paragraphs are left out."""
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def titled(title: str, items: Iterable[str]) -> str:
+    """A list under its title; nothing without items."""
+    listed = bullets(items)
+    return f"**{title}**\n\n{listed}" if listed else ""
+
+
+def folded(summary: str, body: str) -> str:
+    """What is read by who opens it."""
+    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int = 0, is_text: Sequence[bool] = ()
+) -> str:
+    """A table whose first `n_left` columns, or those that `is_text` says, are text, the others numbers."""
+    is_text = is_text or [place < n_left for place in range(len(headers))]
+    rule = "|".join("---" if flag else "---:" for flag in is_text)
     lines = [" | ".join(cells) for cells in (headers, *rows)]
     return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
 
 
-def table_of_texts(headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int) -> str:
+def table_of_texts(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, n_left: int = 0, is_text: Sequence[bool] = ()
+) -> str:
     """The same of texts that are not markdown yet."""
-    return table(tuple(map(escaped, headers)), [tuple(map(escaped, cells)) for cells in rows], n_left=n_left)
+    shown = [tuple(map(escaped, cells)) for cells in rows]
+    return table(tuple(map(escaped, headers)), shown, n_left=n_left, is_text=is_text)

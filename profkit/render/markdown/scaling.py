@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profkit.model.documents.scaling import ScalingReport, Series
-from profkit.render.markdown.parts import bullets, escaped, table_of_texts
+from profkit.render.markdown.parts import bullets, escaped, page, table_of_texts, titled
 from profkit.render.words import scaling as words
 
 
 def render(report: ScalingReport, **_: object) -> str:
     """The report as GitHub-flavoured markdown: for each series standing, sizes, case and sentence."""
     paragraphs = [paragraph for series in report.series for paragraph in _series(series)]
-    if report.warnings:
-        paragraphs += ["**Caveats**", bullets(report.warnings)]
-    paragraphs.append(f"_{escaped(', '.join(report.sources))}_")
-    return "\n\n".join(filter(None, paragraphs)) + "\n"
+    paragraphs += [titled("Caveats", report.warnings), f"_{escaped(', '.join(report.sources))}_"]
+    return page(paragraphs)
 
 
 def _series(series: Series) -> Iterable[str]:
@@ -23,15 +21,11 @@ def _series(series: Series) -> Iterable[str]:
     yield f"**{escaped(words.headline(series))}**"
     yield table_of_texts(words.headers(series), words.rows(series), n_left=0)
     yield bullets(words.notes(series))
-    if series.clues:
-        yield "**Why the base is looked at**"
-        yield bullets([f"{clue.bearing.value}: {clue.statement}" for clue in series.clues])
+    yield titled("Why the base is looked at", (f"{clue.bearing.value}: {clue.statement}" for clue in series.clues))
     parts = words.decomposition_rows(series.decompositions)
     if parts:
         yield table_of_texts(words.PART_HEADERS, parts, n_left=0)
-    if series.honest:
-        yield "**Honest base**"
-        yield bullets(series.honest)
+    yield titled("Honest base", series.honest)
     yield f"**Publish**: {escaped(words.publishable(series))}"
     if series.next_command:
         yield f"```sh\n{series.next_command}\n```"

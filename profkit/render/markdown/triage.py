@@ -10,7 +10,7 @@ from profkit.model.documents.handover import Handover
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Bottleneck, Report, Verdict
 from profkit.model.finding import Finding, confidence_label
-from profkit.render.markdown.parts import bullets, escaped, table
+from profkit.render.markdown.parts import bullets, escaped, page, table, table_of_texts, titled
 from profkit.render.words import crosscheck as handover
 from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
@@ -32,7 +32,7 @@ def render(report: Report, **_: object) -> str:
         *_limits(report),
         *(f"_{escaped(line)}_" for line in _origin(report, rank)),
     ]
-    return "\n\n".join(filter(None, paragraphs)) + "\n"
+    return page(paragraphs)
 
 
 def _origin(report: Report, rank: RankReport | None) -> Iterable[str]:
@@ -64,11 +64,9 @@ def _second_tool(told: Handover | None) -> Iterable[str]:
         if timeline.parts:
             yield escaped(handover.title(timeline))
             yield table(handover.PART_HEADERS, handover.part_rows(timeline), n_left=1)
-            rows = [tuple(map(escaped, row)) for row in handover.function_rows(timeline)]
-            yield table(handover.FUNCTION_HEADERS, rows, n_left=2)
+            yield table_of_texts(handover.FUNCTION_HEADERS, handover.function_rows(timeline), n_left=2)
     if told.kernels is not None and told.kernels.kernels:
-        rows = [tuple(map(escaped, row)) for row in handover.kernel_rows(told.kernels)]
-        yield table(handover.KERNEL_HEADERS, rows, n_left=3)
+        yield table_of_texts(handover.KERNEL_HEADERS, handover.kernel_rows(told.kernels), n_left=3)
 
 
 def _budget(rank: RankReport) -> str:
@@ -100,28 +98,23 @@ def _across(report: Report) -> Iterable[str]:
     if report.fleet is None or not report.fleet.rows:
         yield _ranks(report.ranks) if len(report.ranks) > 1 else ""
         return
-    rows = [tuple(escaped(cell) for cell in cells) for cells in fleet.cells_of(report.fleet)]
     yield escaped(fleet.table_title(report))
-    yield table(fleet.headers_of(report.fleet), rows, n_left=1)
-    facts = [
-        f"- {label}: {escaped(line)}" if label else f"- {escaped(line)}" for label, line in fleet.facts_of(report.fleet)
-    ]
-    yield "\n".join(facts)
+    yield table_of_texts(fleet.headers_of(report.fleet), fleet.cells_of(report.fleet), n_left=1)
+    facts = fleet.facts_of(report.fleet)
+    yield "\n".join(f"- {label}: {escaped(line)}" if label else f"- {escaped(line)}" for label, line in facts)
 
 
 def _ranks(ranks: Sequence[RankReport]) -> str:
     what, labels = text.rank_labels(ranks)
-    pairs = zip(ranks, labels, strict=True)
-    rows = [tuple(escaped(cell) for cell in text.rank_row(rank, label)) for rank, label in pairs]
-    return table((what, *text.RANK_HEADERS[1:]), rows, n_left=1)
+    rows = [text.rank_row(rank, label) for rank, label in zip(ranks, labels, strict=True)]
+    return table_of_texts((what, *text.RANK_HEADERS[1:]), rows, n_left=1)
 
 
 def _findings(report: Report) -> Iterable[str]:
     for reason in text.reasons(report.verdict, is_full=True):
         finding = reason.finding
-        items = [f"- {escaped(statement)}" for statement in reason.statements]
         yield f"**{escaped(finding.title)}** ({_weight(finding, report)})"
-        yield "\n".join(items)
+        yield bullets(reason.statements)
         if finding.places:
             yield "Where:"
             yield bullets(places.place_line(share).strip() for share in finding.places)
@@ -136,9 +129,7 @@ def _weight(finding: Finding, report: Report) -> str:
 
 
 def _advice(verdict: Verdict) -> Iterable[str]:
-    if verdict.fixes:
-        yield "**What to do**"
-        yield bullets(verdict.fixes)
+    yield titled("What to do", verdict.fixes)
     if verdict.proof:
         yield f"**Prove it first**: {escaped(verdict.proof)}"
     if verdict.measure is not None:
@@ -164,13 +155,9 @@ def _fenced(command: str) -> str:
 def _limits(report: Report) -> Iterable[str]:
     rank = text.shown_rank(report)
     warnings = rank.warnings if rank is not None else ()
-    notes = [*text.caveats(report), *warnings]
-    if notes:
-        yield "**Caveats**"
-        yield bullets(notes)
+    yield titled("Caveats", [*text.caveats(report), *warnings])
     for label, group in fleet.set_apart(report).items():
-        yield f"**{label.capitalize()}**"
-        yield bullets(fleet.left_out_lines(group))
+        yield titled(label.capitalize(), fleet.left_out_lines(group))
     if report.failures:
         yield "**Not read**"
         yield "\n".join(f"- {escaped(failure.source)}: {escaped(failure.message)}" for failure in report.failures)
