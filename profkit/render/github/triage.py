@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.finding import confidence_label
+from profkit.model.documents.report import Report
 from profkit.render.words import triage as text
 from profkit.render.words.annotations import Remark, line_of, path_of, remarks
 from profkit.shell import clean
@@ -24,8 +23,7 @@ def render(report: Report, **_: object) -> str:
 
 def _lines(report: Report) -> Iterable[str]:
     verdict = report.verdict
-    is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
-    sure = "" if is_open else f", confidence {confidence_label(verdict.confidence)}{text.of_rank(report)}"
+    sure = f", {known}" if (known := text.sureness(report)) else ""
     said = (text.headline(verdict), text.step_sentence(report), text.gain_sentence(verdict))
     yield _command(
         "notice",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from profkit.model.documents.bench import BenchReport
 from profkit.render.html import page
 from profkit.render.html.parts import tables
 from profkit.render.words import bench as words
-
-_TONES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 
 
 def render(report: BenchReport, *, with_paths: bool = False, **_: object) -> str:
@@ -25,7 +21,7 @@ def render(report: BenchReport, *, with_paths: bool = False, **_: object) -> str
         title=f"{words.name(report)}: {words.headline(report)}",
         sources=(),
         with_paths=with_paths,
-        tone="open" if report.is_same else _TONES[report.answer],
+        tone=words.tone(report),
         name=words.name(report),
         headline=words.headline(report),
         notes=list(filter(None, (words.blocks_needed(report), words.alarm(report)))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profkit.model.documents.comparison import Answer, Comparison, Judgement
+from profkit.model.documents.comparison import Comparison, Judgement
 from profkit.render.html import page
 from profkit.render.html.parts import bars, tables
 from profkit.render.html.parts.glossary import glossary
@@ -13,9 +13,6 @@ from profkit.render.words import compare as words
 from profkit.render.words import triage as text
 from profkit.units import format_quantity
 
-_TONES: Final = {
-    Answer.IMPROVED: "good", Answer.REGRESSED: "bad", Answer.EQUIVALENT: "good", Answer.INCONCLUSIVE: "open",
-}  # fmt: skip
 _MAX_WORKS: Final = 20
 
 
@@ -29,7 +26,7 @@ def render(comparison: Comparison, *, with_paths: bool = False, **_: object) -> 
         title=f"{words.answer_name(comparison)}: {words.answer_sentence(comparison)}",
         sources=[source for side in sides for source in side.sources] + [one.source for one in comparison.failures],
         with_paths=with_paths,
-        tone=_TONES[comparison.judgement.answer] if comparison.judgement.is_comparable else "open",
+        tone=words.tone(comparison),
         name=words.answer_name(comparison),
         sentence=words.answer_sentence(comparison),
         command=words.next_command(comparison),

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from profkit.findings import KINDS
-from profkit.model.documents.rank_report import DeviceReport, RankReport, Section, TableView
+from profkit.model.documents.rank_report import RankReport, Section, TableView
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.documents.tracks import Tracks
 from profkit.model.finding import Finding, confidence_label
@@ -71,16 +71,14 @@ def _sources(report: Report) -> list[str]:
 def _head(report: Report, links: Links) -> Mapping[str, Any]:
     """What everyone reads, in the words of the terminal."""
     verdict = report.verdict
-    is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
-    facts = (text.step_sentence(report), text.gain_sentence(verdict), fleet.prediction_sentence(report))
     first = next(iter(verdict.findings), None)
     return {
-        "tone": "open" if is_open else "good" if verdict.is_healthy else "bad",
+        "tone": text.tone(verdict),
         "name": text.verdict_name(verdict),
-        "sure": "" if is_open else f"confidence {confidence_label(verdict.confidence)}{text.of_rank(report)}",
+        "sure": text.sureness(report),
         "headline": text.headline(verdict),
         "see": "" if first is None else links.to_finding(first),
-        "facts": [fact for fact in facts if fact],
+        "facts": fleet.step_facts(report),
         "why": "why we think so" if text.is_explained(verdict) else "what we saw",
         "reasons": [
             _reason(reason, report, links, is_first=not place) for place, reason in enumerate(text.reasons(verdict))
@@ -133,25 +131,14 @@ def _budget(report: Report, rank: RankReport, links: Links) -> bars.BudgetBar | 
     device = text.main_device(rank)
     if device is None or device.budget.window_ns == 0:
         return None
-    title = "where the step goes" if rank.steps.n else "where the window goes"
-    if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
-        title = "what was recorded"
     return bars.budget_bar(
         rank,
         device,
-        title=title,
-        of=_device_words(report, rank, device),
+        title=text.budget_title(report, rank),
+        of=text.budget_of(report, rank, device),
         labels=text.labels_of(device, is_beside_ranks=text.is_joint(report)),
         see=lambda key: links.to(key, rank.rank),
     )
-
-
-def _device_words(report: Report, rank: RankReport, device: DeviceReport) -> str:
-    of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
-    if not text.is_joint(report):
-        return of
-    is_named = any(finding.rank == rank.rank for finding in report.verdict.findings)
-    return f"rank {text.rank_label(rank)}{'' if is_named else ' (a typical rank)'}" + (f", {of}" if of else "")
 
 
 # -------------------------------------------------------------------------------------------------------------- views

@@ -49,8 +49,7 @@ def _verdict(report: Report) -> Iterable[str]:
     sure = "" if is_open else f" (confidence {confidence_label(verdict.confidence)})"
     yield f"## profkit: {text.verdict_name(verdict).lower()}{sure}{text.of_rank(report)}"
     yield f"**{escaped(text.headline(verdict))}**"
-    facts = [sentence for sentence in (text.step_sentence(report), text.gain_sentence(verdict)) if sentence]
-    facts += [sentence] if (sentence := fleet.prediction_sentence(report)) else []
+    facts = fleet.step_facts(report)
     yield escaped(". ".join(facts)) + "." if facts else ""
 
 

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.model.documents.comparison import Answer, Comparison
+from profkit.model.documents.comparison import Comparison
 from profkit.render.notebook import elements
 from profkit.render.words import compare as words
 from profkit.shell import clean
 
-_KINDS: Final = {
-    Answer.IMPROVED: "good",
-    Answer.EQUIVALENT: "good",
-    Answer.REGRESSED: "bad",
-    Answer.INCONCLUSIVE: "open",
-}
 _MOST_READINGS: Final = 3
 
 
 def drawn(comparison: Comparison) -> str:
     """The comparison as HTML."""
-    judged = comparison.judgement
-    kind = _KINDS[judged.answer] if judged.is_comparable else "open"
     rows = words.waterfall_rows(comparison)
     configurations = words.configuration_rows(comparison)
     why = [f"{clean(one.title)}: {clean(one.measure.statement)}" for one in comparison.readings[:_MOST_READINGS]]
     first, second = words.read_names(comparison)
     return elements.page(
-        elements.answer(words.answer_name(comparison), kind, words.answer_sentence(comparison)),
+        elements.answer(words.answer_name(comparison), words.tone(comparison), words.answer_sentence(comparison)),
         elements.table(words.CONFIGURATION_HEADERS, configurations, is_text=(True, True, False, False, False))
         if configurations
         else None,

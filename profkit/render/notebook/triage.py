@@ -7,8 +7,7 @@ from xml.etree import ElementTree as ET
 
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.documents.rank_report import DeviceReport
-from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.finding import confidence_label
+from profkit.model.documents.report import Report
 from profkit.render.notebook import elements
 from profkit.render.notebook.elements import element
 from profkit.render.words import fleet, places
@@ -34,17 +33,15 @@ _MOST_CAUSES: Final = 3
 def drawn(report: Report) -> str:
     """The report as HTML."""
     verdict = report.verdict
-    is_open = verdict.bottleneck is Bottleneck.INCONCLUSIVE
-    sure = "" if is_open else f"confidence {confidence_label(verdict.confidence)}{words.of_rank(report)}"
-    kind = "open" if is_open else "good" if verdict.is_healthy else "bad"
     rank = words.shown_rank(report)
     device = words.main_device(rank) if rank is not None else None
     causes = [text for reason in words.reasons(verdict) for text in reason.statements][:_MOST_CAUSES]
-    facts = (words.step_sentence(report), words.gain_sentence(verdict), fleet.prediction_sentence(report))
     tool = verdict.next_tool
     return elements.page(
-        elements.answer(words.verdict_name(verdict), kind, words.headline(verdict), sure),
-        elements.line(". ".join(filter(None, facts))),
+        elements.answer(
+            words.verdict_name(verdict), words.tone(verdict), words.headline(verdict), words.sureness(report)
+        ),
+        elements.line(". ".join(fleet.step_facts(report))),
         *(_budget(report, device) if device is not None else ()),
         elements.listed("why we think so" if words.is_explained(verdict) else "what we saw", causes),
         _labelled("where", places.place_sentence(verdict.findings[0]) if verdict.findings else ""),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from profkit.model.documents.bench import BenchReport
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN
 from profkit.render.terminal.page import PROSE_WIDTH, Block, answer, columns_of, labelled, marked, printed
 from profkit.render.words import bench as words
-
-_STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 
 
 def render(report: BenchReport, *, width: int | None = None, color: bool | None = None, **_: object) -> str:
@@ -23,8 +19,7 @@ def render(report: BenchReport, *, width: int | None = None, color: bool | None 
 
 def _head(report: BenchReport, width: int) -> Block:
     """The answer; of one command against itself the spread, and what it lets this many blocks see."""
-    style = "open" if report.is_same else _STYLES[report.answer]
-    block = answer(words.name(report), style, words.headline(report), width)
+    block = answer(words.name(report), words.tone(report), words.headline(report), width)
     block += marked([(MARGIN, needed)] if (needed := words.blocks_needed(report)) else [], width)
     return block + marked([(MARGIN, alarm)] if (alarm := words.alarm(report)) else [], width, style="dim")
 

@@ -14,7 +14,6 @@ from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block
 from profkit.render.words import compare as words
 from profkit.shell import clean
 
-_STYLES: Final = {"improved": "good", "regressed": "bad", "equivalent": "good", "inconclusive": "open"}
 _MAX_READINGS: Final = 3
 _MIN_WORK: Final = 0.01  # of the step; chosen: smaller changes of a kernel wait for -v
 _SIDES: Final = ("baseline", "candidate")
@@ -65,7 +64,7 @@ _ROOMS: Final = (
 
 def _blocks(comparison: Comparison, width: int, room: _Room) -> Iterable[Block]:
     prose, is_full = min(width, PROSE_WIDTH), room.is_full
-    yield _answer(comparison, prose)
+    yield page.answer(words.answer_name(comparison), words.tone(comparison), words.answer_sentence(comparison), prose)
     if comparison.configurations:
         rows = words.configuration_rows(comparison)
         yield layout.table(words.CONFIGURATION_HEADERS, rows, [True, True, False, False, False], width)
@@ -78,12 +77,6 @@ def _blocks(comparison: Comparison, width: int, room: _Room) -> Iterable[Block]:
             yield _works(comparison, title, account, width, room)
     yield _notes(comparison, prose)
     yield _read(comparison, prose, is_full=is_full)
-
-
-def _answer(comparison: Comparison, width: int) -> Block:
-    judged = comparison.judgement
-    style = _STYLES[judged.answer] if judged.is_comparable else "open"
-    return page.answer(words.answer_name(comparison), style, words.answer_sentence(comparison), width)
 
 
 def _next(comparison: Comparison, width: int) -> Block:

@@ -10,7 +10,7 @@ import msgspec
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS
 from profkit.model.documents.rank_report import DeviceReport, RankReport, TableView
 from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.finding import Finding, confidence_label
+from profkit.model.finding import Finding
 from profkit.render.terminal import layout, page
 from profkit.render.terminal.layout import MARGIN, Line, Segment
 from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block
@@ -114,8 +114,7 @@ def _verdict(report: Report, width: int) -> Block:
     name = f" {text.verdict_name(verdict)} "
     if verdict.bottleneck is Bottleneck.INCONCLUSIVE:
         return [(("  ", ""), (name, "open")), *layout.wrapped(MARGIN, meaning, width, style="strong")]
-    sure = f"confidence {confidence_label(verdict.confidence)}{text.of_rank(report)}"
-    style = "good" if verdict.is_healthy else "bad"
+    sure, style = text.sureness(report), text.tone(verdict)
     one_line: Line = (("  ", ""), (name, style), (f"  {meaning}  ", "strong"), (f"  {sure}", "dim"))
     if sum(layout.cell_width(content) for content, _ in one_line) <= width:
         block: Block = [one_line]
@@ -153,13 +152,7 @@ def _budget(report: Report, rank: RankReport, width: int) -> Block:
     device = text.main_device(rank)
     if device is None or device.budget.window_ns == 0:
         return []
-    title = "where the step goes" if rank.steps.n else "where the window goes"
-    if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
-        title = "what was recorded"
-    of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
-    if text.is_joint(report):
-        is_named = any(finding.rank == rank.rank for finding in report.verdict.findings)
-        of = f"rank {text.rank_label(rank)}{'' if is_named else ' (a typical rank)'}" + (f", {of}" if of else "")
+    title, of = text.budget_title(report, rank), text.budget_of(report, rank, device)
     shares = device.budget.tenths
     work = {name: shares[name] for name in WORK_PARTS}
     idle = {name: shares[name] for name in sorted(IDLE_PARTS, key=lambda name: -shares[name])}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.model.documents.bench import Arm, BenchReport
+from profkit.model.documents.comparison import Answer
+from profkit.render.words.compare import ANSWER_TONES
 from profkit.shell import clean
 from profkit.units import format_change, format_effect, format_fraction, format_quantity
 
@@ -14,6 +16,11 @@ HEADERS: Final = ("arm", "mean", "cv", "command")
 def name(report: BenchReport) -> str:
     """The answer in capitals; of one command against itself there is none but the noise."""
     return "NOISE FLOOR" if report.is_same else report.answer.upper()
+
+
+def tone(report: BenchReport) -> str:
+    """good, open or bad; of one command against itself it is open."""
+    return "open" if report.is_same else ANSWER_TONES[Answer(report.answer)]
 
 
 def headline(report: BenchReport) -> str:

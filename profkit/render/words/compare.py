@@ -24,6 +24,12 @@ from profkit.shell import clean
 from profkit.units import format_bytes, format_change, format_count, format_fraction, format_ns, format_signed_ns
 
 _MAX_NAMES: Final = 3
+ANSWER_TONES: Final = {
+    Answer.IMPROVED: "good",
+    Answer.EQUIVALENT: "good",
+    Answer.REGRESSED: "bad",
+    Answer.INCONCLUSIVE: "open",
+}
 WATERFALL_HEADERS = ("where the time went", "baseline", "candidate", "change")
 WORK_HEADERS = ("change", "by count", "by duration", "calls", "baseline", "candidate")
 """Columns of `work_rows` after the name; a narrow terminal shows the first four."""
@@ -34,6 +40,12 @@ def answer_name(comparison: Comparison) -> str:
     if comparison.judgement.is_comparable:
         return comparison.judgement.answer.upper()
     return "OTHER WORK" if any(one.id == WORK_CHANGED.id for one in comparison.readings) else "NOT COMPARABLE"
+
+
+def tone(comparison: Comparison) -> str:
+    """good, open or bad."""
+    judged = comparison.judgement
+    return ANSWER_TONES[judged.answer] if judged.is_comparable else "open"
 
 
 def answer_sentence(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from profkit.render.words.triage import source_names
+from profkit.render.words.triage import gain_sentence, source_names, step_sentence
 from profkit.shell import clean
 from profkit.units import format_bytes, format_ceiling, format_ns, format_numbers
 
@@ -101,6 +101,12 @@ def prediction_sentence(report: Report) -> str:
     said = "" if not faster or (known is not None and format_ceiling(known) == faster) else f"at best {faster} faster, "
     error = format_ns(found.error_fraction * step_ns)
     return f"With {who} peers: {between} by replay ({said}error {error})"
+
+
+def step_facts(report: Report) -> list[str]:
+    """The step, what a fix could give, and what the replay predicts."""
+    said = (step_sentence(report), gain_sentence(report.verdict), prediction_sentence(report))
+    return [sentence for sentence in said if sentence]
 
 
 def facts_of(fleet: Fleet, *, is_full: bool = False) -> Iterable[tuple[str, str]]:

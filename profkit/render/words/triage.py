@@ -15,7 +15,7 @@ from profkit.findings.kind import Way
 from profkit.model.budget import HOST_PARTS, IDLE_PARTS, PARTS, WORK_PARTS, column, label
 from profkit.model.documents.rank_report import UNEVEN, Check, DeviceReport, RankReport, Steps
 from profkit.model.documents.report import LEAST_LEFT, Bottleneck, Report, Verdict
-from profkit.model.finding import Evidence, Finding, Severity
+from profkit.model.finding import Evidence, Finding, Severity, confidence_label
 from profkit.model.names import short_name
 from profkit.model.trace import DEVICE_STEPS
 from profkit.plain import told_apart
@@ -100,6 +100,18 @@ def of_rank(report: Report) -> str:
         return ""
     is_of_all = fleet is not None and fleet.rows and not (verdict.findings and verdict.findings[0].rank == verdict.rank)
     return "" if is_of_all else f", rank {verdict.rank}"
+
+
+def tone(verdict: Verdict) -> str:
+    """good, open or bad."""
+    return "open" if verdict.bottleneck is Bottleneck.INCONCLUSIVE else "good" if verdict.is_healthy else "bad"
+
+
+def sureness(report: Report) -> str:
+    """`confidence high, rank 3`; "" of an open verdict."""
+    if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
+        return ""
+    return f"confidence {confidence_label(report.verdict.confidence)}{of_rank(report)}"
 
 
 def headline(verdict: Verdict) -> str:
@@ -254,6 +266,22 @@ def other_findings(report: Report) -> list[Finding]:
     shown |= {one.id for one in report.findings if one.rank == report.verdict.rank and one.measure.statement in said}
     ordered = sorted(report.findings, key=lambda finding: (finding.severity.rank, -finding.fraction))
     return list({finding.id: finding for finding in reversed(ordered) if finding.id not in shown}.values())[::-1]
+
+
+def budget_title(report: Report, rank: RankReport) -> str:
+    """What the bar of a rank's budget shows."""
+    if report.verdict.bottleneck is Bottleneck.INCONCLUSIVE:
+        return "what was recorded"
+    return "where the step goes" if rank.steps.n else "where the window goes"
+
+
+def budget_of(report: Report, rank: RankReport, device: DeviceReport) -> str:
+    """Whose budget it is: of many ranks which one, of several devices which one."""
+    of = f"device {device.device}, {device.name}" if len(rank.devices) > 1 else device.name
+    if not is_joint(report):
+        return of
+    is_named = any(finding.rank == rank.rank for finding in report.verdict.findings)
+    return f"rank {rank_label(rank)}{'' if is_named else ' (a typical rank)'}" + (f", {of}" if of else "")
 
 
 def share_of(finding: Finding, report: Report) -> str:
