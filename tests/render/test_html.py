@@ -441,7 +441,7 @@ def test_the_wheel_has_templates_and_constant_files() -> None:
 
 
 def test_slopes_stand_where_their_numbers_are() -> None:
-    from profkit.render.html.parts.slopes import slopes
+    from profkit.render.html.probe import slopes
     from tests.probe.drawn import probed, slope
 
     report = probed(input=slope(0.0, 0.2), forward=slope(1.0, 0.2), rank3=slope(0.4, 9.0))
