@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from profkit import files
-from profkit.cli.shared.command import Command
+from profkit.cli.shared.command import Launcher, command_line_argument
 from profkit.cli.shared.options import (
     COUNT,
     Option,
@@ -34,7 +34,7 @@ _VERSUS: Final = "--vs"
 _COLUMNS: Final = ("block", "order", "arm")
 
 
-@click.command("bench", cls=Command, short_help="Run two commands in turns and judge the difference.")
+@click.command("bench", cls=Launcher, short_help="Run two commands in turns and judge the difference.")
 @click.option(
     "-n",
     "--blocks",
@@ -73,7 +73,7 @@ _COLUMNS: Final = ("block", "order", "arm")
 @overwrite_option
 @verbose_option(exposed=False)
 @color_option
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND_A --vs COMMAND_B")
+@command_line_argument("-- COMMAND_A --vs COMMAND_B")
 def command(
     blocks: int,
     warmup: int,
@@ -127,9 +127,6 @@ def command(
     )
     code = session.run(warmup)
     return session.tell(code, is_same=is_same, color=color)
-
-
-command.allow_interspersed_args = False
 
 
 class _Session:

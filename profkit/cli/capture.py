@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from profkit.cli.shared.command import Command
+from profkit.cli.shared.command import Launcher, command_line_argument, required
 from profkit.cli.shared.options import (
     Option,
     common_options,
@@ -82,12 +82,12 @@ def window_options(function: Any) -> Any:
     return function
 
 
-@click.command("capture", cls=Command, short_help="Profile a training script without changing it.")
+@click.command("capture", cls=Launcher, short_help="Profile a training script without changing it.")
 @output_option("a folder, for the traces", default=DEFAULT_FOLDER, is_file=False)
 @window_options
 @click.option("--inject", type=click.Choice(["env"]), help="Print the variables for another launcher; run nothing.")
 @common_options
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+@command_line_argument()
 def command(
     output: Path | None,
     inject: str | None,
@@ -113,8 +113,7 @@ def command(
         folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
         click.echo(_exports(folder, {**chosen, "overwrite": overwrite}))
         return 0
-    if not command_line:
-        raise UsageError("no command to run", hint="profkit capture -- python train.py")
+    required(command_line, "profkit capture -- python train.py")
     folder = folder_for(output, overwrite=overwrite, is_strict=chosen["strict"])
     done = captured(command_line, folder, {**chosen, "overwrite": overwrite})
     if done.has_trace:
@@ -122,9 +121,6 @@ def command(
 
         say(f"next: profkit triage {quoted(done.folder)}")
     return done.leave()
-
-
-command.allow_interspersed_args = False
 
 
 def _exports(folder: Path, chosen: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from profkit import files
-from profkit.cli.shared.command import Command
+from profkit.cli.shared.command import Launcher, command_line_argument
 from profkit.cli.shared.nsight import (
     Done,
     Job,
@@ -36,7 +36,7 @@ _MOST_LOG_BYTES: Final = 16 * 2**20  # chosen: ncu writes a line for each pass
 _STEPS = 2  # the launch counted in one step, and one more where an early one was skipped (chosen)
 
 
-@click.command("ncu", cls=Command, short_help="Profile a hot kernel with Nsight Compute.")
+@click.command("ncu", cls=Launcher, short_help="Profile a hot kernel with Nsight Compute.")
 @output_option("a folder, for the report", default=DEFAULT_FOLDER, is_file=False)
 @click.option("--kernel", metavar="NAME", help="The kernel's name in torch, nsys or ncu, or regex:...")
 @click.option("--from", "trace", type=click.Path(), metavar="TRACE", help="Profile the hottest kernel of this trace.")
@@ -53,7 +53,7 @@ _STEPS = 2  # the launch counted in one step, and one more where an early one wa
 )
 @ranks_option("0")
 @tool_options
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+@command_line_argument()
 def command(
     output: Path | None,
     kernel: str | None,
@@ -124,9 +124,6 @@ def command(
     require(tool, needs_gpu=True, needs_counters=True)
     _remove_former(log)
     return _finish(run_job(job, REPORTS), folder, tool, log, is_whole=whole)
-
-
-command.allow_interspersed_args = False
 
 
 def _refuse_two_ways(kernel: str | None, command_line: tuple[str, ...], *, run_recorded: bool) -> None:

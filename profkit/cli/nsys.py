@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from profkit.cli.shared.command import Command
+from profkit.cli.shared.command import Launcher, command_line_argument, required
 from profkit.cli.shared.nsight import (
     Done,
     Job,
@@ -31,7 +31,7 @@ MARKED_STEPS = 20
 """Steps marked in a run that is recorded whole (chosen: as many as of ranks with short steps)."""
 
 
-@click.command("nsys", cls=Command, short_help="Record steady steps with Nsight Systems.")
+@click.command("nsys", cls=Launcher, short_help="Record steady steps with Nsight Systems.")
 @output_option("a folder, for the reports", default=DEFAULT_FOLDER, is_file=False)
 @steps_option("5, in whole rounds of the loader's workers")
 @click.option(
@@ -40,7 +40,7 @@ MARKED_STEPS = 20
 @click.option("--trace", metavar="cuda-sw,nvtx", help="What nsys traces, passed on as --trace.")
 @ranks_option("all")
 @tool_options
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+@command_line_argument()
 def command(
     output: Path | None,
     also: str,
@@ -68,8 +68,7 @@ def command(
     from profkit.capture.tools.nsys import HELP, REPORTS, nsys_line
 
     wanted = _wanted(also)
-    if not command_line:
-        raise UsageError("no command to run", hint="profkit nsys -- python train.py")
+    required(command_line, "profkit nsys -- python train.py")
     folder = output_folder(output, DEFAULT_FOLDER, overwrite=overwrite, is_dry=dry_run)
     tool = find_tool("nsys", HELP)
     launch = cut(command_line)
@@ -88,9 +87,6 @@ def command(
         return 0
     require(tool, needs_gpu=not whole, needs_counters="counters" in wanted)
     return _finish(run_job(job, REPORTS), folder, tool, is_whole=whole)
-
-
-command.allow_interspersed_args = False
 
 
 def _marked(chosen: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from profkit.cli.shared.command import Command
+from profkit.cli.shared.command import Launcher, command_line_argument, required
 from profkit.cli.shared.options import COUNT, Option, color_option, report_options, step_on_option, verbose_option
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.percent import Percent
@@ -18,7 +18,7 @@ _MOST_COST = 0.5
 _PLACES = ("input", "forward", "backward", "optimizer", "device", "copy", "comm")
 
 
-@click.command("probe", cls=Command, short_help="Show by delays what is on a step's critical path.")
+@click.command("probe", cls=Launcher, short_help="Show by delays what is on a step's critical path.")
 @report_options("probe")
 @click.option(
     "--probed-steps",
@@ -44,7 +44,7 @@ _PLACES = ("input", "forward", "backward", "optimizer", "device", "copy", "comm"
 @step_on_option
 @verbose_option(exposed=False)
 @color_option
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+@command_line_argument()
 def command(
     fmt: str | None,
     output: Path | None,
@@ -69,8 +69,7 @@ def command(
       profkit triage trace.json.gz --probe probe.json      ceilings from the experiment
       profkit probe --places input --probed-steps 200 -- python train.py
     """
-    if not command_line:
-        raise UsageError("no command to run", hint="profkit probe -- python train.py")
+    required(command_line, "profkit probe -- python train.py")
     if not 0 < cost <= _MOST_COST:
         raise UsageError(f"--cost {cost:.3g} is not above 0 and at most {_MOST_COST:.0%}", hint="--cost 5%")
     how = Showing(fmt=format_for("probe", fmt, output), output=output, color=color)
@@ -78,9 +77,6 @@ def command(
     many = "some" if steps is None else f"up to {steps}"
     say(f"delays in {many} steps will show what limits them; they add at most {100 * cost:.3g} % to the probed steps")
     return _probed(command_line, asked, step_on, how)
-
-
-command.allow_interspersed_args = False
 
 
 def _places(text: str | None) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from profkit.cli.capture import DEFAULT_FOLDER, captured, folder_for, window_options
-from profkit.cli.shared.command import Command
+from profkit.cli.shared.command import Launcher, command_line_argument, required
 from profkit.cli.shared.options import PLACE, Option, color_option, format_option, output_option, verbose_option
 from profkit.cli.shared.output import format_for, is_standard_output
 from profkit.cli.shared.say import say
@@ -21,7 +21,7 @@ _FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z]{2,8}")
 """The end of a file's name, of any format, rather than of a folder's ("v1.2")."""
 
 
-@click.command("run", cls=Command, short_help="Profile a script and give the verdict.")
+@click.command("run", cls=Launcher, short_help="Profile a script and give the verdict.")
 @format_option("triage")
 @output_option("the report", is_file=False)
 @click.option(
@@ -35,7 +35,7 @@ _FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z]{2,8}")
 @window_options
 @verbose_option("every table (kernels, operators, calls, checks)")
 @color_option
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+@command_line_argument()
 def command(
     fmt: str | None,
     output: Path | None,
@@ -57,8 +57,7 @@ def command(
       profkit run -o report.md -- python train.py      the report as a file, in the format of its suffix
       profkit run -f json -o r.out -- python train.py  in the format named
     """
-    if not command_line:
-        raise UsageError("no command to run", hint="profkit run -- python train.py")
+    required(command_line, "profkit run -- python train.py")
     report, place = _places(fmt, output, folder)
     shown = _report_options(fmt, report, verbose=verbose, color=color)  # what is wrong with them is said before the run
     kept = folder_for(place, overwrite=overwrite, is_strict=chosen["strict"], flag="--folder")
@@ -116,6 +115,3 @@ def _triage(folder: Path, options: list[str], *, is_file: bool) -> None:
     is_apart = is_file or sys.stdout.isatty()
     with nullcontext() if is_apart else redirect_stdout(sys.stderr):
         triage.command.main(args=[*options, "--", str(folder)], prog_name="profkit triage", standalone_mode=False)
-
-
-command.allow_interspersed_args = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from profkit.cli.shared.command import Command
+from profkit.cli.shared.command import Launcher, command_line_argument, required
 from profkit.cli.shared.options import COUNT, color_option, report_options, step_on_option, verbose_option
 from profkit.cli.shared.output import Showing, format_for, show
 from profkit.cli.shared.say import say, say_below
@@ -30,7 +30,7 @@ _NUMBERS: Final = {
 }
 
 
-@click.command("try", cls=Command, short_help="Try the fixes of the verdict on the job itself.")
+@click.command("try", cls=Launcher, short_help="Try the fixes of the verdict on the job itself.")
 @report_options("trial")
 @click.option("--only", metavar="A,B", help="Try these changes (those of the verdict): workers,compile,one_batch.")
 @click.option(
@@ -58,7 +58,7 @@ _NUMBERS: Final = {
 @step_on_option
 @verbose_option(exposed=False)
 @color_option
-@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
+@command_line_argument()
 def command(
     fmt: str | None,
     output: Path | None,
@@ -87,8 +87,7 @@ def command(
       profkit try -o tried.html -- torchrun --nproc-per-node 4 train.py
       profkit try --report-of profkit-capture -- python train.py
     """
-    if not command_line:
-        raise UsageError("no command to run", hint="profkit try -- python train.py")
+    required(command_line, "profkit try -- python train.py")
     if not is_sure and not sys.stdin.isatty():
         raise UsageError("the runs start the command again and again, and nobody is there to ask", hint="add --yes")
     how = Showing(fmt=format_for("trial", fmt, output), output=output, color=color)
@@ -105,9 +104,6 @@ def command(
 
         say(error.message)
         return leave_like(code)
-
-
-command.allow_interspersed_args = False
 
 
 def _known(wanted: Sequence[str]) -> None:

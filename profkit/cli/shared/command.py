@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import click
 
 from profkit.cli.shared.columns import side_by_side
+from profkit.errors import UsageError
 
 _EXAMPLES: Final = re.compile(r"\x08\s*\n(Examples?:|Start here:)\n")
 _BETWEEN: Final = re.compile(r"\s{2,}")
@@ -20,6 +22,23 @@ class Command(click.Command):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help, its examples laid out to the formatter's width."""
         write_help(self.help, formatter)
+
+
+class Launcher(Command):
+    """A command that runs another one, whose words stand at its end and are none of its own options."""
+
+    allow_interspersed_args = False
+
+
+def command_line_argument(metavar: str = "-- COMMAND") -> Callable[[Any], Any]:
+    """The words of the command that a launcher runs."""
+    return click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar=metavar)
+
+
+def required(words: Sequence[str], example: str) -> None:
+    """Raise UsageError, with an example, where no command to run is given."""
+    if not words:
+        raise UsageError("no command to run", hint=example)
 
 
 def write_help(text: str | None, formatter: click.HelpFormatter) -> None:
