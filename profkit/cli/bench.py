@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from profkit import files
+from profkit.cli.shared.amounts import margin_option
 from profkit.cli.shared.command import Launcher, command_line_argument
 from profkit.cli.shared.options import (
     COUNT,
@@ -22,7 +23,6 @@ from profkit.cli.shared.options import (
     overwrite_option,
     verbose_option,
 )
-from profkit.cli.shared.percent import margin_option
 from profkit.cli.shared.say import say
 from profkit.errors import ProfkitError, UsageError
 from profkit.redact import redacted_command

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from profkit.cli.parts.kernel_sides import are_profiles, compare_profiles
-from profkit.cli.parts.sides import ManyPaths, side_options, sides_of
+from profkit.cli.shared.amounts import Limit, Loss, limit_of, margin_option, metric_option
 from profkit.cli.shared.options import (
     Option,
-    color_option,
     lenient_option,
     report_options,
-    verbose_option,
-    with_paths_option,
+    showing,
 )
-from profkit.cli.shared.output import Showing, format_for, show
-from profkit.cli.shared.percent import Limit, Loss, limit_of, margin_option, metric_option
+from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say
+from profkit.cli.shared.sides import ManyPaths, side_options, sides_of
+from profkit.errors import TraceNotFoundError, UsageError
 from profkit.model.documents.comparison import Comparison, Judgement
 from profkit.units import format_change, format_fraction
 
+_TWO_SIDES: Final = "profkit compare before.ncu-rep after.ncu-rep"
 _MIN_RUNS: Final = 3  # as compare.judge, which gives no answer below
 
 
@@ -43,22 +43,16 @@ _MIN_RUNS: Final = 3  # as compare.judge, which gives no answer below
 )
 @report_options("compare")
 @lenient_option
-@verbose_option("every reading, kernel and collective")
-@with_paths_option
-@color_option
+@showing("compare", verbose="every reading, kernel and collective")
 def command(
+    how: Showing,
     paths: tuple[str, ...],
     baseline: tuple[str, ...],
     candidate: tuple[str, ...],
     margin: float,
     metric: str | None,
     limit: Loss | None,
-    fmt: str | None,
-    output: Path | None,
     lenient: bool,
-    verbose: bool,
-    with_paths: bool,
-    color: bool | None,
 ) -> int:
     """Say whether B is faster than A, by how much, how sure that is, and where the difference comes from.
 
@@ -77,14 +71,11 @@ def command(
       profkit compare main.csv branch.csv --fail-on-regression 3%
       profkit compare a/ b/ -o report.md                   markdown for a pull request
     """
-    format_name = format_for("compare", fmt, output)
     before, after = sides_of(paths, baseline, candidate)
     limit = limit_of(limit)
-    if are_profiles(before, after):
-        how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
-        return compare_profiles(before, after, how, metric=metric, limit=limit)
+    if _are_profiles(before, after):
+        return _compare_profiles(before, after, how, metric=metric, limit=limit)
     comparison = compared(before, after, margin=margin, metric=metric, lenient=lenient)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("compare", comparison, how, source=before[0])
     return 0 if limit is None else _gate(comparison, limit)
 
@@ -131,3 +122,62 @@ def _why_not(judged: Judgement, limit: float) -> str:
     kinder = judged.change_interval[judged.higher_is_better]
     reaches = f"the interval of the change reaches {format_change(kinder)}"
     return f"the slowdown may be below {format_fraction(limit)}: {reaches}"
+
+
+def _are_profiles(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether both sides are ncu's; raises UsageError where some of it is and the rest is not."""
+    found = [_is_profile(path) for path in (*before, *after)]
+    if not any(found):
+        return False
+    if not all(found):
+        raise UsageError("an ncu report and a trace cannot be compared", hint=f"{_TWO_SIDES}; or two traces")
+    if not after:
+        raise UsageError(f"{before[0]} is one side", hint=f"name the other one as well: {_TWO_SIDES}")
+    return True
+
+
+def _is_profile(path: str) -> bool:
+    """A report or page of ncu, or a folder that holds those and no trace."""
+    from profkit.ingest.discover import find_sources
+    from profkit.ingest.ncu.reader import find_ncu_sources
+    from profkit.ingest.ncu.sniff import is_ncu
+
+    if path == "-" or not Path(path).is_dir():
+        return path != "-" and Path(path).is_file() and is_ncu(Path(path), path)
+    try:
+        find_sources([path])
+    except TraceNotFoundError:
+        pass
+    else:
+        return False
+    try:
+        return any(is_ncu(Path(source), source) for source in find_ncu_sources([path]))
+    except TraceNotFoundError:
+        return False
+
+
+def _compare_profiles(
+    before: Sequence[str], after: Sequence[str], how: Showing, *, metric: str | None, limit: Loss | None
+) -> int:
+    """Print what changed in each kernel; 1 where one is slower than the limit allows."""
+    from profkit.compare.kernels.compared import compare_kernels
+    from profkit.ingest.ncu.reader import find_ncu_sources, read_profiles
+
+    if metric is not None:
+        raise UsageError("--metric names a column, but these are ncu reports", hint="leave it out")
+    sources = find_ncu_sources(before), find_ncu_sources(after)
+    read = [[read_profiles(source) for source in side] for side in sources]
+    comparison = compare_kernels(
+        *([profile for one in side for profile in one.profiles] for side in read),
+        sources=sources,
+        warnings=[warning for side in read for one in side for warning in one.warnings],
+    )
+    show("compare_kernels", comparison, how, source=before[0])
+    if limit is None:
+        return 0
+    changes = {one.function: one.change for one in comparison.kernels if one.answer == "slower" and one.change}
+    worst = max(changes, key=lambda name: changes[name], default="")
+    is_beyond = bool(worst) and changes[worst] > limit.fraction
+    said = f"{worst} {format_change(changes[worst])}" if worst else "no kernel is slower"
+    say(f"{limit.asked}: {said}; exit code {int(is_beyond)}")
+    return int(is_beyond)

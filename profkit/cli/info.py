@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from profkit.cli.parts.stretch import Stretch
+from profkit.cli.shared.amounts import Stretch
 from profkit.cli.shared.columns import hanging, width_of
 from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from profkit.cli.shared.command import Command
-from profkit.cli.shared.options import color_option, report_options, verbose_option, with_paths_option
-from profkit.cli.shared.output import Showing, format_for, show
+from profkit.cli.shared.options import report_options, showing
+from profkit.cli.shared.output import Showing, show
 from profkit.model.kernel import KernelReport
 
 
 @click.command("kernels", cls=Command, short_help="What limits a kernel, from Nsight Compute's profiles.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
 @report_options("kernels")
-@verbose_option("every launch in full")
-@with_paths_option
-@color_option
-def command(
-    paths: tuple[str, ...], fmt: str | None, output: Path | None, verbose: bool, with_paths: bool, color: bool | None
-) -> int:
+@showing("kernels", verbose="every launch in full")
+def command(how: Showing, paths: tuple[str, ...]) -> int:
     """Read ncu's profiles and say for each kernel what limits it, on which numbers, and what to change.
 
     FILE is an .ncu-rep (needs pip install 'profkit[ncu]'), or what ncu printed: --csv with the details or raw page, or
@@ -32,8 +26,6 @@ def command(
       profkit kernels details.csv -f json
       ncu --import kernel.ncu-rep --csv --page raw | profkit kernels -
     """
-    format_name = format_for("kernels", fmt, output)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("kernels", _read(paths), how, source=paths[0])
     return 0
 

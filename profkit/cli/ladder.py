@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from profkit.cli.shared.amounts import margin_option, metric_option
 from profkit.cli.shared.command import Command
-from profkit.cli.shared.options import color_option, report_options, verbose_option, with_paths_option
-from profkit.cli.shared.output import Showing, format_for, show
-from profkit.cli.shared.percent import margin_option, metric_option
+from profkit.cli.shared.options import report_options, showing
+from profkit.cli.shared.output import Showing, show
 
 
 @click.command("ladder", cls=Command, short_help="What each change of a recipe gave, and where.")
@@ -34,10 +32,9 @@ from profkit.cli.shared.percent import margin_option, metric_option
 @metric_option
 @margin_option
 @report_options("ladder")
-@verbose_option("every setting with its memory, every note, every change with both signs")
-@with_paths_option
-@color_option
+@showing("ladder", verbose="every setting with its memory, every note, every change with both signs")
 def command(
+    how: Showing,
     table: str,
     order: str | None,
     rung: str | None,
@@ -45,11 +42,6 @@ def command(
     settings: str,
     metric: str | None,
     margin: float,
-    fmt: str | None,
-    output: Path | None,
-    verbose: bool,
-    with_paths: bool,
-    color: bool | None,
 ) -> int:
     """Climb a recipe's changes rung by rung: factors with intervals, confounds, memory, and gains that turn to losses.
 
@@ -64,7 +56,6 @@ def command(
     """
     from profkit.compare.paths import ladder
 
-    format_name = format_for("ladder", fmt, output)
     report = ladder(
         table,
         order=order,
@@ -74,7 +65,6 @@ def command(
         metric=metric,
         margin=margin,
     )
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("ladder", report, how, source=table)
     return 0
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
+from profkit.cli.shared.amounts import Percent
 from profkit.cli.shared.command import Launcher, command_line_argument, required
-from profkit.cli.shared.options import COUNT, Option, color_option, report_options, step_on_option, verbose_option
-from profkit.cli.shared.output import Showing, format_for, show
-from profkit.cli.shared.percent import Percent
+from profkit.cli.shared.options import COUNT, Option, report_options, showing, step_on_option
+from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.say import say
 from profkit.errors import UnsupportedTraceError, UsageError
 
@@ -42,18 +41,15 @@ _PLACES = ("input", "forward", "backward", "optimizer", "device", "copy", "comm"
 @click.option("--places", metavar="A,B", help="Probe only these, each then more often: input,forward,rank1 (all).")
 @click.option("--seed", type=int, default=0, show_default=True, metavar=COUNT, help="Draw the order from this seed.")
 @step_on_option
-@verbose_option(exposed=False)
-@color_option
+@showing("probe", has_paths=False)
 @command_line_argument()
 def command(
-    fmt: str | None,
-    output: Path | None,
+    how: Showing,
     steps: int | None,
     cost: float,
     places: str | None,
     seed: int,
     step_on: str,
-    color: bool | None,
     command_line: tuple[str, ...],
 ) -> int:
     """Run COMMAND once, delay some of its steps at one place each, and say which delays made the step longer.
@@ -72,7 +68,6 @@ def command(
     required(command_line, "profkit probe -- python train.py")
     if not 0 < cost <= _MOST_COST:
         raise UsageError(f"--cost {cost:.3g} is not above 0 and at most {_MOST_COST:.0%}", hint="--cost 5%")
-    how = Showing(fmt=format_for("probe", fmt, output), output=output, color=color)
     asked = {"n_steps": steps or 0, "seed": seed, "cost": cost, "places": _places(places)}
     many = "some" if steps is None else f"up to {steps}"
     say(f"delays in {many} steps will show what limits them; they add at most {100 * cost:.3g} % to the probed steps")

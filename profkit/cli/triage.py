@@ -21,14 +21,12 @@ from profkit.cli.shared.options import (
     COUNT,
     PLACE,
     Option,
-    color_option,
     lenient_option,
     report_options,
+    showing,
     step_range_option,
-    verbose_option,
-    with_paths_option,
 )
-from profkit.cli.shared.output import Showing, format_for, show
+from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import ProfkitError, UsageError, blamed
 
@@ -98,13 +96,10 @@ _KEPT_BYTES = 32 * 2**20  # the most that glibc takes as a threshold of mmap
     help="Stop at the first source that cannot be read; else the report names it.",
 )
 @click.option("--dask", metavar="ADDRESS", help="Read ranks on a distributed cluster (tcp://host:8786).")
-@verbose_option("every table (kernels, operators, calls, checks)")
-@with_paths_option
-@color_option
+@showing("triage", verbose="every table (kernels, operators, calls, checks)")
 def command(
+    how: Showing,
     paths: tuple[str, ...],
-    fmt: str | None,
-    output: Path | None,
     step_text: str | None,
     command: str | None,
     fail_on: str | None,
@@ -115,9 +110,6 @@ def command(
     no_cache: bool,
     strict: bool,
     dask: str | None,
-    verbose: bool,
-    with_paths: bool,
-    color: bool | None,
 ) -> int:
     """Read traces and say where the step time goes, what limits it, and what to run next.
 
@@ -148,14 +140,13 @@ def command(
     from profkit.crosscheck.sources import sources_of
     from profkit.ranks.reduce.options import Options
 
-    format_name = format_for("triage", fmt, output)
     gate = gate_of(fail_on)
     if not paths:
         from profkit.cli.shared.newest import newest_capture
 
         paths = (newest_capture(),)
     sources = sources_of(paths)
-    room = _room(sources) if format_name == "html" else 0
+    room = _room(sources) if how.fmt == "html" else 0
     options = Options(lenient=lenient, step_range=parsed_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
     measured = probe_in(probe, paths)
@@ -164,7 +155,6 @@ def command(
         from profkit.probe.against_trace import with_probe
 
         report = with_probe(report, measured)
-    how = Showing(fmt=format_name, output=output, color=color, verbose=verbose, with_paths=with_paths)
     show("triage", report, how, source=report.verdict.source)
     return int(not passed(report, gate))
 

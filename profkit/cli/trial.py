@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from profkit.cli.shared.command import Launcher, command_line_argument, required
-from profkit.cli.shared.options import COUNT, color_option, report_options, step_on_option, verbose_option
-from profkit.cli.shared.output import Showing, format_for, show
+from profkit.cli.shared.options import COUNT, report_options, showing, step_on_option
+from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import ProfkitError, UsageError
 
@@ -56,12 +55,10 @@ _NUMBERS: Final = {
 @click.option("--yes", "-y", "is_sure", is_flag=True, help="Run without asking.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar=COUNT, help="Draw the order from this seed.")
 @step_on_option
-@verbose_option(exposed=False)
-@color_option
+@showing("trial", has_paths=False)
 @command_line_argument()
 def command(
-    fmt: str | None,
-    output: Path | None,
+    how: Showing,
     only: str | None,
     blocks: int,
     steps: int,
@@ -70,7 +67,6 @@ def command(
     is_sure: bool,
     seed: int,
     step_on: str,
-    color: bool | None,
     command_line: tuple[str, ...],
 ) -> int:
     """Capture COMMAND once, choose changes by the verdict, and run it with each and without, in turns.
@@ -90,7 +86,6 @@ def command(
     required(command_line, "profkit try -- python train.py")
     if not is_sure and not sys.stdin.isatty():
         raise UsageError("the runs start the command again and again, and nobody is there to ask", hint="add --yes")
-    how = Showing(fmt=format_for("trial", fmt, output), output=output, color=color)
     wanted = [key.strip() for key in only.split(",") if key.strip()] if only else []
     _known(wanted)
     flow = _Flow(command_line, step_on=step_on, n_steps=steps)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from profkit.allocator import collector_paused
-from profkit.cli.parts.sides import ManyPaths, side_options, sides_of
+from profkit.cli.shared.amounts import metric_option
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import PLACE, color_option, lenient_option, step_range_option, verbose_option
-from profkit.cli.shared.percent import metric_option
+from profkit.cli.shared.sides import ManyPaths, side_options, sides_of
 from profkit.errors import TraceNotFoundError, UsageError
 from profkit.files import read_small
 from profkit.redact import redacted_text

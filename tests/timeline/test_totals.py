@@ -8,7 +8,7 @@ import pytest
 from click.exceptions import BadParameter
 
 from profkit.cli import group
-from profkit.cli.parts.stretch import Stretch
+from profkit.cli.shared.amounts import Stretch
 from profkit.errors import UsageError
 from profkit.ingest.read import read_traces
 from profkit.timeline.totals import totals

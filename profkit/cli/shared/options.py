@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
 import click
+
+from profkit.cli.shared.output import Showing, format_for
 
 Decorator = Callable[[Any], Any]
 COUNT: Final = "N"
@@ -138,6 +141,25 @@ def report_options(document: str) -> Decorator:
 
     def decorated(function: Any) -> Any:
         return format_option(document)(output_option("the report")(function))
+
+    return decorated
+
+
+def showing(document: str, *, verbose: str = "", has_paths: bool = True) -> Decorator:
+    """`-v`, `--with-paths` and `--color` of a command that reports, which is called with `how` to show the report.
+
+    `verbose`: what `-v` adds to the report, "" where it adds nothing.
+    """
+
+    def decorated(function: Any) -> Any:
+        @wraps(function)
+        def shown(*, fmt: str | None, output: Path | None, **chosen: Any) -> Any:
+            given = {name: chosen.pop(name) for name in ("color", "verbose", "with_paths") if name in chosen}
+            how = Showing(fmt=format_for(document, fmt, output), output=output, **given)
+            return function(how=how, **chosen)
+
+        options = with_paths_option(color_option(shown)) if has_paths else color_option(shown)
+        return verbose_option(verbose, exposed=bool(verbose))(options)
 
     return decorated
 

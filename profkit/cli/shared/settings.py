@@ -25,6 +25,12 @@ _MAY_TELL: Final = re.compile(
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
 
 
+def fraction_of(text: str) -> float | None:
+    """A percentage, up to 100, as a fraction: `3%` is 0.03; None for anything else."""
+    match = _PERCENT.fullmatch(text.strip())
+    return None if match is None or float(match[1]) > 100 else float(match[1]) / 100
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the table says; all of it absent where there is no table."""
 
@@ -126,10 +132,10 @@ def _limit(name: str, value: Any, where: str) -> float | None:
 def _fraction(value: Any, what: str) -> float | None:
     if value == NEVER:
         return None
-    match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None or float(match[1]) > 100:
+    fraction = fraction_of(value) if isinstance(value, str) else None
+    if fraction is None:
         raise UsageError(f"{what} is {value!r}, no percentage", hint=f'write "10%", or "{NEVER}"')
-    return float(match[1]) / 100
+    return fraction
 
 
 def _near(name: str, known: Any) -> str:

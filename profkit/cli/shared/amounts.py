@@ -1,16 +1,20 @@
-"""`3%` as an option's value, and the options by which changes are judged."""
+"""Amounts as options' values (`3%`, `16GB`, `500ms:1.5s`), and the options by which changes are judged."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
-from profkit.cli.shared.settings import NEVER, settings
+from profkit.cli.shared.settings import NEVER, fraction_of, settings
 from profkit.units import format_fraction
+
+_SIZES: Final = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30}
+_UNITS_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_TIME: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|ms|s)")
 
 
 class Percent(click.ParamType):  # type: ignore[type-arg]
@@ -22,10 +26,10 @@ class Percent(click.ParamType):  # type: ignore[type-arg]
         """The fraction."""
         if isinstance(value, float):
             return value
-        match = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)\s*%", str(value).strip())
-        if match is None or float(match[1]) > 100:
+        fraction = fraction_of(str(value))
+        if fraction is None:
             self.fail(f"{value!r} is not a percentage: write 3%", param, ctx)
-        return float(match[1]) / 100
+        return fraction
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +62,37 @@ def limit_of(given: Loss | None) -> Loss | None:
         return None
     asked = f"fail-on-regression = {format_fraction(found.regression)} of {found.origin}"
     return Loss(fraction=found.regression, asked=asked)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """An amount of memory: `16GB`, `80 GiB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The amount in bytes; fails on what is no amount."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?b)", str(value).strip().lower())
+        if match is None or match[2] not in _SIZES or float(match[1]) == 0:
+            self.fail(f"{value!r} is not an amount of memory: write 16GB", param, ctx)
+        return float(match[1]) * _SIZES[match[2]]
+
+
+class Stretch(click.ParamType):  # type: ignore[type-arg]
+    """From one time to a later one, each with its unit: `500ms:1.5s` is (500_000_000, 1_500_000_000) ns."""
+
+    name = "stretch"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """The two times, ns."""
+        if isinstance(value, tuple):
+            return value
+        parts = [_TIME.fullmatch(part.strip()) for part in str(value).split(":")]
+        times = [round(float(part[1]) * _UNITS_NS[part[2]]) for part in parts if part is not None]
+        if len(parts) != 2 or len(times) != 2:
+            self.fail(f"{value!r} is not a stretch of time: write 500ms:1.5s", param, ctx)
+        if times[0] >= times[1]:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return times[0], times[1]
 
 
 def margin_option(function: Any) -> Any:
