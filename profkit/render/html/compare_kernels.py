@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from profkit.model.documents.kernel_comparison import KernelChange, KernelComparison
 from profkit.render.html import page
@@ -16,32 +15,21 @@ _TONES: Final = {"FASTER": "good", "SLOWER": "bad", "NO CHANGE": "good"}
 def render(report: KernelComparison, *, with_paths: bool = False, **_: object) -> str:
     """The comparison as one HTML file: without folders and names of hosts, unless `with_paths`."""
     name = words.verdict_name(report)
+    shown = tables.of_words("kernels on both sides", words.HEADERS, words.rows(report), n_left=2)
     return page.made(
         "compare_kernels.html.j2",
         title=f"{name}: {words.headline(report)}",
         sources=(*report.before, *report.after),
         with_paths=with_paths,
+        report=report,
+        words=words,
         tone=_TONES.get(name, "open"),
         name=name,
-        headline=words.headline(report),
-        table=tables.of_words("kernels on both sides", words.HEADERS, words.rows(report), n_left=2)
-        if report.kernels
-        else None,
-        kernels=[_kernel(one) for one in words.told(report, is_full=True)],
-        alone=[
-            (label, words.alone(sides))
-            for label, sides in (("Only before", report.only_before), ("Only after", report.only_after))
-            if sides
-        ],
-        limits=(*report.warnings, words.LIMIT),
-        read=(("before", ", ".join(report.before)), ("after", ", ".join(report.after))),
+        table=shown if report.kernels else None,
+        kernels=[(one, _metrics(one)) for one in words.told(report, is_full=True)],
     )
 
 
-def _kernel(one: KernelChange) -> Mapping[str, Any]:
+def _metrics(one: KernelChange) -> tables.Table | None:
     rows = words.metric_rows(one, is_full=True)
-    return {
-        "sentence": words.sentence(one),
-        "notes": list(filter(None, (words.spread(one), *one.caveats))),
-        "table": tables.of_words("", words.ALL_METRIC_HEADERS, rows) if rows else None,
-    }
+    return tables.of_words("", words.ALL_METRIC_HEADERS, rows) if rows else None

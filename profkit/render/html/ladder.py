@@ -19,30 +19,19 @@ def render(report: LadderReport, *, with_paths: bool = False, **_: object) -> st
         title=f"{words.name(first)}: {words.headline(first)}",
         sources=(report.source,),
         with_paths=with_paths,
+        report=report,
+        words=words,
         ladders=[_ladder(report, one) for one in report.ladders],
-        effects_title=words.EFFECTS_TITLE,
-        effects=words.effects(report, verbose=True),
-        caveats=[*words.shared_notes(report), *report.warnings],
-        read=report.source,
-        unit=report.unit or report.metric,
     )
 
 
 def _ladder(report: LadderReport, ladder: Ladder) -> Mapping[str, Any]:
-    headers, rows = words.headers(report, ladder), words.rows(report, ladder)
+    headers, rows, n_left = words.headers(report, ladder), words.rows(report, ladder), words.n_left(report)
     spots = words.spot_rows(report, ladder)
     return {
-        "tone": words.tone(ladder),
-        "name": words.name(ladder),
-        "of": ladder.name,
-        "headline": words.headline(ladder),
+        "ladder": ladder,
         "steps": rungs.steps(report, ladder),
         "front": rungs.front(report, ladder),
-        "rungs": tables.of_words("rungs", headers, rows, n_left=words.n_left(report), is_sortable=False),
-        "notes": words.notes(report, ladder, verbose=True),
-        "memory": words.front(report, ladder),
-        "spots": tables.of_words("", words.spot_headers(report), spots, n_left=words.n_left(report) + 1)
-        if spots
-        else None,
-        "publish": ladder.sentence,
+        "rungs": tables.of_words("rungs", headers, rows, n_left=n_left, is_sortable=False),
+        "spots": tables.of_words("", words.spot_headers(report), spots, n_left=n_left + 1) if spots else None,
     }

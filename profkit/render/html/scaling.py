@@ -21,9 +21,9 @@ def render(report: ScalingReport, *, with_paths: bool = False, **_: object) -> s
         title="scaling" if first is None else f"{words.name(first)}: {words.headline(first)}",
         sources=report.sources,
         with_paths=with_paths,
+        report=report,
+        words=words,
         series=[_series(one) for one in report.series],
-        warnings=report.warnings,
-        read=report.sources,
     )
 
 
@@ -31,16 +31,9 @@ def _series(series: Series) -> Mapping[str, Any]:
     headers, rows = words.headers(series), words.rows(series)
     parts = words.decomposition_rows(series.decompositions)
     return {
+        "series": series,
         "tone": _TONES[series.standing] if words.name(series) != "DOES NOT SCALE" else "bad",
-        "name": words.name(series),
-        "headline": words.headline(series),
-        "of": words.series_name(series),
         "curve": curves.curve(series),
         "points": tables.of_words("sizes", headers, rows, n_left=0, is_sortable=len(rows) > 2),
-        "notes": words.notes(series),
-        "clues": [(words.MARKS[clue.bearing.value], clue.bearing.value, clue.statement) for clue in series.clues],
         "parts": tables.of_words("", words.PART_HEADERS, parts, n_left=2, is_sortable=False) if parts else None,
-        "honest": series.honest,
-        "publish": words.publishable(series),
-        "command": series.next_command,
     }
