@@ -11,7 +11,7 @@ from profkit.findings import KINDS
 from profkit.model.documents.rank_report import RankReport, Section, TableView
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.documents.tracks import Tracks
-from profkit.model.finding import Finding, confidence_label
+from profkit.model.finding import Finding
 from profkit.render.html import page
 from profkit.render.html.parts import bars, lanes, rows, tables
 from profkit.render.html.parts.glossary import glossary
@@ -41,9 +41,18 @@ def render(report: Report, *, with_paths: bool = False, **_: object) -> str:
         tracks=report.tracks,
         is_undrawn=report.fleet is not None and not report.tracks,
         is_cpu=text.is_cpu(rank),
+        report=report,
+        verdict=report.verdict,
+        rank=rank,
+        words=text,
+        left_out=[
+            (label, fleet.left_out_lines(group, is_full=True)) for label, group in fleet.set_apart(report).items()
+        ],
+        failures=fleet.failure_lines(report.failures),
+        facts=fleet.step_facts(report),
         head=_head(report, links),
         budget=None if rank is None else _budget(report, rank, links),
-        findings=_findings(report, rank, links),
+        findings=[_finding(one, links) for one in (*report.verdict.findings, *text.other_findings(report))],
         steps=_steps(report, rank, links),
         still=lanes.still(report.tracks),
         curves=lanes.curves(_drawn(report, rank)),
@@ -51,7 +60,7 @@ def render(report: Report, *, with_paths: bool = False, **_: object) -> str:
         ranks=rows.ranks(report),
         groups=None if report.fleet is None else rows.groups_of(report.fleet),
         second=_second(report),
-        quality=_quality(report, rank),
+        roof="" if rank is None else text.roof_sentence(report, rank),
         read=_read(report, rank),
         glossary=glossary(is_cpu=text.is_cpu(rank)),
         is_inconclusive=report.verdict.bottleneck is Bottleneck.INCONCLUSIVE,
@@ -69,44 +78,23 @@ def _sources(report: Report) -> list[str]:
 
 
 def _head(report: Report, links: Links) -> Mapping[str, Any]:
-    """What everyone reads, in the words of the terminal."""
-    verdict = report.verdict
-    first = next(iter(verdict.findings), None)
+    """The reasons of the verdict and the lines behind it, each with its link."""
+    first = next(iter(report.verdict.findings), None)
+    reasons = enumerate(text.reasons(report.verdict))
     return {
-        "tone": text.tone(verdict),
-        "name": text.verdict_name(verdict),
-        "sure": text.sureness(report),
-        "headline": text.headline(verdict),
         "see": "" if first is None else links.to_finding(first),
-        "facts": fleet.step_facts(report),
-        "why": "why we think so" if text.is_explained(verdict) else "what we saw",
-        "reasons": [
-            _reason(reason, report, links, is_first=not place) for place, reason in enumerate(text.reasons(verdict))
-        ],
+        "reasons": [_reason(reason, links, is_first=not place) for place, reason in reasons],
         **_places(first, links),
-        "fixes": verdict.fixes,
-        "proof": verdict.proof,
-        "measure": "" if verdict.measure is None else verdict.measure.text,
-        "tool": f"{text.no_tool_needed(verdict)}{verdict.next_tool.name}: {verdict.next_tool.purpose}",
-        "command": verdict.next_tool.command,
-        "look_for": verdict.next_tool.look_for,
-        "ruled_out": verdict.ruled_out,
-        "caveats": text.caveats(report),
-        "left_out": [
-            (label, fleet.left_out_lines(group, is_full=True)) for label, group in fleet.set_apart(report).items()
-        ],
-        "failures": fleet.failure_lines(report.failures),
     }
 
 
-def _reason(reason: text.Reason, report: Report, links: Links, *, is_first: bool) -> Mapping[str, Any]:
+def _reason(reason: text.Reason, links: Links, *, is_first: bool) -> Mapping[str, Any]:
     finding = reason.finding
     proofs = {text.statement(item, is_full=False): links.to_evidence(finding, item) for item in finding.evidence}
     where = "" if is_first else places.place_sentence(finding)
     return {
         "is_first": is_first,
-        "title": finding.title,
-        "weight": text.weight(finding, report),
+        "finding": finding,
         "statements": [(statement, proofs.get(statement, "")) for statement in reason.statements],
         "where": where,
         "where_see": links.to_place(finding, 0) if where else "",
@@ -165,35 +153,15 @@ def _steps(report: Report, rank: RankReport | None, links: Links) -> Mapping[str
     }
 
 
-def _findings(report: Report, rank: RankReport | None, links: Links) -> list[Mapping[str, Any]]:
-    """Every finding, the verdict's first, each with what it means, how it is proved and mended."""
-    is_cpu = text.is_cpu(rank)
-    shown = [*report.verdict.findings, *text.other_findings(report)]
-    return [_finding(finding, report, links, is_cpu=is_cpu) for finding in shown]
-
-
-def _finding(finding: Finding, report: Report, links: Links, *, is_cpu: bool) -> Mapping[str, Any]:
-    kind = KINDS.get(finding.id)
+def _finding(finding: Finding, links: Links) -> Mapping[str, Any]:
     proofs = {text.statement(item, is_full=True): links.to_evidence(finding, item) for item in finding.evidence}
+    lines = [places.place_line(one).strip() for one in finding.places]
     return {
-        "id": finding.id,
-        "title": finding.title,
-        "severity": finding.severity.value,
-        "weight": text.weight(finding, report),
-        "sure": f"confidence {confidence_label(finding.confidence)}",
-        "saves": text.finding_saves(finding, report),
-        "rank": finding.rank,
+        "finding": finding,
+        "kind": KINDS.get(finding.id),
         "see": links.to_finding(finding),
         "evidence": list(proofs.items()),
-        "places": [
-            (places.place_line(one).strip(), links.to_place(finding, number))
-            for number, one in enumerate(finding.places)
-        ],
-        "fix": finding.fix,
-        "proof": finding.proof or ("" if kind is None else kind.proof_for(is_cpu=is_cpu)),
-        "meaning": "" if kind is None else kind.meaning,
-        "measured": "" if kind is None else kind.measured,
-        "lookalikes": () if kind is None else kind.lookalikes,
+        "places": [(line, links.to_place(finding, number)) for number, line in enumerate(lines)],
         "command": next((tool.command for tool in finding.next_tools if tool.command), ""),
     }
 
@@ -244,21 +212,7 @@ def _second(report: Report) -> Mapping[str, Any] | None:
     if told.kernels is not None and told.kernels.kernels:
         rows_ = handover.kernel_rows(told.kernels)
         made.append(tables.of_words("profiled kernels", handover.KERNEL_HEADERS, rows_, n_left=3))
-    return {
-        "status": told.status.value,
-        "sentence": handover.sentence(told),
-        "evidence": handover.evidence(told, is_full=True),
-        "tables": made,
-    }
-
-
-def _quality(report: Report, rank: RankReport | None) -> Mapping[str, Any]:
-    return {
-        "checks": () if rank is None else rank.checks,
-        "warnings": () if rank is None else rank.warnings,
-        "skipped": report.skipped,
-        "roof": "" if rank is None else text.roof_sentence(report, rank),
-    }
+    return {"sentence": handover.sentence(told), "evidence": handover.evidence(told, is_full=True), "tables": made}
 
 
 def _read(report: Report, rank: RankReport | None) -> Iterable[tuple[str, str]]:
