@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from profkit import files
 from profkit.cli.shared.amounts import margin_option
@@ -23,11 +23,15 @@ from profkit.cli.shared.options import (
     overwrite_option,
     verbose_option,
 )
+from profkit.cli.shared.progress import StatusLine
 from profkit.cli.shared.say import say
 from profkit.errors import ProfkitError, UsageError
 from profkit.redact import redacted_command
 from profkit.shell import clean, line_of, path_word
 from profkit.units import format_change
+
+if TYPE_CHECKING:
+    from profkit.compare.bench.interleaved import Design
 
 _DEFAULT_TABLE: Final = "profkit-bench.csv"
 _VERSUS: Final = "--vs"
@@ -129,27 +133,17 @@ def command(
     return session.tell(code, is_same=is_same, color=color)
 
 
-class _Session:
+class _Session(msgspec.Struct, kw_only=True):
     """A benchmark under way: every run is in the table before the next one begins."""
 
-    def __init__(
-        self,
-        *,
-        commands: dict[str, list[str]],
-        labels: dict[str, str],
-        pattern: re.Pattern[str] | None,
-        column: str,
-        design: Any,
-        path: Path,
-    ) -> None:
-        self._commands = commands
-        self._labels = labels
-        self._pattern = pattern
-        self._column = column
-        self._design = design
-        self._path = path
-        self._trials: Sequence[Any] = ()
-        self._is_shown = sys.stderr.isatty()
+    commands: dict[str, list[str]]
+    labels: dict[str, str]
+    pattern: re.Pattern[str] | None
+    column: str
+    design: Design
+    path: Path
+    trials: Sequence[Any] = ()
+    line: StatusLine = msgspec.field(default_factory=StatusLine)
 
     def run(self, warmup: int) -> int:
         """Make the runs; gives 130 if the user ended it. A command that fails ends it too, with what was kept said."""
@@ -157,20 +151,20 @@ class _Session:
 
         try:
             for number in range(warmup):
-                for arm in self._commands:
-                    self._show(f"warm-up {number + 1} of {warmup}: {self._labels[arm]}")
+                for arm in self.commands:
+                    self.line.show(f"warm-up {number + 1} of {warmup}: {self.labels[arm]}")
                     self._once(arm)
-            self._show(f"block 1 of {self._design.n_blocks}")
-            measure(self._once, self._design, on_trial=self._keep)
+            self.line.show(f"block 1 of {self.design.n_blocks}")
+            measure(self._once, self.design, on_trial=self._keep)
         except KeyboardInterrupt:
-            self._show("")
+            self.line.clear()
             say(f"stopped; {self._kept()}")
             return 130
         except ProfkitError as error:
-            self._show("")
+            self.line.clear()
             say(self._kept())
             raise error from None
-        self._show("")
+        self.line.clear()
         return 0
 
     def tell(self, code: int, *, is_same: bool, color: bool | None) -> int:
@@ -178,45 +172,40 @@ class _Session:
         from profkit.compare.bench.interleaved import report
         from profkit.render import renderer_for
 
-        shown = {arm: shlex.join(redacted_command(words)) for arm, words in self._commands.items()}
-        found = report(self._trials, self._design, shown, is_same=is_same)
+        shown = {arm: shlex.join(redacted_command(words)) for arm, words in self.commands.items()}
+        found = report(self.trials, self.design, shown, is_same=is_same)
         if found is None:
             return code
         click.echo(renderer_for("bench", "terminal")(found, color=color), nl=False)
-        again = line_of("profkit compare", path_word(str(self._path)))
-        click.echo(f"\n  table          {clean(str(self._path))}: {again.text}")
+        again = line_of("profkit compare", path_word(str(self.path)))
+        click.echo(f"\n  table          {clean(str(self.path))}: {again.text}")
         return code
 
     def _once(self, arm: str) -> Any:
         from profkit.compare.bench.process import run_once
 
-        return run_once(self._commands[arm], metric=self._pattern)
+        return run_once(self.commands[arm], metric=self.pattern)
 
     def _keep(self, trials: Sequence[Any]) -> None:
         from profkit.compare.bench.interleaved import judged, table
 
-        self._trials = trials
+        self.trials = trials
         try:
-            files.write_out(self._path, table(trials, self._labels, self._column).encode())
+            files.write_out(self.path, table(trials, self.labels, self.column).encode())
         except OSError as error:
-            raise UsageError(f"cannot write {self._path}: {error.strerror}", hint="name another with -o") from None
-        change = judged(trials, self._design) if self._is_shown else None
+            raise UsageError(f"cannot write {self.path}: {error.strerror}", hint="name another with -o") from None
+        change = judged(trials, self.design) if self.line.is_wanted else None
         seen = ""
         if change is not None and change.change_interval is not None:
             low, high = change.change_interval
             seen = f", {format_change(change.change)} ({format_change(low)} to {format_change(high)})"
-        self._show(f"block {trials[-1].block} of {self._design.n_blocks}, run {len(trials)}{seen}")
+        self.line.show(f"block {trials[-1].block} of {self.design.n_blocks}, run {len(trials)}{seen}")
 
     def _kept(self) -> str:
-        count = len(self._trials)
+        count = len(self.trials)
         if not count:
             return "no run was finished"
-        return f"{count} run{'s' * (count != 1)} kept in {self._path}"
-
-    def _show(self, text: str) -> None:
-        if self._is_shown:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+        return f"{count} run{'s' * (count != 1)} kept in {self.path}"
 
 
 def _commands(command_line: Sequence[str], *, is_same: bool) -> dict[str, list[str]]:

@@ -28,6 +28,7 @@ from profkit.cli.shared.options import (
 )
 from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.progress import ReadingProgress
+from profkit.cli.shared.ranks import Plan, n_cores, report_on
 from profkit.errors import ProfkitError, UsageError, blamed
 
 if TYPE_CHECKING:
@@ -202,8 +203,6 @@ def report_of(given: Sources, options: Options, jobs: int, keeping: Mapping[str,
             )
         else:
             gc.enable()
-            from profkit.cli.shared.ranks import Plan, report_on
-
             report = report_on(sources, options, Plan(n_workers=jobs, **keeping))
         if given.has_second:
             from profkit.crosscheck.run import Reading, handed_over
@@ -226,15 +225,7 @@ def parsed_steps(text: str | None) -> tuple[int, int] | None:
 
 def jobs_for(sources: list[str]) -> int:
     """In how many threads or processes to read these files: one where more would cost more than they give."""
-    if _largest_bytes(sources) < _PARALLEL_FROM_BYTES:
-        return 1
-    return max(
-        1,
-        min(
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-            _MAX_AUTO_JOBS,
-        ),
-    )
+    return 1 if _largest_bytes(sources) < _PARALLEL_FROM_BYTES else min(n_cores(), _MAX_AUTO_JOBS)
 
 
 def _largest_bytes(sources: list[str]) -> int:

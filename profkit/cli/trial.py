@@ -12,6 +12,7 @@ import click
 from profkit.cli.shared.command import Launcher, command_line_argument, required
 from profkit.cli.shared.options import COUNT, report_options, showing, step_on_option
 from profkit.cli.shared.output import Showing, show
+from profkit.cli.shared.progress import StatusLine
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import ProfkitError, UsageError
 
@@ -114,7 +115,7 @@ class _Flow:
 
     def __init__(self, command: Sequence[str], *, step_on: str, n_steps: int) -> None:
         self._command, self._step_on, self._n_steps = command, step_on, n_steps
-        self._is_shown = sys.stderr.isatty()
+        self._line = StatusLine()
         self._n_done = 0
 
     def go(
@@ -157,7 +158,7 @@ class _Flow:
             )
         except KeyboardInterrupt:
             code = 130
-        self._clear()
+        self._line.clear()
         return self._report(session, candidates, triaged, how, n_settling=n_settling) or code
 
     def _verdict(self, given: str | None) -> Report:
@@ -242,11 +243,4 @@ class _Flow:
 
     def _show(self, text: str, total: int) -> None:
         self._n_done += 1
-        if self._is_shown:
-            sys.stderr.write(f"\r\x1b[K{text} (run {self._n_done} of {total} at most)")
-            sys.stderr.flush()
-
-    def _clear(self) -> None:
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self._line.show(f"{text} (run {self._n_done} of {total} at most)")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from profkit.cli.shared.progress import StatusLine
 from profkit.cli.shared.say import say
 from profkit.errors import MissingCapabilityError, UsageError
 from profkit.shell import line_of
@@ -27,8 +26,6 @@ WORKERS_FROM_BYTES: Final = 100 * 10**6
 """Text in all sources from which worker processes pay. Measured on two cores with ranks of 20 MB: four take as long in
 two processes as in this one (1.5 s against 1.3), eight 2.3 s against 3."""
 _EXPANSION: Final = 14  # of gzip on real traces: 10 to 16
-_FIRST_SHOWN_S: Final = 1.0
-_BETWEEN_S: Final = 0.2
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,10 +103,11 @@ def _executor(plan: Plan, *, is_small: bool) -> Iterator[tuple[Executor | None, 
 
         yield Here(), 1
     else:
-        yield None, plan.n_workers or _n_cores()
+        yield None, plan.n_workers or n_cores()
 
 
-def _n_cores() -> int:
+def n_cores() -> int:
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -144,9 +142,7 @@ class _Telling(msgspec.Struct):
     n_done: int = 0
     n_kept: int = 0
     n_failed: int = 0
-    _begun_s: float = msgspec.field(default_factory=time.monotonic)
-    _shown_s: float = 0.0
-    _is_shown: bool = False
+    _line: StatusLine = msgspec.field(default_factory=lambda: StatusLine(is_patient=True))
 
     def __call__(self, finished: Finished) -> None:
         from profkit.api import error_of
@@ -156,11 +152,7 @@ class _Telling(msgspec.Struct):
         self.n_done += 1
         self.n_kept += finished.is_kept
         self.n_failed += finished.failure is not None
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - self._begun_s >= _FIRST_SHOWN_S and now - self._shown_s >= _BETWEEN_S:
-            self._shown_s, self._is_shown = now, True
-            sys.stderr.write(f"\r\x1b[K{self.line(now - self._begun_s)}")
-            sys.stderr.flush()
+        self._line.show(self.line(self._line.elapsed_s))
 
     def line(self, elapsed_s: float) -> str:
         """The state in one line; ranks that were kept tell nothing of how fast the others are read."""
@@ -175,6 +167,4 @@ class _Telling(msgspec.Struct):
 
     def clear(self) -> None:
         """Take the line away again."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            self._is_shown = False
+        self._line.clear()
