@@ -26,12 +26,12 @@ def render(report: LadderReport, *, with_paths: bool = False, **_: object) -> st
 
 
 def _ladder(report: LadderReport, ladder: Ladder) -> Mapping[str, Any]:
-    headers, rows, n_left = words.headers(report, ladder), words.rows(report, ladder), words.n_left(report)
-    spots = words.spot_rows(report, ladder)
+    n_left = words.n_left(report)
+    spots = tables.of_words("", *words.spots(report, ladder), n_left=n_left + 1)
     return {
         "ladder": ladder,
         "steps": rungs.steps(report, ladder),
         "front": rungs.front(report, ladder),
-        "rungs": tables.of_words("rungs", headers, rows, n_left=n_left, is_sortable=False),
-        "spots": tables.of_words("", words.spot_headers(report), spots, n_left=n_left + 1) if spots else None,
+        "rungs": tables.of_words("rungs", *words.table(report, ladder), n_left=n_left, is_sortable=False),
+        "spots": spots if ladder.spots else None,
     }

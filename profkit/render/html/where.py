@@ -8,7 +8,7 @@ from typing import Any
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.html import page
 from profkit.render.html.parts import tables
-from profkit.render.html.parts.tables import Cell, Column, Row, Table
+from profkit.render.html.parts.tables import Cell, Column, Row, Table, exact
 from profkit.render.words import places as words
 from profkit.render.words.places import place_words
 from profkit.render.words.triage import source_name
@@ -33,9 +33,9 @@ def _subject(one: PlacesOf) -> Mapping[str, Any]:
     rows = tuple(
         Row(
             cells=(
-                Cell(text=format_fraction(share.share), raw=str(share.share), is_number=True),
-                Cell(text=format_ns(share.ns), raw=str(share.ns), is_number=True),
-                Cell(text=format_count(share.count), raw=str(share.count), is_number=True),
+                exact(format_fraction(share.share), share.share),
+                exact(format_ns(share.ns), share.ns),
+                exact(format_count(share.count), share.count),
                 Cell(text=place_words(share)),
             )
         )

@@ -23,10 +23,10 @@ def render(report: LadderReport, *, verbose: bool = False, **_: object) -> str:
 def _ladder(report: LadderReport, ladder: Ladder) -> Iterable[str]:
     yield f"## profkit: {words.name(ladder).lower()}, {escaped(ladder.name)}"
     yield f"**{escaped(words.headline(ladder))}**"
-    yield table_of_texts(words.headers(report, ladder), words.rows(report, ladder), n_left=words.n_left(report))
+    yield table_of_texts(*words.table(report, ladder), n_left=words.n_left(report))
     yield bullets(words.notes(report, ladder, verbose=True))
     if ladder.spots:
         yield escaped(words.front(report, ladder))
-        spots = words.spot_headers(report), words.spot_rows(report, ladder)
-        yield folded("speed and memory of every setting", table_of_texts(*spots, n_left=words.n_left(report) + 1))
+        spots = table_of_texts(*words.spots(report, ladder), n_left=words.n_left(report) + 1)
+        yield folded("speed and memory of every setting", spots)
     yield f"**Publish**: {escaped(ladder.sentence)}"

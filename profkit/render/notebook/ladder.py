@@ -19,10 +19,10 @@ def drawn(report: LadderReport) -> str:
 
 
 def _ladder(report: LadderReport, ladder: Ladder) -> list[ET.Element | None]:
-    headers = words.headers(report, ladder)
+    headers, rows = words.table(report, ladder)
     is_text = [place < words.n_left(report) for place in range(len(headers))]
     return [
         elements.answer(words.name(ladder), words.tone(ladder), words.headline(ladder), ladder.name),
-        elements.table(headers, words.rows(report, ladder), is_text=is_text),
+        elements.table(headers, rows, is_text=is_text),
         elements.line(f"publish: {clean(ladder.sentence)}"),
     ]

@@ -32,14 +32,13 @@ def render(
 
 def _blocks(report: LadderReport, ladder: Ladder, width: int, *, verbose: bool) -> Iterable[Block]:
     prose = min(width, PROSE_WIDTH)
-    headers, rows = words.headers(report, ladder), words.rows(report, ladder)
+    headers, rows = words.table(report, ladder)
     yield answer(words.name(ladder), words.tone(ladder), words.headline(ladder), prose, beside=ladder.name)
     lines = layout.table(headers, rows, [place < words.n_left(report) for place in range(len(headers))], width)
     yield [*lines, *_dashes(words.notes(report, ladder, verbose=verbose), prose)]
     if verbose and ladder.spots:
-        spots = words.spot_rows(report, ladder)
         is_text = [*[True] * (words.n_left(report) + 1), False, False]
-        yield [*titled("speed and memory", prose), *layout.table(words.spot_headers(report), spots, is_text, width)]
+        yield [*titled("speed and memory", prose), *layout.table(*words.spots(report, ladder), is_text, width)]
     else:
         yield listed("memory", filter(None, [words.front(report, ladder)]), prose)
     yield labelled("publish", ladder.sentence, prose, style="strong")

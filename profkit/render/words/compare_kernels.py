@@ -12,8 +12,8 @@ from profkit.model.documents.kernel_comparison import (
     KernelSide,
     MetricChange,
 )
-from profkit.model.names import function_name, short_name
-from profkit.render.words.kernels import SHORT
+from profkit.model.names import function_name
+from profkit.render.words.kernels import SHORT, known_name, size_of
 from profkit.shell import clean
 from profkit.units import format_bytes, format_change, format_count, format_ns, format_quantity
 
@@ -80,8 +80,7 @@ def name_of(one: KernelChange) -> str:
 
 
 def _short(name: str) -> str:
-    shown = short_name(name.replace("<unnamed>::", "").partition("[v")[0])
-    return clean(shown if function_name(name) in shown else function_name(name) or shown)
+    return known_name(name, function_name(name))
 
 
 def _time(side: KernelSide) -> str:
@@ -98,7 +97,7 @@ def rows(report: KernelComparison) -> list[tuple[str, ...]]:
             _time(one.before),
             _time(one.after),
             _both(SHORT[one.before.kernel_class], SHORT[one.after.kernel_class]),
-            _both(_size(one.before), _size(one.after)),
+            _both(size_of(one.before), size_of(one.after)),
         )
         for one in report.kernels
     ]
@@ -106,14 +105,6 @@ def rows(report: KernelComparison) -> list[tuple[str, ...]]:
 
 def _both(before: str, after: str) -> str:
     return before if before == after else f"{before} -> {after}"
-
-
-def _size(side: KernelSide) -> str:
-    if side.grid is None or side.block is None:
-        return "-"
-    return " x ".join(
-        str(size[0]) if size[1:] == (1, 1) else "x".join(map(str, size)) for size in (side.grid, side.block)
-    )
 
 
 def metric_rows(one: KernelChange, *, is_full: bool) -> list[tuple[str, ...]]:
@@ -165,7 +156,7 @@ def told(report: KernelComparison, *, is_full: bool) -> Sequence[KernelChange]:
 
 def alone(sides: Sequence[KernelSide]) -> list[str]:
     """The kernels of one side without a partner: name, launches, time of one."""
-    return [f"{_short(side.name)} ({_time(side)}, {_size(side)}, {format_count(side.n_launches)}x)" for side in sides]
+    return [f"{_short(side.name)} ({_time(side)}, {size_of(side)}, {format_count(side.n_launches)}x)" for side in sides]
 
 
 LIMIT: Final = (

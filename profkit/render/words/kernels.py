@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.model.kernel import KernelAssessment, KernelClass, KernelReport
+from profkit.model.documents.kernel_comparison import KernelSide
+from profkit.model.kernel import KernelAssessment, KernelClass, KernelProfile, KernelReport
 from profkit.model.names import short_name
 from profkit.shell import clean
 from profkit.units import format_ns
@@ -33,20 +34,22 @@ _MEANINGS: Final = {
 
 def name_of(one: KernelAssessment) -> str:
     """The kernel's name as people know it."""
-    profile = one.profile
-    shown = short_name(profile.name.replace("<unnamed>::", "").partition("[v")[0])  # [v1,...]: Numba's mangling
-    return clean(shown if profile.function in shown else profile.function or shown)
+    return known_name(one.profile.name, one.profile.function)
 
 
-def size_of(one: KernelAssessment) -> str:
+def known_name(name: str, function: str) -> str:
+    """A kernel's name as people know it, by its whole name and that of its function."""
+    shown = short_name(name.replace("<unnamed>::", "").partition("[v")[0])  # [v1,...]: Numba's mangling
+    return clean(shown if function in shown else function or shown)
+
+
+def size_of(one: KernelProfile | KernelSide) -> str:
     """Grid and block: `864 x 256`, `1x174x1 x 512`; "-" where the page does not tell."""
-    if one.profile.grid is None or one.profile.block is None:
+    if one.grid is None or one.block is None:
         return "-"
-    return " x ".join(_dimensions(size) for size in (one.profile.grid, one.profile.block))
-
-
-def _dimensions(size: tuple[int, int, int]) -> str:
-    return str(size[0]) if size[1:] == (1, 1) else "x".join(str(length) for length in size)
+    return " x ".join(
+        str(size[0]) if size[1:] == (1, 1) else "x".join(map(str, size)) for size in (one.grid, one.block)
+    )
 
 
 def verdict_name(one: KernelAssessment) -> str:
@@ -91,7 +94,7 @@ def _row(one: KernelAssessment) -> tuple[str, ...]:
         _percent(one.speed.memory_percent),
         "-" if one.waves is None else f"{one.waves.waves:.3g}",
         _percent(one.occupancy.achieved_percent),
-        size_of(one),
+        size_of(one.profile),
     )
 
 
@@ -102,7 +105,7 @@ def _percent(value: float | None) -> str:
 def device_of(one: KernelAssessment) -> str:
     """Size and place: `864 x 256 threads, NVIDIA H100, compute capability 9.0`, as far as the page tells."""
     capability = one.profile.compute_capability
-    size = size_of(one)
+    size = size_of(one.profile)
     parts = [
         "" if size == "-" else f"{size} threads",
         one.profile.device_name,
@@ -117,5 +120,5 @@ def told(report: KernelReport, *, is_full: bool) -> Sequence[KernelAssessment]:
         return report.kernels
     seen: dict[str, KernelAssessment] = {}
     for one in report.kernels:
-        seen.setdefault(f"{one.profile.name} {size_of(one)}", one)
+        seen.setdefault(f"{one.profile.name} {size_of(one.profile)}", one)
     return list(seen.values())[:MAX_TOLD]

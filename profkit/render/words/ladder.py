@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
-
-import msgspec
 
 from profkit.model.documents.comparison import Answer
 from profkit.model.documents.ladder import (
@@ -100,66 +98,48 @@ def of_cell(report: LadderReport, cell: Cell) -> str:
     return clean(cell.rung if said == "-" else f"{cell.rung} ({said})")
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Which columns a table of rungs has beside those that all have."""
-
-    has_settings: bool
-    has_runs: bool
-    has_intervals: bool
-    has_memory: bool
-    has_padding: bool
+Cells = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""The headings of a table, and its rows."""
 
 
-def _shape(report: LadderReport, ladder: Ladder) -> Shape:
+def table(report: LadderReport, ladder: Ladder) -> Cells:
+    """A line for each rung: its factor over the rung before and over the first; what is not known is "-".
+
+    Columns that nothing is known for are left out; the first `n_left` are text.
+    """
     cells = [one.cell for one in ladder.rungs]
-    return Shape(
-        has_settings=bool(report.setting_columns),
-        has_runs=any(cell.n > 1 for cell in cells),
-        has_intervals=any(one.over_before is not None and one.over_before.interval for one in ladder.rungs),
-        has_memory=any(cell.memory_bytes is not None for cell in cells),
-        has_padding=any(cell.padding is not None for cell in cells),
-    )
+    has_interval = any(one.over_before is not None and one.over_before.interval for one in ladder.rungs)
+    columns: list[tuple[str, bool, Callable[[Rung], str]]] = [
+        ("rung", True, step_name),
+        ("settings", bool(report.setting_columns), lambda one: settings(report, one.cell)),
+        ("runs", any(cell.n > 1 for cell in cells), lambda one: str(one.cell.n)),
+        (_unit(report), True, lambda one: value(one.cell.mean, report.unit)),
+        ("gain", True, lambda one: _factor(one.over_before, "-")),
+        ("95 %", has_interval, lambda one: interval(one.over_before)),
+        ("total", True, lambda one: _factor(one.over_first, "1.00x")),
+        ("memory", any(cell.memory_bytes is not None for cell in cells), lambda one: memory(one.cell)),
+        ("padding", any(cell.padding is not None for cell in cells), lambda one: _padding(one.cell)),
+    ]
+    shown = [(heading, cell_of) for heading, is_shown, cell_of in columns if is_shown]
+    rows = [tuple(cell_of(one) for _, cell_of in shown) for one in ladder.rungs]
+    return tuple(heading for heading, _ in shown), rows
 
 
-def headers(report: LadderReport, ladder: Ladder) -> tuple[str, ...]:
-    """The headings of `rows`, of which the first `n_left` are text."""
-    shape = _shape(report, ladder)
-    return (
-        "rung",
-        *(("settings",) if shape.has_settings else ()),
-        *(("runs",) if shape.has_runs else ()),
-        clean(report.unit) or clean(report.metric),
-        "gain",
-        *(("95 %",) if shape.has_intervals else ()),
-        "total",
-        *(("memory",) if shape.has_memory else ()),
-        *(("padding",) if shape.has_padding else ()),
-    )
+def _unit(report: LadderReport) -> str:
+    return clean(report.unit) or clean(report.metric)
+
+
+def _factor(one: Factor | None, otherwise: str) -> str:
+    return otherwise if one is None else format_speedup(one.value)
+
+
+def _padding(cell: Cell) -> str:
+    return "-" if cell.padding is None else format_fraction(cell.padding)
 
 
 def n_left(report: LadderReport) -> int:
-    """How many columns of `rows` are text."""
+    """How many columns of `table` are text."""
     return 2 if report.setting_columns else 1
-
-
-def rows(report: LadderReport, ladder: Ladder) -> list[tuple[str, ...]]:
-    """A line for each rung: its factor over the rung before and over the first; what is not known is "-"."""
-    return [_row(report, one, _shape(report, ladder)) for one in ladder.rungs]
-
-
-def _row(report: LadderReport, one: Rung, shape: Shape) -> tuple[str, ...]:
-    cell = one.cell
-    return (
-        step_name(one),
-        *((settings(report, cell),) if shape.has_settings else ()),
-        *((str(cell.n),) if shape.has_runs else ()),
-        value(cell.mean, report.unit),
-        "-" if one.over_before is None else format_speedup(one.over_before.value),
-        *((interval(one.over_before),) if shape.has_intervals else ()),
-        "1.00x" if one.over_first is None else format_speedup(one.over_first.value),
-        *((memory(cell),) if shape.has_memory else ()),
-        *(("-" if cell.padding is None else format_fraction(cell.padding),) if shape.has_padding else ()),
-    )
 
 
 def step_name(one: Rung) -> str:
@@ -215,24 +195,20 @@ def front(report: LadderReport, ladder: Ladder) -> str:
     return f"nothing is faster in less memory than {said} ({len(best)} of {len(ladder.spots)} measured)"
 
 
-def spot_headers(report: LadderReport) -> tuple[str, ...]:
-    """The headings of `spot_rows`; the last two are numbers."""
-    settings = ("settings",) if report.setting_columns else ()
-    return ("rung", *settings, "beaten by", "memory", clean(report.unit) or clean(report.metric))
-
-
-def spot_rows(report: LadderReport, ladder: Ladder) -> list[tuple[str, ...]]:
-    """A line for each cell of known memory, the least first; "-" behind those on the front."""
-    return [
+def spots(report: LadderReport, ladder: Ladder) -> Cells:
+    """A line for each cell of known memory, the least first; "-" behind those on the front. Two columns are numbers."""
+    has_settings = bool(report.setting_columns)
+    rows = [
         (
             clean(spot.cell.rung),
-            *((settings(report, spot.cell),) if report.setting_columns else ()),
+            *((settings(report, spot.cell),) if has_settings else ()),
             "-" if spot.by is None else of_cell(report, ladder.spots[spot.by].cell),
             memory(spot.cell),
             value(spot.cell.mean, report.unit),
         )
         for spot in ladder.spots
     ]
+    return ("rung", *(("settings",) if has_settings else ()), "beaten by", "memory", _unit(report)), rows
 
 
 EFFECTS_TITLE: Final = "gains here, loses there (all else equal)"

@@ -24,13 +24,13 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a bar."""
 
     category: str
-    label: str
     x: str
     width: str
-    share: str
+    label: str = ""
+    share: str = ""
     """In percent, as every format prints it; "" where the part is too small for its tenth."""
-    time: str
-    raw_ns: int
+    time: str = ""
+    raw_ns: int = 0
     href: str = ""
 
 
@@ -115,7 +115,6 @@ def stacked(label: str, parts: Iterable[tuple[str, str, int]], longest_ns: int, 
                     label=name,
                     x=percent(at, longest_ns),
                     width=percent(part, longest_ns),
-                    share="",
                     time=format_ns(part),
                     raw_ns=part,
                 )

@@ -74,12 +74,8 @@ def _pieces(track: Track, low: int, high: int) -> tuple[Segment, ...]:
     return tuple(
         Segment(
             category=CATEGORIES[strongest[start]],
-            label="",
             x=percent(int(start), _COLUMNS),
             width=percent(int(end - start), _COLUMNS),
-            share="",
-            time="",
-            raw_ns=0,
         )
         for start, end in zip(starts, ends, strict=True)
         if strongest[start] >= 0
@@ -175,10 +171,8 @@ def _column(parts: NDArray[np.int64], longest: int) -> tuple[Segment, ...]:
             segments.append(
                 Segment(
                     category=CATEGORIES[code],
-                    label="",
                     x=percent(longest - below, longest),
                     width=percent(size, longest),
-                    share="",
                     time=format_ns(size),
                     raw_ns=size,
                 )

@@ -14,7 +14,7 @@ from profkit.model.documents.tracks import CATEGORIES, Role, Track, Tracks
 from profkit.model.intervals import Intervals
 from profkit.render.html.parts.bars import StackedRow, stacked
 from profkit.render.html.parts.lanes import covered
-from profkit.render.html.parts.tables import Cell, Column, Row, Table, of_words
+from profkit.render.html.parts.tables import Cell, Column, Row, Table, exact, of_words
 from profkit.render.words import fleet as words
 from profkit.render.words import triage as text
 from profkit.shell import clean
@@ -115,13 +115,8 @@ def _chosen(rows: Sequence[RankRow], most: int) -> list[RankRow]:
 def _table(rows: Sequence[RankRow]) -> Table:
     """Every rank with all its parts and their sum, the step."""
     shown = [part for part in _PARTS if any(getattr(row, part[2]) for row in rows)]
-    columns = (
-        Column(text="rank", is_number=True),
-        *(Column(text=heading, is_number=True) for heading, _, _ in shown),
-        Column(text="step", is_number=True),
-        Column(text="last in", is_number=True),
-        Column(text="cause"),
-    )
+    headings = ("rank", *(heading for heading, _, _ in shown), "step", "last in")
+    columns = (*(Column(text=heading, is_number=True) for heading in headings), Column(text="cause"))
     return Table(
         title="every rank: its parts add up to its step",
         columns=columns,
@@ -134,12 +129,9 @@ def _row(row: RankRow, fields: Sequence[str]) -> Row:
     sizes = [getattr(row, field) for field in fields]
     last = f"{row.n_last:,} of {row.n_instances:,}" if row.n_instances else "-"
     cells = (
-        Cell(text=words.ranks_cell(row.ranks), raw=str(row.ranks[0]), is_number=True),
-        *(
-            Cell(text="-" if size is None else format_ns(size), raw="" if size is None else str(size), is_number=True)
-            for size in (*sizes, row.step_ns)
-        ),
-        Cell(text=last, raw=str(row.n_last), is_number=True),
+        exact(words.ranks_cell(row.ranks), row.ranks[0]),
+        *(exact("-" if size is None else format_ns(size), size) for size in (*sizes, row.step_ns)),
+        exact(last, row.n_last),
         Cell(text=clean(row.cause)),
     )
     return Row(cells=cells, kind="late" if row.cause else "")
@@ -226,11 +218,8 @@ def groups_of(fleet: Fleet) -> Table | None:
             cells=(
                 Cell(text=clean(group.name) or "all ranks"),
                 Cell(text=words.ranks_cell(group.ranks)),
-                Cell(text=f"{group.n_instances:,}", raw=str(group.n_instances), is_number=True),
-                *(
-                    Cell(text=format_ns(size), raw=str(size), is_number=True)
-                    for size in (group.wait_ns, group.transfer_ns, group.exposed_ns)
-                ),
+                exact(f"{group.n_instances:,}", group.n_instances),
+                *(exact(format_ns(size), size) for size in (group.wait_ns, group.transfer_ns, group.exposed_ns)),
             )
         )
         for group in fleet.groups

@@ -38,6 +38,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Of a tree: how far it is indented."""
 
 
+def exact(said: str, value: float | str | None) -> Cell:
+    """A cell whose column is sorted by the number itself, not by how it is printed."""
+    return Cell(text=said, raw="" if value is None else str(value), is_number=True)
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A row, and what it is beside the others: "" or a class ("sum", "late")."""
 
