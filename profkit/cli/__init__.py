@@ -22,29 +22,11 @@ from profkit.version import __version__
 WIDEST: Final = 100
 """Columns of the help on a wide terminal."""
 COMMANDS: Final = (
-    "run",
-    "capture",
-    "triage",
-    "where",
-    "export",
-    "open",
-    "bench",
-    "probe",
-    "try",
-    "compare",
-    "scaling",
-    "ladder",
-    "nsys",
-    "ncu",
-    "kernels",
-    "info",
-    "explain",
-    "verify",
-    "mcp",
-    "doctor",
-    "schema",
-    "completion",
-)
+    "run", "capture", "triage", "where", "export", "open",
+    "bench", "probe", "try", "compare", "scaling", "ladder",
+    "nsys", "ncu", "kernels", "info", "explain", "verify",
+    "mcp", "doctor", "schema", "completion",
+)  # fmt: skip
 _FILES: Final = {"try": "trial"}
 """Of commands whose name Python keeps for itself."""
 _LAUNCHERS: Final = ("python", "torchrun", "accelerate", "deepspeed", "srun", "mpirun", "uv", "bash")

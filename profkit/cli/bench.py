@@ -19,6 +19,7 @@ from profkit.cli.shared.options import (
     COUNT,
     Option,
     color_option,
+    count_option,
     output_option,
     overwrite_option,
     verbose_option,
@@ -48,16 +49,13 @@ _COLUMNS: Final = ("block", "order", "arm")
     metavar=COUNT,
     help="Run each command so many times.",
 )
-@click.option(
+@count_option(
     "--warmup-runs",
     "warmup",
-    cls=Option,
+    what="Run each command so many times before, not counted.",
+    value=1,
+    least=0,
     old=("--warmup",),
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    metavar=COUNT,
-    help="Run each command so many times before, not counted.",
 )
 @click.option(
     "--metric-regex",

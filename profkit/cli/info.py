@@ -236,19 +236,9 @@ def _sample_lines(samples: list[dict[str, Any]], of: str) -> list[str]:
 
 
 _TABLES = (
-    "gpu",
-    "ops",
-    "calls",
-    "spans",
-    "waits",
-    "python",
-    "collectives",
-    "device_spans",
-    "sync_rows",
-    "memory",
-    "flows",
+    "gpu", "ops", "calls", "spans", "waits", "python", "collectives", "device_spans", "sync_rows", "memory", "flows",
     "samples",
-)
+)  # fmt: skip
 
 
 def _open_names(found: dict[str, Any] | None) -> list[str]:

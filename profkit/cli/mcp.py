@@ -10,7 +10,7 @@ import click
 
 from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
-from profkit.cli.shared.options import COUNT, PLACE, Option, common_options
+from profkit.cli.shared.options import PLACE, Option, common_options, count_option
 from profkit.errors import MissingCapabilityError, UsageError
 
 _SECONDS: Final = 120
@@ -26,15 +26,7 @@ _INSTALL: Final = "pip install 'profkit[mcp]'"
     required=True,
     help="The folder that may be read: nothing outside it is opened, not through links either.",
 )
-@click.option(
-    "--seconds",
-    cls=Option,
-    type=click.IntRange(min=1, max=86_400),
-    default=_SECONDS,
-    metavar=COUNT,
-    show_default=True,
-    help="How long an answer may take.",
-)
+@count_option("--seconds", what="How long an answer may take.", value=_SECONDS, most=86_400)
 @common_options
 def command(root: Path, seconds: int) -> None:
     """Serve an agent by the Model Context Protocol, on standard input and output, until it hangs up. A client starts

@@ -14,7 +14,7 @@ import click
 from profkit import files
 from profkit.cli.shared.command import Command
 from profkit.cli.shared.numeric import load_numpy
-from profkit.cli.shared.options import COUNT, Option, around_option, common_options, lenient_option, step_range_option
+from profkit.cli.shared.options import around_option, common_options, count_option, lenient_option, step_range_option
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import ProfkitError, UnsupportedTraceError
@@ -39,15 +39,7 @@ class ViewerError(ProfkitError):
 @step_range_option
 @lenient_option
 @click.option("--ui", default=_UI, metavar="URL", show_default=True, help="Your own Perfetto UI: https, localhost.")
-@click.option(
-    "--port",
-    cls=Option,
-    type=click.IntRange(0, 65535),
-    default=0,
-    metavar=COUNT,
-    show_default="0, a free one",
-    help="Listen on this port.",
-)
+@count_option("--port", what="Listen on this port.", default="0, a free one", value=0, least=0, most=65_535)
 @click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
 @common_options
 def command(

@@ -8,7 +8,7 @@ import click
 
 from profkit.cli.shared.amounts import Percent
 from profkit.cli.shared.command import Launcher, command_line_argument, required
-from profkit.cli.shared.options import COUNT, Option, report_options, showing, step_on_option
+from profkit.cli.shared.options import COUNT, count_option, report_options, showing, step_on_option
 from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.say import say
 from profkit.errors import UnsupportedTraceError, UsageError
@@ -19,16 +19,13 @@ _PLACES = ("input", "forward", "backward", "optimizer", "device", "copy", "comm"
 
 @click.command("probe", cls=Launcher, short_help="Show by delays what is on a step's critical path.")
 @report_options("probe")
-@click.option(
+@count_option(
     "--probed-steps",
     "steps",
-    cls=Option,
+    what="Probe so many steps.",
+    default="400, or as many as take 30 s, up to 2000",
+    least=40,
     old=("--steps",),
-    type=click.IntRange(40),
-    default=None,
-    show_default="400, or as many as take 30 s, up to 2000",
-    metavar=COUNT,
-    help="Probe so many steps.",
 )
 @click.option(
     "--cost",

@@ -18,9 +18,9 @@ from profkit.cli.shared.command import Command
 from profkit.cli.shared.gate import SEVERITIES, gate_of, passed
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import (
-    COUNT,
     PLACE,
     Option,
+    count_option,
     lenient_option,
     report_options,
     showing,
@@ -63,15 +63,13 @@ _KEPT_BYTES = 32 * 2**20  # the most that glibc takes as a threshold of mmap
     help=f"Exit 1 if a finding has this severity or a higher one, and say which: {', '.join(SEVERITIES)}.",
 )
 @lenient_option
-@click.option(
+@count_option(
     "-j",
     "--jobs",
-    cls=Option,
-    type=click.IntRange(min=0),
-    default=0,
-    show_default="0, by size",
-    metavar=COUNT,
-    help="Read in so many threads, or processes where Python reads alone.",
+    what="Read in so many threads, or processes where Python reads alone.",
+    default="0, by size",
+    value=0,
+    least=0,
 )
 @click.option(
     "--probe",

@@ -11,7 +11,7 @@ from profkit.compare.kernels.metrics import CYCLES, DRAM_CLOCK, DRAM_THROUGHPUT,
 from profkit.errors import UsageError
 from profkit.model.kernel import KernelProfile
 from profkit.model.names import function_name
-from profkit.render.json.compare_kernels import comparison_to_dict
+from profkit.render.json.compare_kernels import render
 from profkit.render.schema import schema
 from profkit.render.terminal import compare_kernels as terminal
 
@@ -29,8 +29,8 @@ def launch(name="void k<float>(float *)", us=10.0, *, grid=8, device="NVIDIA H10
 
 def compared(before, after):
     report = compare_kernels(before, after, sources=(["a"], ["b"]))
-    document = comparison_to_dict(report)
-    jsonschema.Draft202012Validator(schema("compare_kernels")).validate(json.loads(json.dumps(document)))
+    document = json.loads(render(report))
+    jsonschema.Draft202012Validator(schema("compare_kernels")).validate(document)
     for width in (60, 80, 120):
         for verbose in (False, True):
             shown = terminal.render(report, width=width, color=False, verbose=verbose)

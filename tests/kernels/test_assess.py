@@ -183,8 +183,7 @@ def test_another_word_of_ncus_own_rule_is_a_caveat():
 
 
 def check_report(report):
-    document = kernels_json.kernels_to_dict(report)
-    json.dumps(document, allow_nan=False)
+    document = json.loads(kernels_json.render(report))
     jsonschema.Draft202012Validator(schema("kernels")).validate(document)
     for width in (60, 80, 200):
         shown = kernels.render(report, width=width, color=False, verbose=True)

@@ -268,15 +268,24 @@ def step_on_option(function: Any) -> Any:
     )(function)
 
 
-def count_option(*names: str, what: str, default: str, least: int = 1, old: tuple[str, ...] = ()) -> Decorator:
-    """An option that takes a number, which is chosen where none is given; `default` says how."""
+def count_option(
+    *names: str,
+    what: str,
+    default: str = "",
+    value: int | None = None,
+    least: int = 1,
+    most: int | None = None,
+    old: tuple[str, ...] = (),
+) -> Decorator:
+    """An option that takes a number; where none is given, `value`, or one that is chosen as `default` says."""
     return click.option(
         *names,
         cls=Option,
         old=old,
-        type=click.IntRange(least),
+        type=click.IntRange(least, most),
+        default=value,
         metavar=COUNT,
-        show_default=default,
+        show_default=default or True,
         help=what,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from profkit.model.documents.kernel_comparison import KernelChange, KernelComparison, MetricChange
 from profkit.render.json.values import Shapes, document_of, written
@@ -17,10 +17,5 @@ _SHAPES: Final[Shapes] = {
 
 
 def render(report: KernelComparison, **_: object) -> str:
-    """The document as text."""
-    return written(comparison_to_dict(report))
-
-
-def comparison_to_dict(report: KernelComparison) -> dict[str, Any]:
-    """The document as plain values; times in ns, percent as ncu prints them (0-100), what is absent None."""
-    return document_of(SCHEMA_ID, report, _SHAPES)
+    """The document as text; times in ns, percent as ncu prints them (0-100), what is absent None."""
+    return written(document_of(SCHEMA_ID, report, _SHAPES))

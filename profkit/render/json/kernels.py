@@ -33,10 +33,5 @@ _SHAPES: Final[Shapes] = {
 
 
 def render(report: KernelReport, **_: object) -> str:
-    """The document as text."""
-    return written(kernels_to_dict(report))
-
-
-def kernels_to_dict(report: KernelReport) -> dict[str, Any]:
-    """The document as plain values; times in ns, percent as ncu prints them (0-100), what is absent None."""
-    return document_of(SCHEMA_ID, report, _SHAPES)
+    """The document as text; times in ns, percent as ncu prints them (0-100), what is absent None."""
+    return written(document_of(SCHEMA_ID, report, _SHAPES))

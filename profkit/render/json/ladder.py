@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from profkit.model.documents.ladder import Cell, Factor, Gain, Interaction, Ladder, LadderReport, Rung, Spot
 from profkit.render.json.values import Shapes, document_of, keyed, written
@@ -26,10 +26,5 @@ _SHAPES: Final[Shapes] = {
 
 
 def render(report: LadderReport, **_: object) -> str:
-    """The document as text."""
-    return written(ladder_to_dict(report))
-
-
-def ladder_to_dict(report: LadderReport) -> dict[str, Any]:
-    """The document as plain values: speeds in the report's unit, sizes in bytes, what is absent None."""
-    return document_of(SCHEMA_ID, report, _SHAPES)
+    """The document as text: speeds in the report's unit, sizes in bytes, what is absent None."""
+    return written(document_of(SCHEMA_ID, report, _SHAPES))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.json.values import SHAPES, Shapes, document_of, written
@@ -16,10 +16,5 @@ _SHAPES: Final[Shapes] = {
 
 
 def render(where: Where, **_: object) -> str:
-    """The document as text."""
-    return written(where_to_dict(where))
-
-
-def where_to_dict(where: Where) -> dict[str, Any]:
-    """The document as plain values: times integer ns, shares 0-1, what is absent None."""
-    return document_of(SCHEMA_ID, where, _SHAPES)
+    """The document as text: times integer ns, shares 0-1, what is absent None."""
+    return written(document_of(SCHEMA_ID, where, _SHAPES))

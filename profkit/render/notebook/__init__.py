@@ -6,30 +6,27 @@ whole report is `profkit triage -o report.html`, or another format. No format of
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
 from profkit.model.documents.comparison import Comparison
 from profkit.model.documents.ladder import LadderReport
 from profkit.model.documents.report import Report
 from profkit.model.documents.scaling import ScalingReport
 
+_DRAWN: Final[dict[type, str]] = {
+    Report: "triage",
+    Comparison: "compare",
+    ScalingReport: "scaling",
+    LadderReport: "ladder",
+}
+"""The file here for each document; a notebook imports the one that it asks for."""
+
 
 def html_of(document: object) -> str:
     """The document as HTML; raises TypeError for what is no document that can be shown."""
-    match document:
-        case Report():
-            from profkit.render.notebook.triage import drawn
-
-            return drawn(document)
-        case Comparison():
-            from profkit.render.notebook.compare import drawn as drawn_comparison
-
-            return drawn_comparison(document)
-        case ScalingReport():
-            from profkit.render.notebook.scaling import drawn as drawn_scaling
-
-            return drawn_scaling(document)
-        case LadderReport():
-            from profkit.render.notebook.ladder import drawn as drawn_ladder
-
-            return drawn_ladder(document)
-        case _:
-            raise TypeError(f"{type(document).__name__} is not shown in notebooks")
+    name = next((name for kind, name in _DRAWN.items() if isinstance(document, kind)), None)
+    if name is None:
+        raise TypeError(f"{type(document).__name__} is not shown in notebooks")
+    html: str = import_module(f"{__name__}.{name}").drawn(document)
+    return html
