@@ -22,9 +22,9 @@ from profkit.model.documents.report import Report
 from profkit.model.documents.tracks import CATEGORIES, Role, Track
 from profkit.pipeline import analyse, triage_trace
 from profkit.render import formats_of, renderer_for
+from profkit.render.html.page import Hider
 from profkit.render.html.parts import bars, lanes, rows, tables
-from profkit.render.html.parts.hidden import Hider
-from profkit.render.html.parts.links import Links
+from profkit.render.html.triage import Links
 from profkit.render.words import compare as compare_words
 from profkit.render.words import triage as words
 from profkit.shell import clean, line_of

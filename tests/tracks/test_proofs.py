@@ -11,7 +11,7 @@ from profkit.model.documents.report import Report
 from profkit.model.documents.tracks import Proof
 from profkit.model.finding import Evidence, Finding
 from profkit.pipeline import analyse
-from profkit.render.html.parts.links import Links
+from profkit.render.html.triage import Links
 from profkit.testing import Row, kernel, launch, operator, span, trace_of
 from profkit.tracks import tracks_of
 
