@@ -10,7 +10,7 @@ import msgspec
 from profkit.model.documents.comparison import Account, Comparison
 from profkit.render.terminal import layout, page
 from profkit.render.terminal.layout import MARGIN, Line
-from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block
 from profkit.render.words import compare as words
 from profkit.shell import clean
 
@@ -30,12 +30,8 @@ def render(
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every reading, kernel and collective.
     """
     columns = page.columns_of(width)
-    blocks: list[Block] = []
-    for room in (_FULL,) if verbose else _ROOMS:
-        blocks = list(_blocks(comparison, columns, room))
-        if sum(len(block) + 1 for block in blocks if block) <= SCREEN:
-            break
-    return page.printed(blocks, color)
+    rooms = (_FULL,) if verbose else _ROOMS
+    return page.printed(page.fitting(rooms, lambda room: _blocks(comparison, columns, room)), color)
 
 
 class _Room(msgspec.Struct, frozen=True, kw_only=True):

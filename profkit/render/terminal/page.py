@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from profkit.render.terminal import layout
 from profkit.render.terminal.layout import MARGIN, Line, Segment
 from profkit.shell import clean
 
+T = TypeVar("T")
 Block = list[Line]
 """Lines that belong together; blocks are set apart by an empty line."""
 
@@ -139,6 +140,16 @@ def marked(items: Iterable[tuple[str, str]], width: int, *, first_style: str = "
 def hidden(n: int) -> Block:
     """That so many rows are left out; nothing for none."""
     return [((f"{MARGIN}and {n} more: -v", "dim"),)] if n else []
+
+
+def fitting(rooms: Iterable[T], blocks_in: Callable[[T], Iterable[Block]]) -> list[Block]:
+    """The blocks with the most in them that take a screen at most, else those with the least; `rooms` from the most."""
+    blocks: list[Block] = []
+    for room in rooms:
+        blocks = [block for block in blocks_in(room) if block]
+        if sum(len(block) + 1 for block in blocks) <= SCREEN:
+            break
+    return blocks
 
 
 def more(entries: Iterable[Segment], width: int) -> Block:

@@ -13,7 +13,7 @@ from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding
 from profkit.render.terminal import layout, page
 from profkit.render.terminal.layout import MARGIN, Line, Segment
-from profkit.render.terminal.page import PARTS, PROSE_WIDTH, SCREEN, Block
+from profkit.render.terminal.page import PARTS, PROSE_WIDTH, Block
 from profkit.render.words import fleet, places
 from profkit.render.words import triage as text
 from profkit.shell import clean, quoted_path
@@ -31,12 +31,8 @@ def render(
     Colour follows the terminal and `NO_COLOR` unless it is said. `verbose` adds every table, check and warning.
     """
     columns = page.columns_of(width)
-    if verbose:
-        blocks = [*_headline_blocks(report, columns, _FULL), *_detail_blocks(report, columns)]
-        blocks.append(_more(report, columns, _FULL))
-    else:
-        blocks = _on_a_screen(report, columns)
-    return page.printed(blocks, color)
+    rooms = (_FULL,) if verbose else _ROOMS
+    return page.printed(page.fitting(rooms, lambda room: _blocks(report, columns, room)), color)
 
 
 class _Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +58,11 @@ _ROOMS: Final = (
 """From the most to the least: what is left out first is needed least. The rest is under `-v` and in JSON."""
 
 
-def _on_a_screen(report: Report, width: int) -> list[Block]:
-    """The report with as much as a screen has room for; the verdict, its reasons and the next command always."""
-    blocks: list[Block] = []
-    for room in _ROOMS:
-        blocks = [*_headline_blocks(report, width, room), _more(report, width, room)]
-        if sum(len(block) + 1 for block in blocks if block) <= SCREEN:
-            break
-    return blocks
+def _blocks(report: Report, width: int, room: _Room) -> Iterable[Block]:
+    """As much as there is room for; the verdict, its reasons and the next command always."""
+    yield from _headline_blocks(report, width, room)
+    yield from _detail_blocks(report, width) if room.is_full else ()
+    yield _more(report, width, room)
 
 
 def _headline_blocks(report: Report, width: int, room: _Room) -> Iterable[Block]:
