@@ -63,9 +63,6 @@ def each_trace(
 
         where = around(found.tracks, key)
     windows = windows_of(found, asked, where)
-    for path in dict.fromkeys(found.paths):
-        mine = [number for number, one in enumerate(found.paths) if one == path]
-        by_rank = {found.tracks[number].rank: number for number in mine}
-        for at, trace in enumerate(read_traces(str(path), lenient=asked.lenient, progress=progress)):
-            number = by_rank.get(trace.meta.rank, mine[min(at, len(mine) - 1)])
+    for path, _ in found.files():
+        for number, trace in found.traces_in(path, lenient=asked.lenient, progress=progress):
             yield trace, found.places[number], windows[number]

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit import files
 from profkit.cli.shared.say import say
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from profkit.model.documents.rank_report import RankReport
     from profkit.model.documents.tracks import Tracks
     from profkit.model.finding import Finding
+    from profkit.model.trace import Trace
 
 ALL: Final = sys.maxsize
 """Room for every interval: a file for a viewer is not shortened as a page is."""
@@ -50,6 +52,20 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankReport, ...]
     findings: tuple[Finding, ...]
     """As the report lists them."""
+
+    def files(self) -> Iterator[tuple[Path, list[int]]]:
+        """Each file with the numbers of its ranks."""
+        for path in dict.fromkeys(self.paths):
+            yield path, [number for number, one in enumerate(self.paths) if one == path]
+
+    def traces_in(self, path: Path, **reading: Any) -> Iterator[tuple[int, Trace]]:
+        """The traces in a file, read once more, each with the number of its rank."""
+        from profkit.ingest.read import read_traces
+
+        mine = [number for number, one in enumerate(self.paths) if one == path]
+        by_rank = {self.tracks[number].rank: number for number in mine}
+        for at, trace in enumerate(read_traces(str(path), **reading)):
+            yield by_rank.get(trace.meta.rank, mine[min(at, len(mine) - 1)]), trace
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -195,43 +211,29 @@ def _shifts(tracks: Sequence[Tracks]) -> list[int]:
 def parts_of(found: Gathered, asked: Asked, around: Around | None, progress: Progress) -> Iterator[Part]:
     """The parts of one document: a file of torch.profiler each, or all processes of an nsys export together."""
     windows = windows_of(found, asked, around)
-    for path in dict.fromkeys(found.paths):
-        mine = [number for number, one in enumerate(found.paths) if one == path]
+    for path, mine in found.files():
         tracks = tuple(found.tracks[number] for number in mine)
-        if kind_of(str(path)) is Tells.OPERATORS:
-            yield Part(
-                source=str(path),
-                path=path,
-                tracks=tracks,
-                places=tuple(found.places[number] for number in mine),
-                window_ns=windows[mine[0]],
-            )
-            continue
-        yield Part(
+        part = Part(
             source=str(path),
-            path=None,
+            path=path,
             tracks=tracks,
             places=tuple(found.places[number] for number in mine),
-            drawn=partial(_drawn, path, found, mine, windows, progress),
-            metadata={"baseTimeNanoseconds": tracks[0].origin_unix_ns, "schemaVersion": 1},
             window_ns=windows[mine[0]],
         )
+        if kind_of(str(path)) is not Tells.OPERATORS:
+            drawn = partial(_drawn, path, found, windows, progress)
+            metadata = {"baseTimeNanoseconds": tracks[0].origin_unix_ns, "schemaVersion": 1}
+            part = replace(part, path=None, drawn=drawn, metadata=metadata)
+        yield part
 
 
 def _drawn(
-    path: Path,
-    found: Gathered,
-    mine: Sequence[int],
-    windows: Sequence[tuple[int, int] | None],
-    progress: Progress,
+    path: Path, found: Gathered, windows: Sequence[tuple[int, int] | None], progress: Progress
 ) -> Iterator[bytes]:
     """The events of all processes of an export."""
     from profkit.export.drawn import events_of
-    from profkit.ingest.read import read_traces
 
-    places = {found.tracks[number].rank: number for number in mine}
-    for at, trace in enumerate(read_traces(str(path), progress=progress)):
-        number = places.get(trace.meta.rank, mine[min(at, len(mine) - 1)])
+    for number, trace in found.traces_in(path, progress=progress):
         yield from events_of(trace, found.places[number], windows[number])
 
 
