@@ -21,6 +21,7 @@ from profkit.render.agent.page import (
 )
 from profkit.render.words import compare as words
 from profkit.render.words import triage as text
+from profkit.render.words.keys import keyed
 from profkit.units import format_change, format_signed_ns
 
 _MOST_WORKS: Final = 6
@@ -92,7 +93,7 @@ def _parts(comparison: Comparison) -> Iterable[Entry]:
     yield line(fact("change of the step", waterfall.delta_ns, "waterfall.change_ns", unit="ns", says=says))
     for place, bar in enumerate(waterfall.bars):
         if bar.baseline_ns or bar.candidate_ns:
-            values = {"baseline_ns": bar.baseline_ns, "candidate_ns": bar.candidate_ns, "change_ns": bar.delta_ns}
+            values = keyed(bar, "baseline_ns candidate_ns change_ns=delta_ns")
             yield line(f"  {bar.name} [waterfall.parts[{place}]]: {pairs(values)} {labels[bar.name]}")
 
 
@@ -101,7 +102,7 @@ def _readings(comparison: Comparison) -> Iterable[Entry]:
         need = Need.MAIN if place == 0 else Need.FINDING
         yield from finding_lines(reading, f"readings[{place}]", says="", need=need)
     for place, item in enumerate(comparison.findings):
-        values = {"baseline_fraction": item.baseline_fraction, "candidate_fraction": item.candidate_fraction}
+        values = keyed(item, "baseline_fraction candidate_fraction")
         yield line(
             f"finding {item.presence}, {item.id} [findings[{place}]]: {pairs(values)} {plain(item.title)}", Need.FINDING
         )
@@ -112,13 +113,7 @@ def _sides(comparison: Comparison) -> Iterable[Entry]:
         if side.bottleneck:
             says = f"late rank {side.late_rank}" if side.late_rank is not None else ""
             yield line(fact(f"verdict on the {name}", side.bottleneck, f"{name}.bottleneck", says=says))
-        values = {
-            "n_runs": side.n_runs,
-            "n_steps": side.n_steps,
-            "busy_comm_ns": side.busy_comm_ns or None,
-            "comm_hidden_fraction": side.comm_hidden_fraction,
-            "peak_memory_bytes": side.peak_memory_bytes,
-        }
+        values = keyed(side, "n_runs n_steps busy_comm_ns? comm_hidden_fraction peak_memory_bytes")
         yield line(f"{name} [{name}]: {pairs(values)}", Need.LIMIT)
 
 
@@ -126,11 +121,7 @@ def _works(comparison: Comparison) -> Iterable[Entry]:
     for name, account in (("compute", comparison.compute), ("comm", comparison.comm)):
         for place, row in enumerate(account.rows[:_MOST_WORKS] if account is not None else ()):
             if row.delta_ns:
-                values = {
-                    "change_ns": row.delta_ns,
-                    "by_count_ns": row.by_count_ns,
-                    "by_duration_ns": row.by_duration_ns,
-                }
+                values = keyed(row, "change_ns=delta_ns by_count_ns by_duration_ns")
                 yield line(f"{name} [{name}.rows[{place}]]: {pairs(values)} {quoted(words.work_name(row))}", Need.RANK)
 
 

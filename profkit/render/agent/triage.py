@@ -13,7 +13,8 @@ from profkit.model.finding import Finding, confidence_label
 from profkit.render.agent.page import Entry, Need, command, fact, finding_lines, line, page, pairs, plain
 from profkit.render.words import fleet as fleet_words
 from profkit.render.words import triage as text
-from profkit.render.words.fleet import times_of_row
+from profkit.render.words.fleet import TIMES
+from profkit.render.words.keys import keyed
 from profkit.units import format_ceiling, format_fraction
 
 _MOST_OTHERS: Final = 6
@@ -135,7 +136,7 @@ def _fleet(fleet: Fleet) -> Iterable[Entry]:
     for place in order[:_MOST_ROWS]:
         row = fleet.rows[place]
         cause = f" cause: {plain(row.cause)}" if row.cause else ""
-        yield line(f"rank {row.ranks[0]} [fleet.rows[{place}]]: {pairs(times_of_row(row))}{cause}", Need.RANK)
+        yield line(f"rank {row.ranks[0]} [fleet.rows[{place}]]: {pairs(keyed(row, TIMES))}{cause}", Need.RANK)
     if len(order) > _MOST_ROWS:
         yield line(f"more ranks [fleet.rows]: {len(order) - _MOST_ROWS:,}", Need.RANK)
     for place, said in enumerate(fleet.explained):

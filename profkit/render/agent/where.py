@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from profkit.model.code import ModuleUse, PlaceShare
+from profkit.model.code import PlaceShare
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.render.agent.page import LONGEST_PLACE, Entry, Need, fact, line, page, pairs, plain, quoted
 from profkit.render.words import places as words
+from profkit.render.words.keys import keyed
 from profkit.render.words.places import place_words, share_of
 from profkit.units import format_fraction, format_ns
 
@@ -62,10 +63,7 @@ def _rest(one: PlacesOf) -> str:
 
 def _modules(where: Where) -> Iterable[Entry]:
     for number, use in enumerate(where.modules[:_MOST_MODULES]):
-        yield line(f"module [modules[{number}]]: {pairs(_numbers(use))} {quoted(use.name)}", Need.RANK)
+        values = keyed(use, "work_ns forward_ns backward_ns n_rows")
+        yield line(f"module [modules[{number}]]: {pairs(values)} {quoted(use.name)}", Need.RANK)
     if len(where.modules) > _MOST_MODULES:
         yield line(f"more modules [modules]: {len(where.modules) - _MOST_MODULES:,}", Need.RANK)
-
-
-def _numbers(use: ModuleUse) -> dict[str, float | None]:
-    return {"work_ns": use.work_ns, "forward_ns": use.forward_ns, "backward_ns": use.backward_ns, "n_rows": use.n_rows}

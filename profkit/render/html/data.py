@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64
 from profkit.model.budget import label
 from profkit.model.documents.tracks import CATEGORIES, Curve, Proof, Track, Tracks, WorkRow
+from profkit.render.words.keys import keyed
 
 VERSION: Final = 1
 _TIME_BYTES: Final = 6
@@ -63,8 +64,7 @@ def meta_of(ranks: Sequence[Tracks], *, is_cpu: bool) -> dict[str, Any]:
                 "curves": curves,
                 "proofs": {proof.key: _proof(proof, low) for proof in one.proofs},
                 "work": {"columns": WORK_COLUMNS, "rows": [_work(row) for row in one.work], "n_all": one.n_work},
-                "peak_flops": one.peak_flops,
-                "peak_bytes": one.peak_bytes,
+                **keyed(one, "peak_flops peak_bytes"),
             }
         )
     labels = {name: _OTHER_LABELS.get(name) or label(name, is_cpu=is_cpu) for name in CATEGORIES}
@@ -110,38 +110,21 @@ def _planes(columns: Sequence[NDArray[np.integer[Any]]], n_bytes: int) -> bytes:
 
 
 def _row(track: Track, first: int) -> dict[str, Any]:
-    return {
-        "key": track.key,
-        "label": track.label,
-        "group": track.group,
-        "role": track.role.value,
-        "first": first,
-        "n": len(track),
-        "is_reduced": track.is_reduced,
-    }
+    found = keyed(track, "key label group role=role.value")
+    return {**found, "first": first, "n": len(track), "is_reduced": track.is_reduced}
 
 
 def _curve(curve: Curve, first: int) -> dict[str, Any]:
-    return {"key": curve.key, "label": curve.label, "unit": curve.unit, "first": first, "n": int(curve.at_ns.size)}
+    return {**keyed(curve, "key label unit"), "first": first, "n": int(curve.at_ns.size)}
 
 
 def _proof(proof: Proof, low: int) -> dict[str, Any]:
     spans = np.stack((proof.start_ns - low, proof.end_ns - proof.start_ns), axis=1)
-    return {
-        "label": proof.label,
-        "tracks": proof.tracks,
-        "category": proof.category,
-        "spans": spans.tolist(),
-        "n": proof.n,
-        "total_ns": proof.total_ns,
-    }
+    return {**keyed(proof, "label tracks category"), "spans": spans.tolist(), **keyed(proof, "n total_ns")}
 
 
 def _work(row: WorkRow) -> list[Any]:
-    return [
-        row.kind, row.name, row.op, row.shape, row.module, row.line,
-        row.n, row.total_ns, row.self_ns, row.max_ns, row.flops, row.n_bytes,
-    ]  # fmt: skip
+    return list(keyed(row, "kind name op shape module line n total_ns self_ns max_ns flops n_bytes").values())
 
 
 def shifts_of(ranks: Sequence[Tracks]) -> list[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.model.documents.comparison import Account, Bar, Comparison, Judgement, SideReport, WorkChange
-from profkit.render.json.values import SHAPES, Shapes, document_of, keyed, written
+from profkit.render.json.values import SHAPES, Shapes, document_of, written
+from profkit.render.words.keys import keyed
 
 SCHEMA_ID: Final = "profkit.compare/1"
 _WATERFALL: Final = "baseline_ns candidate_ns change_ns=delta_ns parts=bars"

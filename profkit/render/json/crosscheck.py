@@ -11,7 +11,8 @@ from profkit.model.documents.handover import (
     ProfiledKernel,
     TimelineHandover,
 )
-from profkit.render.json.values import BRIEF_EVIDENCE, Shapes, keyed
+from profkit.render.json.values import BRIEF_EVIDENCE, Shapes
+from profkit.render.words.keys import keyed
 
 
 def _timeline(line: TimelineHandover) -> dict[str, Any]:

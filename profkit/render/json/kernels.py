@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.model.kernel import Advice, KernelAssessment, KernelReport, Roofline, SpeedOfLight
-from profkit.render.json.values import BRIEF_EVIDENCE, Shapes, document_of, keyed, written
+from profkit.render.json.values import BRIEF_EVIDENCE, Shapes, document_of, written
+from profkit.render.words.keys import keyed
 
 SCHEMA_ID: Final = "profkit.kernels/1"
 

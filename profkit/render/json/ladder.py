@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.model.documents.ladder import Cell, Factor, Gain, Interaction, Ladder, LadderReport, Rung, Spot
-from profkit.render.json.values import Shapes, document_of, keyed, written
+from profkit.render.json.values import Shapes, document_of, written
+from profkit.render.words.keys import keyed
 
 SCHEMA_ID: Final = "profkit.ladder/1"
 _RUNG: Final = "step cell over_before over_first added removed changed confounds padding_factor n_settings"

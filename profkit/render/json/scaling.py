@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profkit.model.documents.scaling import Decomposition, Point, ScalingReport, Series
-from profkit.render.json.values import Shapes, document_of, keyed, written
+from profkit.render.json.values import Shapes, document_of, written
+from profkit.render.words.keys import keyed
 
 SCHEMA_ID: Final = "profkit.scaling/1"
 

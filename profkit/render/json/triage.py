@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport
 from profkit.model.documents.report import Report, Verdict
-from profkit.render.json.values import SHAPES, Shapes, document_of, keyed, plain, written
+from profkit.render.json.values import SHAPES, Shapes, document_of, plain, written
+from profkit.render.words.keys import keyed
 
 SCHEMA_ID: Final = "profkit.triage/1"
 

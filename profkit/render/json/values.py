@@ -6,20 +6,18 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import cache
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
 from profkit.model.code import PlaceShare
 from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.render.words.keys import keyed
 from profkit.version import __version__
 
 Shape = str | Callable[[Any], dict[str, Any]]
-"""The keys of a kind of value in the JSON, in their order: `key`, `key=attribute` where the two differ (dots lead into
-an attribute's own), `key?` of what is null where it is empty or 0. Or a function that gives key and value of each."""
+"""The keys of a kind of value in the JSON, in their order, as `keyed` takes them, or what gives keys with values."""
 Shapes = Mapping[type, Shape]
 
 
@@ -60,22 +58,6 @@ def plain(value: Any, shapes: Shapes) -> Any:
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
     return str(value)
-
-
-def keyed(value: object, keys: str) -> dict[str, Any]:
-    """Some of a value's attributes by their keys, as a `Shape` names them; what they hold is left as it is."""
-    return {
-        key: (get(value) or None) if is_null_if_empty else get(value) for key, is_null_if_empty, get in _parsed(keys)
-    }
-
-
-@cache
-def _parsed(keys: str) -> tuple[tuple[str, bool, Callable[[object], Any]], ...]:
-    pairs = (word.partition("=") for word in keys.split())
-    return tuple(
-        (key.removesuffix("?"), key.endswith("?"), attrgetter(attribute or key.removesuffix("?")))
-        for key, _, attribute in pairs
-    )
 
 
 def _place(share: PlaceShare) -> dict[str, Any]:

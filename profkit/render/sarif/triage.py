@@ -16,6 +16,7 @@ from profkit.model.documents.report import Report
 from profkit.model.finding import Finding
 from profkit.render.words import triage as text
 from profkit.render.words.annotations import Remark, is_file, line_of, path_of, remarks
+from profkit.render.words.keys import keyed
 from profkit.render.words.places import place_line
 from profkit.shell import clean
 from profkit.version import __version__
@@ -58,12 +59,9 @@ def _log(report: Report) -> dict[str, Any]:
         "columnKind": "unicodeCodePoints",
         "results": [_result(remark, rules) for remark in found],
         "properties": {
-            "verdict": verdict.bottleneck.value,
-            "healthy": verdict.is_healthy,
-            "confidence": verdict.confidence,
+            **keyed(verdict, "verdict=bottleneck.value healthy=is_healthy confidence"),
             "headline": clean(text.headline(verdict)),
-            "step_ns": verdict.step_ns,
-            "recoverable_ns": verdict.recoverable_ns,
+            **keyed(verdict, "step_ns recoverable_ns"),
         },
     }
     return {"$schema": _SCHEMA, "version": VERSION, "runs": [run]}
@@ -110,11 +108,7 @@ def _result(remark: Remark, rules: list[str]) -> dict[str, Any]:
         "relatedLocations": [{"id": number, **_at(share)} for number, share in enumerate(others, 1)],
         "partialFingerprints": {"profkit/1": _fingerprint(remark)},
         "properties": {
-            "severity": finding.severity.value,
-            "confidence": finding.confidence,
-            "fraction": finding.fraction,
-            "recoverable_ns": finding.recoverable_ns,
-            "rank": finding.rank,
+            **keyed(finding, "severity=severity.value confidence fraction recoverable_ns rank"),
             "evidence": [_evidence(remark, number) for number in range(len(finding.evidence))],
         },
     }
