@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -24,6 +24,7 @@ from profkit.cli.shared.options import (
     ranks_option,
     step_on_option,
     steps_option,
+    together,
     window_steps,
 )
 from profkit.cli.shared.say import say, say_below
@@ -32,54 +33,50 @@ from profkit.errors import MissingCapabilityError, UsageError
 DEFAULT_FOLDER = "profkit-capture"
 
 
-def window_options(function: Any) -> Any:
-    """Add the options that say what is recorded, which `capture` and `run` share."""
-    options = (
-        window_steps,
-        steps_option(
-            "5, of short ones up to 20 in a second, in whole rounds of the loader's workers; of ranks, enough for 20"
-            " collectives"
-        ),
-        click.option(
-            "--shapes",
-            is_flag=True,
-            help="Record shapes in the timed steps too: for FLOPs where shapes vary; doubles the stall at the end.",
-        ),
-        click.option(
-            "--stacks/--no-stacks",
-            cls=Option,
-            default=None,
-            show_default="in --stack-steps only",
-            help="Record Python stacks in the timed steps, or none at all.",
-        ),
-        count_option(
-            "--stack-steps",
-            what="Record so many steps once more, with Python stacks and shapes, after the timed ones.",
-            default="2",
-        ),
-        count_option(
-            "--optimizer",
-            what="Pass over the steps of optimizers before the Nth that steps: record a later loop of the script.",
-            default="the loop that takes most of the time",
-        ),
-        click.option("--memory", is_flag=True, help="Record every allocation."),
-        ranks_option("all"),
-        step_on_option,
-        click.option(
-            "--device",
-            type=click.Choice(["auto", "cpu", "cuda"]),
-            default="auto",
-            show_default=True,
-            help="What to record; cuda fails if the run does not use CUDA.",
-        ),
-        click.option(
-            "--strict", is_flag=True, help="Stop if nothing can be recorded, instead of running the script anyway."
-        ),
-        overwrite_option,
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+window_options: Final = together(
+    window_steps,
+    steps_option(
+        "5, of short ones up to 20 in a second, in whole rounds of the loader's workers; of ranks, enough for 20"
+        " collectives"
+    ),
+    click.option(
+        "--shapes",
+        is_flag=True,
+        help="Record shapes in the timed steps too: for FLOPs where shapes vary; doubles the stall at the end.",
+    ),
+    click.option(
+        "--stacks/--no-stacks",
+        cls=Option,
+        default=None,
+        show_default="in --stack-steps only",
+        help="Record Python stacks in the timed steps, or none at all.",
+    ),
+    count_option(
+        "--stack-steps",
+        what="Record so many steps once more, with Python stacks and shapes, after the timed ones.",
+        default="2",
+    ),
+    count_option(
+        "--optimizer",
+        what="Pass over the steps of optimizers before the Nth that steps: record a later loop of the script.",
+        default="the loop that takes most of the time",
+    ),
+    click.option("--memory", is_flag=True, help="Record every allocation."),
+    ranks_option("all"),
+    step_on_option,
+    click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="What to record; cuda fails if the run does not use CUDA.",
+    ),
+    click.option(
+        "--strict", is_flag=True, help="Stop if nothing can be recorded, instead of running the script anyway."
+    ),
+    overwrite_option,
+)
+"""The options that say what is recorded, which `capture` and `run` share."""
 
 
 @click.command("capture", cls=Launcher, short_help="Profile a training script without changing it.")

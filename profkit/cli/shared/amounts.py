@@ -95,19 +95,15 @@ class Stretch(click.ParamType):  # type: ignore[type-arg]
         return times[0], times[1]
 
 
-def margin_option(function: Any) -> Any:
-    """`--margin`."""
-    return click.option(
-        "--margin",
-        type=Percent(),
-        default="2%",
-        show_default=True,
-        help="Ignore smaller changes; choose this before measuring.",
-    )(function)
-
-
-def metric_option(function: Any) -> Any:
-    """`--metric`, of commands that read tables."""
-    return click.option(
-        "--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it."
-    )(function)
+margin_option: Final = click.option(
+    "--margin",
+    type=Percent(),
+    default="2%",
+    show_default=True,
+    help="Ignore smaller changes; choose this before measuring.",
+)
+"""`--margin`."""
+metric_option: Final = click.option(
+    "--metric", metavar="COLUMN", help="The measured column of a table, if its name does not show it."
+)
+"""`--metric`, of commands that read tables."""

@@ -17,7 +17,7 @@ import msgspec
 
 from profkit import files, signing
 from profkit.cli.capture import folder_for
-from profkit.cli.shared.options import common_options, overwrite_option, step_on_option, window_steps
+from profkit.cli.shared.options import common_options, overwrite_option, step_on_option, together, window_steps
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
 from profkit.shell import may_run_python
@@ -52,23 +52,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return UNBUFFERED | (environment(self.options, os.environ) if self.has_hooks else {})
 
 
-def tool_options(function: Any) -> Any:
-    """Add the options that both commands have."""
-    options = (
-        step_on_option,
-        window_steps,
-        click.option("--whole", is_flag=True, help="Record the whole run, not only steady steps; works without CUDA."),
-        overwrite_option,
-        click.option(
-            "--dry-run",
-            is_flag=True,
-            help="Print the command line, and on stderr the reason for each flag; run nothing.",
-        ),
-        common_options,
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+tool_options: Final = together(
+    step_on_option,
+    window_steps,
+    click.option("--whole", is_flag=True, help="Record the whole run, not only steady steps; works without CUDA."),
+    overwrite_option,
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Print the command line, and on stderr the reason for each flag; run nothing.",
+    ),
+    common_options,
+)
+"""The options that `nsys` and `ncu` both have."""
 
 
 def runs_python(launch: Any) -> bool:

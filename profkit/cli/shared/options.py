@@ -138,11 +138,7 @@ def output_option(what: str, *, default: str = "", is_file: bool = True, is_requ
 
 def report_options(document: str) -> Decorator:
     """`-f` and `-o` of a command that reports."""
-
-    def decorated(function: Any) -> Any:
-        return format_option(document)(output_option("the report")(function))
-
-    return decorated
+    return together(format_option(document), output_option("the report"))
 
 
 def showing(document: str, *, verbose: str = "", has_paths: bool = True) -> Decorator:
@@ -183,6 +179,17 @@ def color_option(function: Any, *, exposed: bool = True) -> Any:
     )(function)
 
 
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in the order in which the help has them."""
+
+    def decorated(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorated
+
+
 def common_options(function: Any) -> Any:
     """`-v` and `--color`, where the command itself need not hear of them."""
     return verbose_option(exposed=False)(color_option(function, exposed=False))
@@ -194,41 +201,23 @@ def _remember_color(ctx: click.Context, param: click.Parameter, value: bool | No
     return value
 
 
-def with_paths_option(function: Any) -> Any:
-    """`--with-paths`, of commands that make pages."""
-    return click.option(
-        "--with-paths", is_flag=True, help="In HTML, name folders and hosts too, which are else left out."
-    )(function)
-
-
-def lenient_option(function: Any) -> Any:
-    """`--lenient`."""
-    return click.option(
-        "--lenient", is_flag=True, help="Read the intact part of a damaged file; what is shown says so."
-    )(function)
-
-
-def step_range_option(function: Any) -> Any:
-    """`--step-range`, of commands that read traces."""
-    return click.option(
-        "--step-range",
-        "step_text",
-        cls=Option,
-        old=("--steps",),
-        metavar="A:B",
-        help="Take only steps A to B-1, counted from 0.",
-    )(function)
-
-
-def around_option(function: Any) -> Any:
-    """`--around`, of commands that hand a trace on."""
-    return click.option(
-        "--around",
-        metavar="FINDING",
-        shell_complete=_findings_like,
-        help="Take only what surrounds the longest interval behind a finding (host.sync), a part of the budget"
-        " (part:idle_data) or a step (step:3).",
-    )(function)
+with_paths_option: Final = click.option(
+    "--with-paths", is_flag=True, help="In HTML, name folders and hosts too, which are else left out."
+)
+"""`--with-paths`, of commands that make pages."""
+lenient_option: Final = click.option(
+    "--lenient", is_flag=True, help="Read the intact part of a damaged file; what is shown says so."
+)
+"""`--lenient`."""
+step_range_option: Final = click.option(
+    "--step-range",
+    "step_text",
+    cls=Option,
+    old=("--steps",),
+    metavar="A:B",
+    help="Take only steps A to B-1, counted from 0.",
+)
+"""`--step-range`, of commands that read traces."""
 
 
 def _findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -238,11 +227,18 @@ def _findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [name for name in KINDS if name.startswith(incomplete)]
 
 
-def overwrite_option(function: Any) -> Any:
-    """`--overwrite`."""
-    return click.option("--overwrite", is_flag=True, help="Replace what an earlier run left in the place to write to.")(
-        function
-    )
+around_option: Final = click.option(
+    "--around",
+    metavar="FINDING",
+    shell_complete=_findings_like,
+    help="Take only what surrounds the longest interval behind a finding (host.sync), a part of the budget"
+    " (part:idle_data) or a step (step:3).",
+)
+"""`--around`, of commands that hand a trace on."""
+overwrite_option: Final = click.option(
+    "--overwrite", is_flag=True, help="Replace what an earlier run left in the place to write to."
+)
+"""`--overwrite`."""
 
 
 def ranks_option(default: str) -> Decorator:
@@ -256,16 +252,15 @@ def ranks_option(default: str) -> Decorator:
     )
 
 
-def step_on_option(function: Any) -> Any:
-    """`--step-on`."""
-    return click.option(
-        "--step-on",
-        type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]),
-        default="auto",
-        show_default=True,
-        metavar="EVENT",
-        help="What ends a step: optimizer, loader, forward, time, or auto, which finds it.",
-    )(function)
+step_on_option: Final = click.option(
+    "--step-on",
+    type=click.Choice(["auto", "optimizer", "loader", "forward", "time"]),
+    default="auto",
+    show_default=True,
+    metavar="EVENT",
+    help="What ends a step: optimizer, loader, forward, time, or auto, which finds it.",
+)
+"""`--step-on`."""
 
 
 def count_option(
@@ -290,27 +285,23 @@ def count_option(
     )
 
 
-def window_steps(function: Any) -> Any:
-    """The steps of a recording: those timed before it, those that warm it up, those recorded."""
-    options = (
-        count_option(
-            "--unprofiled-steps",
-            "baseline",
-            what="Time so many steps without the profiler first.",
-            default="10, in whole rounds of the loader's workers",
-            old=("--baseline",),
-        ),
-        count_option(
-            "--warmup-steps",
-            "warmup",
-            what="Let so many steps pass between these and the recorded ones.",
-            default="1, or until the loader's queue is used up",
-            old=("--warmup",),
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+window_steps: Final = together(
+    count_option(
+        "--unprofiled-steps",
+        "baseline",
+        what="Time so many steps without the profiler first.",
+        default="10, in whole rounds of the loader's workers",
+        old=("--baseline",),
+    ),
+    count_option(
+        "--warmup-steps",
+        "warmup",
+        what="Let so many steps pass between these and the recorded ones.",
+        default="1, or until the loader's queue is used up",
+        old=("--warmup",),
+    ),
+)
+"""The steps of a recording: those timed before it, those that warm it up, those recorded."""
 
 
 def steps_option(default: str) -> Decorator:

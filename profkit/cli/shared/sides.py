@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from profkit.cli.shared.command import Command
+from profkit.cli.shared.options import together
 from profkit.errors import UsageError
 
 _SIDES: Final = ("--baseline", "--candidate")
@@ -31,13 +32,13 @@ class ManyPaths(Command):
         return super().parse_args(ctx, spread)
 
 
-def side_options(function: Any) -> Any:
-    """`--baseline` and `--candidate`."""
-    options = [
+side_options: Final = together(
+    *(
         click.option(side, multiple=True, type=click.Path(allow_dash=True), metavar="PATH...", help=f"Runs {when}.")
         for side, when in zip(_SIDES, ("before", "after"), strict=True)
-    ]
-    return options[0](options[1](function))
+    )
+)
+"""`--baseline` and `--candidate`."""
 
 
 def sides_of(
