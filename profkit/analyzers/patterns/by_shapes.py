@@ -74,14 +74,15 @@ def _seen(find: Callable[[Facts, Forward], Waste | None]) -> Callable[[Facts], W
 
 def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str, several: str) -> Pattern:
 
-    def said(facts: Facts) -> tuple[Ranges | None, float, str]:
+    def said(facts: Facts) -> tuple[Ranges | None, float, str, str]:
         found = facts.once(find)
-        return (None, 1.0, "") if found is None else (found.ranges, found.kept, found.title)
+        return (None, 1.0, "", "") if found is None else (found.ranges, found.kept, found.title, found.fix)
 
     return Pattern(
         kind,
         lambda facts: said(facts)[0],
         (one, several),
+        lambda facts, _: said(facts)[3] or kind.fixes[0],
         kept=lambda facts, _: said(facts)[1],
         title=lambda facts, _: said(facts)[2],
     )
@@ -89,7 +90,7 @@ def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str,
 
 BY_SHAPES: Final = (
     _pattern(wasted.DENSE_TABLE, spared.updates, "update or zeroing of a table", "updates and zeroings of tables"),
-    _pattern(wasted.REPEATED, thrown.repeated, "such product", "such products, forward and backward"),
+    _pattern(wasted.REPEATED, thrown.repeated, "stretch of such work", "stretches of such work, forward and backward"),
     _pattern(wasted.THROWN_AWAY, _seen(thrown.products), "such product", "such products, forward and backward"),
     _pattern(wasted.DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
     _pattern(wasted.NO_CACHE, _seen(spared.regrown), "generation of a sequence", "generations of sequences"),
