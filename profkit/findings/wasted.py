@@ -222,15 +222,15 @@ REPEATED: Final = FindingKind(
     title="a layer computes the same several times in a step: neither its input nor its weights change",
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
-    meaning="In a loop over time or over blocks a layer is given the same tensor each time: what it computes of it, and its backward pass, is the same as before the loop. A decoder that projects the output of its encoder in each time step does so.",
-    measured="profkit capture watches the products (linear layers, convolutions, matmul) of the steps that it records once more, and marks those that take the very tensors that they took before: the same objects, which nobody changed since. All but the first of each, in the timed steps, and their backward nodes.",
+    meaning="In a loop over time or over blocks a layer is given the same tensor each time: what it computes of it, and its backward pass, is the same as before the loop. A decoder that projects the output of its encoder in each time step does so. A parametrization (orthogonal, weight_norm) computes its weight anew each time that the layer is called.",
+    measured="profkit capture watches products, sums, factorizations and their like in the steps that it records once more, and marks those that take what they took before: the same objects, which nobody changed since, or what was made of these by the same calls. All but the first of each, in the timed steps, with what lies between where nothing else runs there, and their backward nodes. What each call changes (spectral_norm while it trains) is not the same.",
     thresholds={
         "window": WORTH_WORK,
         "calls": Threshold(
             3, "with {} calls or more on the same tensors in a step", "chosen: two may be two passes", ""
         ),
     },
-    notes=("a view or a copy that is made anew each time in memory of its own is not known as the same",),
+    notes=("what functions outside of these make anew each time is not known as the same",),
     lookalikes=("a numpy array that changes below the tensor: such tensors are left out",),
     proof="Compute it once before the loop and hand it in: the loss stays the same, and the step is shorter by about the time shown.",
     fixes=(

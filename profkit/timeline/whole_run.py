@@ -228,6 +228,21 @@ class Slower(msgspec.Struct, frozen=True, kw_only=True):
     n_looks: _Amount = 0
 
 
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that waits for a lock, the thread that mostly holds it, its block, and what it mostly does in it."""
+
+    waits: Line
+    thread: str
+    block: Line
+    inside: Line
+    n_looks: _Amount = 0
+
+    @property
+    def shown_thread(self) -> str:
+        """Its name in quotes."""
+        return f'"{clean(self.thread[:_LONGEST])}"'
+
+
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a run that nothing recorded: `n` of them, ns."""
 
@@ -245,8 +260,15 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     slower: Slower | None = None
     hooks: tuple[_Amount, _Amount] = (0, 0)
     """Hooks of the model at first and in the end, where they pile up."""
+    locks: tuple[Lock, ...] = ()
+    """Lines that wait for a lock that another thread mostly holds."""
     lines: tuple[Hot, ...] = ()
     """Of a run on a CPU, what does not train and what may: the longest first."""
+
+    def lock_at(self, line: CodePlace) -> Lock | None:
+        """Who holds what this line waits for."""
+        there = (line.file, line.line)
+        return next((one for one in self.locks if (one.waits.place.file, one.waits.line) == there), None)
 
     @property
     def removable(self) -> float:
