@@ -149,7 +149,7 @@ def _does(run: WholeRun | None, place: CodePlace, chore: Chore) -> str:
     held = run.lock_at(place) if run is not None else None
     if held is None:
         return chore.does
-    return f"waits for the lock that the thread {held.shown_thread} holds in {held.block.place.words}"
+    return f"waits for the lock that the thread {held.shown_thread} holds at {held.block.place.name}"
 
 
 def _held(run: WholeRun | None, place: CodePlace) -> tuple[Evidence, ...]:
@@ -157,7 +157,7 @@ def _held(run: WholeRun | None, place: CodePlace) -> tuple[Evidence, ...]:
     held = run.lock_at(place) if run is not None else None
     if held is None:
         return ()
-    said = f"at {format_fraction(held.block.share)} of {held.n_looks} looks at that wait the thread {held.shown_thread} is inside of its block, most often at {held.inside.place.words}"
+    said = f"in {format_fraction(held.block.share)} of {held.n_looks} looks at this wait the thread {held.shown_thread} is inside of that block ({held.block.place.text}), most often at {held.inside.place.words}"
     return (Evidence(said, "chores.held_share", held.block.share, "fraction"),)
 
 

@@ -253,6 +253,6 @@ def test_a_lock_is_told_with_the_thread_that_holds_it_and_where():
     for each in (unheld, elsewhere):
         assert each["host.chore"].title.endswith("with self.lock: waits for another thread or process")
     _, held, _ = told(computing(profkit_run={**run, "locks": [lock(line)]}))
-    who = 'waits for the lock that the thread "collector" holds in train.py:80 in episode(): with store.lock:'
+    who = 'waits for the lock that the thread "collector" holds at train.py:80 in episode()'
     assert held["host.chore"].title == f"train.py:56 in sample(): with self.lock: {who}"
     assert "most often at train.py:34 in exchange()" in held["host.chore"].evidence[1].statement
