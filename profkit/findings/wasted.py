@@ -271,12 +271,12 @@ ONE_MATRIX: Final = FindingKind(
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
     meaning="A weight or a covariance that all samples share is expanded to one matrix per sample. expand() itself is free, but a determinant, an inverse, a decomposition or a batched product then works on each copy, and the backward pass on each gradient, before they are summed.",
-    measured="Determinants, inverses, decompositions and exponentials of matrices whose batch has a stride of 0 in recorded arguments, or that take right behind what clone() or repeat() made of one matrix; batched products of such a matrix with four rows or less each. They, what expands that matrix, and their backward nodes, less what the single matrix takes.",
+    measured="Determinants, inverses, decompositions and exponentials of matrices whose batch has a stride of 0 in recorded arguments, or that take right behind what clone() or repeat() made of one matrix; batched products of such a matrix with four rows or less each, and solves with one matrix and a batch of right sides of four columns or less. They, what expands that matrix, and their backward nodes, less what the single matrix takes.",
     thresholds={"window": WORTH_WORK},
     lookalikes=("one matrix per sample that differs: its stride is not 0",),
     proof="Compute it of the single matrix and expand the result: the loss stays the same, and the step is shorter by about the time shown.",
     fixes=(
-        "compute it once of the single matrix and expand the result: slogdet(weight).logabsdet.expand(len(x)), x @ weight in place of bmm; a distribution takes scale_tril in place of a covariance",
+        "compute it once of the single matrix and expand the result: slogdet(weight).logabsdet.expand(len(x)), x @ weight in place of bmm, solve(matrix, b.T).T in place of a batch of right sides; a distribution takes scale_tril in place of a covariance",
     ),
 )
 

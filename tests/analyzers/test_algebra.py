@@ -149,3 +149,25 @@ def test_what_the_step_may_need_is_no_figure(made: Any) -> None:
 def test_a_preconditioner_behind_the_backward_pass_is_no_figure() -> None:
     behind = lambda step: [at(step, "aten::linalg_eigvalsh", 955, 999)]  # noqa: E731
     assert found("work.figures", behind) is None
+
+
+def solved(step: int, name: str = "aten::linalg_solve", *, matrix: Any = (32, 32), columns: int = 1) -> list[Row]:
+    """A solve of 200 us, and its backward node of 8 us."""
+    number, dims = 100 * step + 1, [matrix, (512, 32, columns), ()]
+    strides = [[(1024 if len(matrix) == 3 else 32), 32, 1][-len(matrix) :], [32 * columns, columns, 1], []]
+    return [
+        at(step, name, 20, 220, dims, Input_Strides=strides, Sequence_number=number, Fwd_thread_id=0),
+        at(step, NODE + "ABackward0", 931, 939, Sequence_number=number, Fwd_thread_id=1),
+    ]
+
+
+@pytest.mark.parametrize("name", ["aten::linalg_solve", "aten::linalg_solve_triangular"])
+def test_a_solve_with_one_matrix_and_a_batch_of_right_sides_copies_it(name: str) -> None:
+    one = found("work.one_matrix", lambda step: solved(step, name))
+    assert one.title == f"torch.linalg.{name[13:]} works on 512 copies of one matrix"
+    assert one.recoverable_ns == pytest.approx(208 * US * 0.9, rel=1e-3)
+
+
+@pytest.mark.parametrize("kwargs", [{"matrix": (512, 32, 32)}, {"columns": 32}], ids=["own matrices", "many columns"])
+def test_a_batch_of_solves_that_differ_is_fine(kwargs: Any) -> None:
+    assert found("work.one_matrix", lambda step: solved(step, **kwargs)) is None

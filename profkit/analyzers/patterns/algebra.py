@@ -118,11 +118,13 @@ _DECOMPOSES: Final = later(
     r"lu_factor|matrix_exp|matrix_power)|slogdet|logdet|det|inverse|cholesky|cholesky_inverse|matrix_exp|matrix_power)$"
 )
 _BATCHED: Final = later(r"^aten::(?:bmm|matmul)$")
+_SOLVES: Final = later(r"^aten::linalg_(?:solve|solve_ex|solve_triangular)$")
+"""What takes its matrix as it is, and copies it for each right side of a batch."""
 _THIN: Final = 4
 """Rows that each copy is multiplied by, at most: more of them make each product worth its call. Measured on one CPU, below."""
 _KEPT_OF_PRODUCT: Final = 0.1
-"""What one product with the single matrix takes. Measured on one CPU with 64 and 512 copies of 16 to 256 rows, forward and backward: 0.02 to
-0.2, one 0.33; with 16 rows 0.12 to 0.47, with 64 0.4 and more."""
+"""What one product or solve with the single matrix takes. Measured on one CPU with 64 and 512 copies, forward and backward: products of 16 to
+256 rows 0.02 to 0.2, one 0.33, with 16 rows each 0.12 to 0.47, with 64 0.4 and more; solves of 32 and 96 rows 0.002 to 0.27, one 0.48."""
 _EXPANDS: Final = later(r"^aten::(?:expand|expand_as|broadcast_to|repeat)$")
 _COPIES: Final = later(r"^aten::(?:repeat|clone|contiguous)$")
 _NEAR: Final = 8
@@ -173,11 +175,19 @@ def _each(seen: Forward) -> dict[int, float]:
             thin = (dims[1][-1], dims[0][-2])
             if any(_distinct(told, at) < 1 and thin[at] <= _THIN for at in (0, 1)):
                 out[place] = _KEPT_OF_PRODUCT
+    for place in seen.places(_SOLVES):
+        told = seen.given(place)
+        matrix, sides = (told.shape(0), told.shape(1)) if told is not None else ((), ())
+        is_thin = len(matrix) >= 2 and prod(sides[:-2]) > 1 and min(sides[-2:]) <= _THIN
+        if told is not None and is_thin and (prod(matrix[:-2]) == 1 or _distinct(told, 0) < 1):
+            out[place] = _KEPT_OF_PRODUCT
     return out
 
 
 def _expand_of(seen: Forward, place: int) -> list[int]:
     """The place of the expand before it: its backward node sums the gradients of all copies. Views have no shapes."""
+    if any(len(one) < 3 for one in seen.dims(place)):  # it copies the matrix itself
+        return []
     before = range(place - 1, max(place - 1 - _NEAR, -1), -1)
     return [one for one in before if _EXPANDS.search(seen.name(one))][:1]
 
