@@ -17,7 +17,7 @@ from torch.autograd.profiler import record_function
 from ..exits import in_backward
 
 SAME_TENSORS: Final = "profkit: of the same tensors"
-_PRODUCTS: Final = frozenset(
+PRODUCTS: Final = frozenset(
     {"linear", "conv1d", "conv2d", "conv3d", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm"}
 )
 _ENDS: Final = "backward"
@@ -41,7 +41,7 @@ class SameInputs:
         if name == _ENDS:
             self.forget()
         try:
-            if name in _PRODUCTS and self._is_again((name, *args, *kwargs.items())):
+            if name in PRODUCTS and self._is_again((name, *args, *kwargs.items())):
                 return record_function(SAME_TENSORS)  # type: ignore[no-any-return]
         except Exception:  # noqa: BLE001, S110 - whatever tensor this is: nothing is said of it
             pass
