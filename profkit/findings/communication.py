@@ -171,7 +171,7 @@ EXTRA: Final = FindingKind(
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
     supersedes=(
-        Supersedes("comm.asked", Way.SAID_ONCE, 0),
+        Supersedes("comm.asked", Way.SAID_ONCE, 0.5),
         Supersedes("comm.bandwidth", Way.JOINED),
         Supersedes("comm.skew", Way.JOINED),
     ),
@@ -255,8 +255,8 @@ _REDUCES: Final = (
     " DistributedDataParallel reduces already"
 )
 _GATHERS: Final = (
-    "gather only what is needed of other ranks: pooled or projected outputs, not whole activations or inputs;"
-    " labels and features in one tensor"
+    "gather only what is needed of other ranks: pooled or projected outputs, a softmax's row maxima and sums, not whole"
+    " activations, logits or inputs; labels and features in one tensor"
 )
 _SENDS: Final = (
     "let each rank read or draw its own part of the batch (DistributedSampler, one seed for all) instead of"
@@ -274,7 +274,7 @@ ASKED_FIXES: Final = {
 
 ASKED: Final = FindingKind(
     id="comm.asked",
-    title="the script itself asks for collectives in each step, beside those of DDP",
+    title="the script itself asks for collectives in each step",
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
     supersedes=(
@@ -282,11 +282,13 @@ ASKED: Final = FindingKind(
         Supersedes("comm.bandwidth", Way.JOINED, _OF_LOOP),
         Supersedes("comm.skew", Way.BEHIND, _A_PART),
     ),
-    meaning="DistributedDataParallel reduces gradients by itself. The script reduces, gathers, sends or waits for something else in each step, and nothing runs beside it.",
-    measured="Collectives that neither an autograd node nor DistributedDataParallel's forward pass asks for, one a step or more, in a job that uses it: the part of each without compute, on a CPU from the call to the end. Of those at one place of a step the median counts for all: the longest may wait for a late rank. A fix of gathers on a CPU also saves of the operators behind them, up to what a gradient goes through, another request or the step's end, what puts the rows of all ranks side by side, and of the rest the part of the other ranks: at most all of them.",
+    meaning="The script reduces, gathers, sends or waits for something beside the gradients that DistributedDataParallel reduces by itself, in each step, and nothing runs beside it. In a job without that, it gathers.",
+    measured="Collectives that neither an autograd node nor DistributedDataParallel's forward pass asks for, one a step or more; in a job without it gathers of lists of tensors alone: the part of each without compute, on a CPU from the call to the end. Of those at one place of a step the median counts for all: the longest may wait for a late rank. A fix of gathers on a CPU also saves of the operators behind them, up to what a gradient goes through, another request or the step's end, what puts the rows of all ranks side by side, and of the rest the part of the other ranks: at most all of them.",
     thresholds={
         "window": Threshold(
-            0.08, "fires at {} of the window", "chosen: a small gather that a loss needs took 5 % on two gloo ranks"
+            0.08,
+            "fires at {} of the window, with what a fix spares behind them",
+            "chosen: a small gather that a loss needs took 5 % on two gloo ranks",
         ),
     },
     notes=("barriers are not counted: what they take is waiting, which the next collective would hold",),

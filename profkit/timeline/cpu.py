@@ -16,7 +16,7 @@ from profkit.model.arrays import distinct, distinct_codes, is_one_of, median
 from profkit.model.intervals import Intervals
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline.collectives import is_call
-from profkit.timeline.host import nesting
+from profkit.timeline.host import nesting, scopes
 from profkit.timeline.input import loader_ranges
 
 SMALL_OP_NS: Final = 10_000
@@ -94,9 +94,10 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     is_short = wrappers.lengths_ns <= WRAPPER_NS
     short = Intervals(wrappers.start_ns[is_short], wrappers.end_ns[is_short]) - compiled
     calls = Intervals.of(ops.start_ns[asks], ops.end_ns[asks])
-    is_node = np.array([_is_node(name) for name in trace.strings], np.bool_)[ops.name]
+    is_node = np.array([_is_node(name) for name in trace.strings], np.bool_)[ops.name] | scopes(trace, ops, nested)
     working = Intervals.of(ops.start_ns[~is_node & ~asks], ops.end_ns[~is_node & ~asks]) | compiled
-    # FSDP waits for its collectives inside autograd nodes: a node does no work outside the operators it calls
+    # FSDP waits for its collectives inside autograd nodes, a script inside the forward() of its torch.autograd.Function
+    # (a name without a namespace): neither does work outside the operators it calls
     waiting = calls | (comm - working)
     long = Intervals(wrappers.start_ns[~is_short], wrappers.end_ns[~is_short]) - waiting
     compiling = _span_set(trace, spans.kind == SpanKind.COMPILING)  # the host's own: no work of the step

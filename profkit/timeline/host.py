@@ -69,6 +69,13 @@ def outermost(ops: CpuOps) -> NDArray[np.intp]:
     return np.sort(nested.order[nested.is_top], kind="stable").astype(np.intp)
 
 
+def scopes(trace: Trace, ops: CpuOps, nested: Nesting) -> NDArray[np.bool_]:
+    """Whether each of `ops` is a name without a namespace around others, as that of a `torch.autograd.Function`."""
+    is_scope = np.array(["::" not in name for name in trace.strings], np.bool_)[ops.name]
+    is_scope[nested.order[nested.is_leaf]] = False
+    return is_scope
+
+
 def _on_one_line(ops: CpuOps, order: NDArray[Any]) -> list[I64] | None:
     thread = ops.thread[order]
     return laid_out((thread, thread), (ops.start_ns[order], ops.end_ns[order]))

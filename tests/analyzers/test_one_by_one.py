@@ -118,14 +118,17 @@ def test_what_the_script_asks_for_beside_ddp(request_: str, kind: str, fix: str)
     assert one.fix.startswith(fix)
 
 
-def gathered(*behind: Row, is_read: bool = False) -> Any:
+def gathered(
+    *behind: Row, is_read: bool = False, request: str = "c10d::allgather_", in_function: bool = False, ddp: bool = True
+) -> Any:
     """What is said of a gather of 1 ms with these operators behind it; `is_read`: a backward node reads the first."""
     rows: list[Row] = []
     for step in range(N_STEPS):
         at = BASE + step * STEP
         rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
-        rows.append(span("DistributedDataParallel.forward", at + 5000 * US, at + 5900 * US))
-        rows.append(operator("c10d::allgather_", at + 100 * US, at + 110 * US))
+        rows += [span("DistributedDataParallel.forward", at + 5000 * US, at + 5900 * US)] if ddp else []
+        rows += [operator("ShardedSoftmax", at + 50 * US, at + 4000 * US)] if in_function else []
+        rows.append(operator(request, at + 100 * US, at + 110 * US))
         rows.append(span("gloo:all_gather", at + 110 * US, at + 1100 * US, tid=99))
         rows += [
             replace(one, start_ns=at + one.start_ns, end_ns=at + one.end_ns, args={"Sequence number": 2 * step + place})
@@ -149,6 +152,16 @@ def test_what_works_on_what_was_gathered_goes_with_it() -> None:
     assert one.recoverable_ns - alone.recoverable_ns == pytest.approx((400 + 300) * US)
     assert one.most_recoverable_ns >= alone.recoverable_ns + 1000 * US, "all of that work, and what any cause takes"
     assert "take another 1.00 ms per step" in one.evidence[1].statement
+
+
+def test_a_gather_in_a_job_without_ddp_is_the_scripts_too() -> None:
+    """A softmax over classes that ranks share, in an autograd function: all logits gathered, computed on twice."""
+    behind = operator("aten::cat", 1200 * US, 1600 * US), operator("aten::_log_softmax", 1700 * US, 2300 * US)
+    one = gathered(*behind, in_function=True, ddp=False)
+    assert one.title == "the script itself asks for 1 collective a step, mostly all-gather"
+    assert one.recoverable_ns == gathered(*behind).recoverable_ns
+    for weights in ("c10d::_allgather_base_", "c10d::allreduce_"):
+        assert gathered(*behind, request=weights, ddp=False) is None, "FSDP's, or gradients"
 
 
 def test_what_trains_is_no_work_on_what_was_gathered() -> None:

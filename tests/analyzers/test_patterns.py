@@ -519,6 +519,9 @@ def test_kernels_of_a_slow_way_are_those_of_the_operator_that_launches_them() ->
 def test_copies_that_only_put_elements_in_order() -> None:
     assert found(on_cpu(*nested("aten::contiguous")), "kernel.copies").fraction == 0.2
     assert found(on_cpu(*nested("aten::clone")), "kernel.copies") is None
+    for around, is_said in (("aten::convolution", True), ("aten::convolution_backward", False)):
+        one = found(on_cpu(*at(around, 390, 700), *nested("aten::contiguous")), "kernel.copies")
+        assert (one is not None) == is_said, "no script chooses the layout of a gradient"
 
 
 def cast(before: str, after: str) -> list[Row]:

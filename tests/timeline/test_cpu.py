@@ -34,6 +34,13 @@ def test_a_node_that_waits_for_a_collective_does_no_work():
     assert found.comm_exposed.total_ns == 700 * US
 
 
+def test_a_function_of_the_script_that_waits_for_a_collective_does_no_work():
+    """A gather inside the forward() of a torch.autograd.Function was told as 9 % of compute, hidden."""
+    found = budget(("ShardedSoftmax", 50, 950), ("aten::cat", 300, 400))
+    assert found.compute.total_ns == (50 + 50 + 100) * US
+    assert found.comm_exposed.total_ns == 700 * US
+
+
 def test_an_operator_works_outside_its_children_too():
     """aten::mm calls a view and then multiplies: what follows the view is its work, beside a collective or not."""
     found = budget(("aten::mm", 100, 900), ("aten::view", 110, 112))

@@ -22,13 +22,15 @@ from profkit.timeline.code import Rows
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.collectives import is_request
 from profkit.timeline.gradients import bucket_requests, ddp_passes, kernel_of_each
-from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward, outermost
+from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward, nesting, outermost, scopes
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.units import format_count, format_fraction, format_ns
 
 _SURE: Final = 0.8
 _KINDS: Final = later(r"^c10d::(allreduce_|broadcast_|reduce_|send|recv_)$")
 _OTHER_KINDS: Final = later(r"^c10d::(all_?reduce|_?all_?gather|broadcast|gather|scatter|reduce_$)")
+_GATHERS: Final = later(r"^c10d::(allgather_|gather_)$")
+"""Of lists of tensors: FSDP gathers its weights by `_allgather_base_`."""
 _JOINS: Final = later(r"^aten::(?:cat|concat|concatenate|stack|vstack|hstack)$")
 _FLOOR: Final = 10
 """Percentile of the times that is taken for what any of them needs. Chosen: of biases, which have next to no bytes."""
@@ -43,7 +45,7 @@ class Behind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """The collectives that the script asks for beside those of DistributedDataParallel, outside of its passes."""
+    """The collectives that the script asks for: beside those of DistributedDataParallel, outside of its passes, or its gathers."""
 
     kind: str
     """The one with most of the time: "all-reduce", as `ASKED_FIXES` has it."""
@@ -51,6 +53,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     cost_ns: int
     """What they take in each step without compute, by the median of each."""
     rows: NDArray[np.intp]
+    taken_ns: I64
+    """Of each row."""
+    is_beside_ddp: bool
     behind: Behind | None = None
 
 
@@ -68,7 +73,7 @@ class OneByOne(msgspec.Struct, frozen=True, kw_only=True):
     """What one collective for all of a run would spare: what each needs at least, and what lies between two."""
     rows: NDArray[np.intp] = np.empty(0, np.intp)
     asked: Asked | None = None
-    """In a job of DistributedDataParallel, whose runs are not looked for."""
+    """In a job of DistributedDataParallel, whose runs are not looked for; in another its gathers alone."""
 
 
 def measure(facts: Facts) -> OneByOne | Skipped:
@@ -84,7 +89,8 @@ def measure(facts: Facts) -> OneByOne | Skipped:
         )
     starts, stops = found
     if bucket_requests(trace).size:
-        return OneByOne(scope=scope_of(facts), asked=_beside_ddp(facts, asked, starts, stops))
+        return OneByOne(scope=scope_of(facts), asked=_asked(facts, asked, starts, stops, is_beside_ddp=True))
+    gathers = _asked(facts, asked, starts, stops, is_beside_ddp=False)
     nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     low, high = trace.window_ns
     chosen = trace.named(ops.name[asked], _KINDS) & ~in_backward(trace, asked)
@@ -109,14 +115,15 @@ def measure(facts: Facts) -> OneByOne | Skipped:
         spent_ns=spent,
         cost_ns=between + round(floor * int((n_of - 1).sum())),
         rows=rows,
+        asked=gathers,
     )
 
 
-def _beside_ddp(facts: Facts, asked: NDArray[np.intp], starts: I64, stops: I64) -> Asked | None:
+def _asked(facts: Facts, asked: NDArray[np.intp], starts: I64, stops: I64, *, is_beside_ddp: bool) -> Asked | None:
     """Those outside of autograd and of the passes of DDP, which sends the buffers of its model in them."""
     trace, ops = facts.trace, facts.trace.ops
     low, high = trace.window_ns
-    mine = trace.named(ops.name[asked], _OTHER_KINDS) & ~in_backward(trace, asked)
+    mine = trace.named(ops.name[asked], _OTHER_KINDS if is_beside_ddp else _GATHERS) & ~in_backward(trace, asked)
     mine &= enclosing_op(ddp_passes(trace), ops.thread[asked], ops.start_ns[asked]) < 0
     mine &= (ops.start_ns[asked] >= low) & (stops <= high)
     rows, starts, stops = asked[mine], starts[mine], stops[mine]
@@ -135,7 +142,15 @@ def _beside_ddp(facts: Facts, asked: NDArray[np.intp], starts: I64, stops: I64) 
     name = trace.name(int(names[np.bincount(which.reshape(-1), weights=taken).argmax()])).replace("_", "")
     kind = next(one for one in ASKED_FIXES if one.replace("-", "") in name)
     behind = _behind(facts, rows) if "gather" in kind and facts.main_device is None else None
-    return Asked(kind=kind, n=int(rows.size), cost_ns=round(float(sum(needed))), rows=rows, behind=behind)
+    return Asked(
+        kind=kind,
+        n=int(rows.size),
+        cost_ns=round(float(sum(needed))),
+        rows=rows,
+        taken_ns=taken,
+        is_beside_ddp=is_beside_ddp,
+        behind=behind,
+    )
 
 
 def _behind(facts: Facts, asked: NDArray[np.intp]) -> Behind | None:
@@ -144,7 +159,8 @@ def _behind(facts: Facts, asked: NDArray[np.intp]) -> Behind | None:
     n_ranks = trace.meta.world_size or 0
     if n_ranks < 2:
         return None
-    tops = outermost(ops)
+    tops = np.flatnonzero(~scopes(trace, ops, nesting(ops)))
+    tops = tops[outermost(ops.take(tops))]
     backward = backward_of(trace)
     read = np.sort(ops.start_ns[backward.forward[backward.forward >= 0]])
     n_read = np.searchsorted(read, ops.end_ns[tops]) - np.searchsorted(read, ops.start_ns[tops])
@@ -189,16 +205,20 @@ def judge(result: OneByOne) -> tuple[Finding, ...]:
 
 def _of_script(result: OneByOne) -> tuple[Finding, ...]:
     asked, scope = result.asked, result.scope
-    if asked is None or scope.fraction(asked.cost_ns) < ASKED.limit("window") or asked.n < scope.n_steps:
+    if asked is None or asked.n < scope.n_steps:
         return ()
     fraction, behind = scope.fraction(asked.cost_ns), asked.behind
+    spared_ns = asked.cost_ns + (behind.spared_ns if behind else 0)
+    if scope.fraction(spared_ns) < ASKED.limit("window"):
+        return ()
     each = format_count(round(asked.n / max(scope.n_steps, 1), 1))
+    beside = ", beside DDP's" if asked.is_beside_ddp else ""
     return (
         ASKED.found(
-            title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {asked.kind}, beside DDP's",
+            title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {asked.kind}{beside}",
             fraction=fraction,
             confidence=_SURE,
-            recoverable_ns=scope.per_step(asked.cost_ns + (behind.spared_ns if behind else 0)),
+            recoverable_ns=scope.per_step(spared_ns),
             most_recoverable_ns=scope.per_step(asked.cost_ns + behind.ns) if behind else None,
             evidence=(
                 Evidence(
@@ -206,7 +226,7 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
                     metric="asked.cost_ns",
                     value=float(asked.cost_ns),
                     unit="ns",
-                    expected=f"< {format_fraction(ASKED.limit('window'))} of the window",
+                    expected=f"< {format_fraction(ASKED.limit('window'))} of the window, with what a fix spares behind them",
                 ),
                 *_of_gathered(scope, behind),
             ),
@@ -261,12 +281,11 @@ def _of_loop(result: OneByOne) -> tuple[Finding, ...]:
 
 
 def _rows(facts: Facts, result: OneByOne) -> Mapping[str, Rows]:
-    pairs = [(ONE_BY_ONE, result.rows, result.cost_ns)]
-    pairs += [(ASKED, result.asked.rows, result.asked.cost_ns)] if result.asked is not None else []
-    return {
-        kind.id: Rows.of_ops(facts.trace, rows, np.full(rows.size, cost_ns // max(rows.size, 1), np.int64))
-        for kind, rows, cost_ns in pairs
-    }
+    each = np.full(result.rows.size, result.cost_ns // max(result.rows.size, 1), np.int64)
+    rows = {ONE_BY_ONE.id: Rows.of_ops(facts.trace, result.rows, each)}
+    if result.asked is not None:
+        rows[ASKED.id] = Rows.of_ops(facts.trace, result.asked.rows, result.asked.taken_ns)
+    return rows
 
 
 def present(result: OneByOne) -> Section:

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
-from profkit.findings.communication import EXPOSED
+from profkit.findings.communication import ASKED, EXPOSED
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
 from profkit.model.documents.report import Bottleneck, Verdict, speedup
@@ -205,6 +205,8 @@ def _without_victims(
     split: list[int] = []
 
     def explained(one: Finding, other: Finding) -> float:
+        if other.id == ASKED.id:
+            return one.fraction / other.fraction
         is_its_own = one.rank is not None and other.rank in late
         return -1.0 if is_its_own or other.rank is None else waiting[other.rank]
 
