@@ -26,7 +26,8 @@ _VALUES: Final = 256
 """Of a tensor, in a row from its middle on. Chosen: they take 20 us."""
 _SHARE: Final = 0.02
 """Of the step, what looks take at most."""
-_MOST_OF_OPTIMIZER: Final = 500
+_MOST_OF_OPTIMIZER: Final = 100
+"""Parameters, with what is kept of them. Chosen: some 10 ms."""
 _LEAST: Final = 1024
 """Values of a tensor that is looked at: fewer take no time. Chosen."""
 _DEPTH: Final = 3
