@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns import smaller, spared, thrown, zero_rows
+from profkit.analyzers.patterns import algebra, smaller, spared, thrown, zero_rows
 from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
@@ -101,6 +101,11 @@ BY_SHAPES: Final = (
     _pattern(wasted.MASKED_ROWS, _seen(thrown.masked_rows), "such operator", "such operators, forward and backward"),
     _pattern(wasted.LONG_ORDER, _seen(smaller.long_orders), "such product", "such products, forward and backward"),
     _pattern(wasted.ONE_HOT, spared.one_hots, "such product", "such products"),
+    _pattern(
+        wasted.AWKWARD_FFT, _seen(algebra.awkward_ffts), "such transform", "such transforms, forward and backward"
+    ),
+    _pattern(wasted.ONE_MATRIX, _seen(algebra.one_matrix), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.FIGURES, algebra.figures, "such operator", "such operators"),
     Pattern(
         LAYER_LOOP,
         layers,
