@@ -365,14 +365,7 @@ def hostile() -> Report:
     return report(answer, one, two, failures=(failure,), skipped=(skipped,))
 
 
-ALL: Final = {
-    "overhead": overhead(),
-    "data_bound_cpu": data_bound_cpu(),
-    "inconclusive": inconclusive(),
-    "healthy": healthy(),
-    "two_devices": two_devices(),
-    "two_ranks": two_ranks(),
-    "no_steps": no_steps(),
-    "failure_only": failure_only(),
-    "hostile": hostile(),
-}
+MADE: Final = (
+    overhead, data_bound_cpu, inconclusive, healthy, two_devices, two_ranks, no_steps, failure_only, hostile,
+)  # fmt: skip
+ALL: Final = {make.__name__: make() for make in MADE}

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from msgspec import to_builtins
+from msgspec.structs import asdict
 
-from profkit.model.documents.trial import TrialReport
-from profkit.render.json.values import written
+from profkit.model.documents.trial import Trial, TrialReport
+from profkit.render.json.values import Shapes, document_of, written
 from profkit.render.words import trial as words
-from profkit.version import __version__
 
 SCHEMA_ID: Final = "profkit.trial/1"
+_SHAPES: Final[Shapes] = {
+    TrialReport: lambda report: {"headline": words.headline(report), **asdict(report)},
+    Trial: lambda trial: {**asdict(trial), "speedup": trial.speedup, "sentence": words.sentence(trial)},
+}
 
 
 def render(report: TrialReport, **_: object) -> str:
     """The document as text."""
-    plain: dict[str, Any] = to_builtins(report)
-    for trial, row in zip(report.trials, plain["trials"], strict=True):
-        row["speedup"], row["sentence"] = trial.speedup, words.sentence(trial)
-    head = {"schema": SCHEMA_ID, "profkit_version": __version__, "headline": words.headline(report)}
-    return written({**head, **plain})
+    return written(document_of(SCHEMA_ID, report, _SHAPES))
