@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profkit.model.documents.comparison import Comparison, Judgement
+from profkit.model.documents.comparison import Account, Comparison, Judgement
 from profkit.render.html import page
 from profkit.render.html.parts import bars, tables
 from profkit.render.html.parts.glossary import glossary
@@ -33,7 +33,7 @@ def render(comparison: Comparison, *, with_paths: bool = False, **_: object) -> 
         legend=_legend(both),
         falls=bars.waterfall(comparison, labels),
         sides=_sides(comparison),
-        works=_works(comparison),
+        works=[_works(*one) for one in words.accounts(comparison)],
         read=[
             (side.name, names) for side, names in zip(sides, words.read_names(comparison), strict=True) if side.sources
         ],
@@ -80,16 +80,8 @@ def _sides(comparison: Comparison) -> tables.Table | None:
     )
 
 
-def _works(comparison: Comparison) -> list[tables.Table]:
-    """What kernels and collectives changed, by how often and by how long they run."""
-    made = []
-    for name, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
-        if account is not None and any(row.delta_ns for row in account.rows):
-            title = "operators" if comparison.baseline.is_cpu and name == "kernels" else name
-            rows = words.work_rows(account, _MAX_WORKS)
-            sums = (rows[-1][0],)
-            table = tables.of_words(
-                f"{title} that changed", (title, *words.WORK_HEADERS), rows, sums=sums, is_sortable=False
-            )
-            made.append(table)
-    return made
+def _works(title: str, account: Account) -> tables.Table:
+    """What kernels or collectives changed, by how often and by how long they run."""
+    rows = words.work_rows(account, _MAX_WORKS)
+    headers, sums = (title, *words.WORK_HEADERS), (rows[-1][0],)
+    return tables.of_words(f"{title} that changed", headers, rows, sums=sums, is_sortable=False)

@@ -61,10 +61,8 @@ def _folded(comparison: Comparison) -> Iterable[str]:
     sides = words.side_rows(comparison) if comparison.waterfall is not None else []
     if sides:
         yield folded("both sides", table(("", "baseline", "candidate"), sides, n_left=3))
-    for name, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
-        if account is not None and any(row.delta_ns for row in account.rows):
-            title = "operators" if comparison.baseline.is_cpu and name == "kernels" else name
-            yield folded(f"{title} that changed", _works(title, account))
+    for title, account in words.accounts(comparison):
+        yield folded(f"{title} that changed", _works(title, account))
 
 
 def _works(title: str, account: Account) -> str:

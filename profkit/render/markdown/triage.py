@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from profkit.model.budget import WORK_PARTS
 from profkit.model.documents.handover import Handover
@@ -95,18 +95,13 @@ def _roof(report: Report, rank: RankReport) -> str:
 def _across(report: Report) -> Iterable[str]:
     """The table of ranks: what they show together, or each of its own window."""
     if report.fleet is None or not report.fleet.rows:
-        yield _ranks(report.ranks) if len(report.ranks) > 1 else ""
+        _, headers, rows = text.rank_table(report.ranks)
+        yield table_of_texts(headers, rows, n_left=1) if len(rows) > 1 else ""
         return
     yield escaped(fleet.table_title(report))
     yield table_of_texts(fleet.headers_of(report.fleet), fleet.cells_of(report.fleet), n_left=1)
     facts = fleet.facts_of(report.fleet)
     yield "\n".join(f"- {label}: {escaped(line)}" if label else f"- {escaped(line)}" for label, line in facts)
-
-
-def _ranks(ranks: Sequence[RankReport]) -> str:
-    what, labels = text.rank_labels(ranks)
-    rows = [text.rank_row(rank, label) for rank, label in zip(ranks, labels, strict=True)]
-    return table_of_texts((what, *text.RANK_HEADERS[1:]), rows, n_left=1)
 
 
 def _findings(report: Report) -> Iterable[str]:

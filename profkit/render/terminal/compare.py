@@ -68,9 +68,8 @@ def _blocks(comparison: Comparison, width: int, room: _Room) -> Iterable[Block]:
     yield _why(comparison, prose, room)
     yield _waterfall(comparison, width)
     yield _sides(comparison, width, room)
-    for title, account in (("kernels", comparison.compute), ("collectives", comparison.comm)):
-        if account is not None:
-            yield _works(comparison, title, account, width, room)
+    for title, account in words.accounts(comparison, is_full=True):
+        yield _works(comparison, title, account, width, room)
     yield _notes(comparison, prose)
     yield _read(comparison, prose, is_full=is_full)
 
@@ -134,9 +133,8 @@ def _works(comparison: Comparison, title: str, account: Account, width: int, roo
     n_rows = len(account.rows) if room.is_full else min(n_rows, room.n_works)
     if n_rows == 0:
         return []
-    name = "operators" if comparison.baseline.is_cpu and title == "kernels" else title
     shown = len(words.WORK_HEADERS) + 1 if width >= _WIDE else _NARROW_COLUMNS
-    headers = (f"{name} that changed", *words.WORK_HEADERS)[:shown]
+    headers = (f"{title} that changed", *words.WORK_HEADERS)[:shown]
     rows = [row[:shown] for row in words.work_rows(account, n_rows)]
     return layout.table(headers, rows, [True, *[False] * (shown - 1)], width)
 

@@ -225,18 +225,13 @@ def _next_tool(report: Report, width: int, room: _Room) -> Block:
 
 
 def _ranks(report: Report, width: int, *, is_full: bool) -> Block:
-    ranks = report.ranks if is_full else report.ranks[:_MAX_RANKS]
+    title, headers, rows = text.rank_table(report.ranks)
     chosen = text.shown_rank(report)
-    if chosen is not None and chosen in report.ranks[len(ranks) :]:
-        ranks = (*ranks, chosen)
-    what, labels = text.rank_labels(report.ranks)
-    label_of = dict(zip(map(id, report.ranks), labels, strict=True))
-    rows = [text.rank_row(rank, label_of[id(rank)]) for rank in ranks]
-    headers = (what, *text.RANK_HEADERS[1:])
-    is_text = [True, *([False] * (len(text.RANK_HEADERS) - 2)), True]
-    lines = layout.table(headers, rows, is_text, width)
-    title = f"{len(report.ranks)} {what}s, each over its own window; comm and copies: the exposed part"
-    return [*page.titled(title, width), *lines, *page.hidden(len(report.ranks) - len(ranks))]
+    shown = rows if is_full else rows[:_MAX_RANKS]
+    if chosen is not None and chosen in report.ranks[len(shown) :]:
+        shown = [*shown, rows[report.ranks.index(chosen)]]
+    lines = layout.table(headers, shown, [True, *([False] * (len(headers) - 2)), True], width)
+    return [*page.titled(title, width), *lines, *page.hidden(len(rows) - len(shown))]
 
 
 def _around(report: Report, rank: RankReport, width: int, room: _Room) -> Block:

@@ -168,6 +168,13 @@ def _bytes(value: int | None) -> str:
     return "" if value is None else format_bytes(value)
 
 
+def accounts(comparison: Comparison, *, is_full: bool = False) -> list[tuple[str, Account]]:
+    """The accounts of work, each with what it is of: those in which something changed, or all."""
+    kernels = "operators" if comparison.baseline.is_cpu else "kernels"
+    named = ((kernels, comparison.compute), ("collectives", comparison.comm))
+    return [(name, one) for name, one in named if one and (is_full or any(row.delta_ns for row in one.rows))]
+
+
 def work_rows(account: Account, n_rows: int) -> list[tuple[str, ...]]:
     """The works with the largest changes, all others, what ran side by side, and the sum: busy time's change."""
     shown = [row for row in account.rows[:n_rows] if row.delta_ns]

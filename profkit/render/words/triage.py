@@ -335,6 +335,14 @@ def rank_row(rank: RankReport, label: str) -> tuple[str, ...]:
     return (label, step, *(device_shares(device) if device is not None else ("-",) * 5))
 
 
+def rank_table(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Title, headings and a row for each of several ranks that were not judged together; all but the ends numbers."""
+    what, labels = rank_labels(ranks)
+    rows = [rank_row(rank, label) for rank, label in zip(ranks, labels, strict=True)]
+    title = f"{len(ranks)} {what}s, each over its own window; comm and copies: the exposed part"
+    return title, (what, *RANK_HEADERS[1:]), rows
+
+
 def rank_labels(ranks: Sequence[RankReport]) -> tuple[str, tuple[str, ...]]:
     """What stands side by side, ranks or traces of anything, in the singular, and a label for each of its own."""
     numbers = {rank.rank for rank in ranks}

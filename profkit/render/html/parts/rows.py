@@ -181,10 +181,10 @@ def _waited(one: Tracks, marked: Track) -> list[int]:
 
 def _apart(report: Report) -> Ranks:
     """Ranks that were not judged together: shares of each one's own window."""
-    what, labels = text.rank_labels(report.ranks)
-    pairs = list(zip(report.ranks, labels, strict=True))[:_MOST]
+    title, headers, rows = text.rank_table(report.ranks)
+    rows = rows[:_MOST]
     bars = []
-    for rank, label in pairs:
+    for rank, (label, *_) in zip(report.ranks, rows, strict=False):
         device = text.main_device(rank)
         if device is None:
             continue
@@ -192,16 +192,14 @@ def _apart(report: Report) -> Ranks:
         parts = ((name, said[name], size) for name, size in device.budget.parts.items())
         bars.append(stacked(label, parts, device.budget.window_ns))
     found = {segment.category: segment.label for bar in bars for segment in bar.segments}
-    rows = [text.rank_row(rank, label) for rank, label in pairs]
-    title = f"{len(report.ranks)} {what}s, each over its own window; comm and copies: the exposed part"
     return Ranks(
         title=title,
         bars=tuple(bars),
         legend=tuple(found.items()),
         heat=None,
-        table=of_words("", (what, *text.RANK_HEADERS[1:]), rows, key="ranks-table"),
+        table=of_words("", headers, rows, key="ranks-table"),
         facts=(),
-        n_left_out=len(report.ranks) - len(pairs),
+        n_left_out=len(report.ranks) - len(rows),
     )
 
 
