@@ -164,6 +164,20 @@ def test_on_a_cpu_all_of_a_collection_counts_and_is_the_headline() -> None:
     assert "garbage collector" in verdict.headline
 
 
+@pytest.mark.parametrize(("generation", "waited_us", "first"), [(2, 200, "host.gc"), (0, 700, "input.starved")])
+def test_a_full_collection_that_begins_in_a_loader_is_no_wait_for_data(
+    generation: int, waited_us: int, first: str
+) -> None:
+    """It looks through all objects of the process, whoever allocates; a young one through what the loader made."""
+    loader = each_step("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 250, 950)
+    rows = on_cpu(*loader, *each_step(f"Python GC (generation {generation})", 300, 800))
+    starved = found(rows, "input.starved")
+    assert starved.recoverable_ns == waited_us * US
+    assert starved.evidence[1].statement.startswith("each step waits once")
+    _, verdict = triage_trace(trace_of(rows))
+    assert verdict.findings[0].id == first
+
+
 def test_a_collection_in_one_step_is_less_certain() -> None:
     every = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800)), "host.gc")
     once = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800, steps=range(3, 4))), "host.gc")
