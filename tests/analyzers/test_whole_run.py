@@ -142,6 +142,18 @@ def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(shar
     assert (verdict.bottleneck is Bottleneck.OVERHEAD) is is_cause
 
 
+@pytest.mark.parametrize(("share", "is_cause"), [(0.4, False), (0.6, True)])
+def test_experience_that_takes_more_than_all_training_is_the_verdict(share, is_cause):
+    text = "action = torch.stack([policy(s).sample() for s in state])"
+    line = {"file": "train.py", "line": 4, "function": "<listcomp>", "text": text, "share": 1.0}
+    rare = {**RARE, "lines": [line], "way": "", "share": share, "beyond_ns": 3000 * MS}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    finding = found["host.rare" if is_cause else "host.other_steps"]
+    assert finding.fix.startswith("where it asks a model for one item after the other, ask once for all")
+    assert (finding.recoverable_ns > 0) is is_cause
+    assert verdict.bottleneck is (Bottleneck.OVERHEAD if is_cause else Bottleneck.KERNEL)
+
+
 @pytest.mark.parametrize(("text", "kind"), [("gc.collect()", "host.rare"), ("rows = collect(env)", "host.other_steps")])
 def test_a_collection_of_garbage_is_no_collection_of_experience(text, kind):
     line = {"file": "train.py", "line": 4, "function": "tidy", "text": text, "share": 1.0}
