@@ -729,6 +729,15 @@ def test_too_many_threads_are_named_beside_programs_of_others_with_their_own_par
     assert scheduled(**told, cores=2, threads=2).id == "host.cores_taken"
 
 
+@pytest.mark.parametrize(("all_wait_ns", "least"), [(1150, 0.12), (5900, 0.63)])
+def test_their_ceiling_has_the_waits_for_a_core_where_they_alone_want_more(all_wait_ns: int, least: float) -> None:
+    told = {"span_ns": 1000, "run_ns": 370, "wait_ns": 510, "all_run_ns": 640, "children": 0, "cores": 2, "threads": 4}
+    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling={**told, "all_wait_ns": all_wait_ns}))
+    one = next(one for one in rank.findings if one.id == "host.contention")
+    assert one.recoverable_ns == pytest.approx(0.12 * STEP, abs=1)
+    assert least * STEP <= (one.most_recoverable_ns or 0) <= (least + 0.2) * STEP
+
+
 def test_many_threads_that_nobody_waits_for_are_fine() -> None:
     assert scheduled(span_ns=1000, run_ns=990, wait_ns=9, cores=2, threads=32, ranks=4) is None
 
