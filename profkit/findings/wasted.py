@@ -153,6 +153,31 @@ MASKED_ROWS: Final = FindingKind(
     ),
 )
 
+ZERO_ROWS: Final = FindingKind(
+    id="work.zero_rows",
+    title="many rows that layers compute have no influence on the loss",
+    is_about_work=True,
+    supersedes=(
+        Supersedes("kernel.unfused", Way.BEHIND, NAMES),
+        Supersedes("work.masked_rows", Way.SAID_ONCE, MOSTLY),
+        Supersedes("work.recompute", Way.BEHIND, MOSTLY),
+    ),
+    meaning="Layers compute rows (tokens, pairs of atoms, edges) that are multiplied by zero or dropped behind them: by a mask, a cutoff, a gate. The loss does not depend on them, and their gradient is zero.",
+    measured="profkit capture reads gradients on the CPU in the steps that it records once more, and marks the operators of which half of the rows or more are zero in each of 16 columns or more. Those operators in the timed steps, and their backward nodes, less the share of the rows that is not zero. Nothing is said where the rows nearest to the loss are zero as well, or where maxima or sorted values get gradients.",
+    thresholds={
+        "window": WORTH_WORK,
+        "zero": Threshold(0.5, "where {} of an operator's rows or more are zero", "chosen: dropped paths leave more"),
+    },
+    lookalikes=(
+        "rows that have to be computed to know that they are not needed: a loss that drops what it finds easy",
+        "a branch whose gradient is stopped for some rows on purpose: the backward pass alone is spared",
+    ),
+    proof="Leave those rows out before the first of the layers: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=(
+        "take the rows that count before the layers, layer(x[keep]), and put the result back by index_add or scatter; build lists of pairs or edges within the cutoff alone",
+    ),
+)
+
 ONE_HOT: Final = FindingKind(
     id="work.one_hot",
     title="one-hot vectors are multiplied by a matrix, where rows could be looked up",

@@ -22,6 +22,7 @@ SAME_TENSORS: Final = "profkit: of the same tensors"
 """Behind it stands a number for what is computed, and, of a parametrization, what it makes by which class."""
 PARAMETRIZATION: Final = "parametrization "
 _PRODUCTS: Final = "linear conv1d conv2d conv3d matmul __matmul__ __rmatmul__ mm bmm mv addmm baddbmm einsum"
+PRODUCTS: Final = frozenset(_PRODUCTS.split())
 _BY_NUMBER: Final = (
     "add sub mul div neg pow square sqrt rsqrt reciprocal exp log sin cos tanh sigmoid softplus relu gelu silu abs"
     " clamp __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __neg__ softmax"
@@ -32,7 +33,7 @@ _MATRICES: Final = (
     " linalg_matrix_exp linalg_solve_triangular linalg_qr linalg_cholesky linalg_eigh linalg_svd linalg_lu_factor"
     " linalg_slogdet linalg_householder_product orgqr _weight_norm fft_fft fft_rfft"
 )
-_MAKES_THE_SAME: Final = frozenset(f"{_PRODUCTS} {_BY_NUMBER} {_MATRICES}".split())
+_MAKES_THE_SAME: Final = PRODUCTS | frozenset(f"{_BY_NUMBER} {_MATRICES}".split())
 _BY_SIZE: Final = frozenset(("eye", "zeros", "ones", "new_zeros", "new_ones"))
 """Of a parametrization alone: elsewhere such a tensor may be a buffer that numpy fills."""
 _ENDS: Final = "backward"
