@@ -178,7 +178,6 @@ def _report(side: Side, sample: Sample) -> SideReport:
     def share(value: Callable[[Measured], int]) -> float:
         return float(per_step(runs, value)) / step if step else 0.0
 
-    peaks = [trace.counts.peak_bytes for trace in traces if trace.counts.peak_bytes is not None]
     return SideReport(
         name=side.name,
         sources=tuple(trace.report.source for trace in traces),
@@ -188,7 +187,7 @@ def _report(side: Side, sample: Sample) -> SideReport:
         device=_usual(trace.device.name for trace in traces),
         is_cpu=traces[0].is_cpu,
         bottleneck=_usual(run.bottleneck for run in side.runs),
-        late_rank=_late_rank(side),
+        late_rank=side.late_rank,
         occupancy={
             "compute": share(lambda trace: trace.device.busy_compute_ns),
             "comm": share(lambda trace: trace.device.busy_comm_ns),
@@ -197,19 +196,13 @@ def _report(side: Side, sample: Sample) -> SideReport:
         },
         busy_comm_ns=round(per_step(runs, lambda trace: trace.comm.busy_ns)),
         hidden_comm_ns=round(per_step(runs, lambda trace: trace.comm.hidden_ns)),
-        peak_memory_bytes=max(peaks, default=None),
+        peak_memory_bytes=side.peak_bytes,
         run_values=sample.values,
     )
 
 
 def _usual(values: Iterable[str]) -> str:
     return Counter(values).most_common(1)[0][0]
-
-
-def _late_rank(side: Side) -> int | None:
-    """The rank that the verdicts on all runs name, None where they name none or not the same."""
-    named = {run.late_rank for run in side.runs}
-    return named.pop() if len(named) == 1 else None
 
 
 def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:

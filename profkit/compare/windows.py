@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from profkit.compare.captures.groups import n_products
-from profkit.compare.captures.pair import Pair, moved
+from profkit.compare.captures.pair import Pair, counts_moved, is_within
 from profkit.findings.comparison import WORK_CHANGED
-from profkit.units import format_bytes, format_count
+from profkit.units import format_bytes
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +53,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
             return (
                 f"{found}, so the recorded windows are compared; they hold as many operations" if self.stepped else ""
             )
-        held = f"they hold {_moved(self.operations, 'operations')}, {_moved(self.products, 'products of matrices')}"
+        products = counts_moved(self.products, "products of matrices")
+        held = f"they hold {counts_moved(self.operations, 'operations')}, {products}"
         so = "the same work in other kernels" if self.is_fused else "whether that is the same work is not recorded"
         if self.is_same_input and not self.is_fused:
             so = f"the same work in other kernels, since both copied {format_bytes(self.copied[1])} to the device"
@@ -65,13 +65,9 @@ def held(pair: Pair, *, stepped: str = "") -> Held:
     """What the windows hold; `stepped` is the side that alone has steps."""
     operations = pair.rates(lambda trace: trace.counts.operators)
     copied = pair.rates(lambda trace: trace.counts.copied_bytes)
-    return Held(operations=operations, products=pair.rates(n_products), copied=copied, stepped=stepped)
+    products = pair.rates(lambda trace: trace.compute.n_products)
+    return Held(operations=operations, products=products, copied=copied, stepped=stepped)
 
 
 def _is_same(counts: tuple[float, float]) -> bool:
-    return min(counts) >= (1 - WORK_CHANGED.limit("window")) * max(counts)
-
-
-def _moved(counts: tuple[float, float], of: str) -> str:
-    before, after = (format_count(round(count, 1)) for count in counts)
-    return moved(before, after, of=of)
+    return is_within(WORK_CHANGED.limit("window"), counts)

@@ -14,11 +14,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.compare.captures import exchange, kinds, overlap, parts, waits
-from profkit.compare.captures.pair import Pair, Reading, reading
-from profkit.compare.captures.passes import accumulated
+from profkit.compare.captures.pair import Pair, Reading, change, reading
 from profkit.compare.captures.program import casts, compiled, precision, products, recomputed
 from profkit.compare.captures.uneven import slow_step
-from profkit.compare.captures.work import work_changed
+from profkit.compare.captures.work import accumulated, work_changed
 from profkit.findings.changes import DEVICE
 from profkit.findings.comparison import EXPLAINED, LAUNCHES
 from profkit.model.finding import Evidence, Finding, severity_of
@@ -52,20 +51,14 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
 
 def device(pair: Pair) -> Reading | None:
     """The work runs on a GPU on one side, and on the CPU on the other: then no row is set against another."""
-    if len({trace.is_cpu for side in pair.sides for trace in side.traces}) < DEVICE.limit("kinds"):
+    if len({trace.is_cpu for trace in pair.traces}) < DEVICE.limit("kinds"):
         return None
     before, after = (side.traces[0].device.name or side.traces[0].device.kind for side in pair.sides)
-    step = pair.waterfall
-    seen = Evidence(
-        statement=f"{pair.each}: {format_ns(step.baseline_ns)} on {before}, {format_ns(step.candidate_ns)} on {after}",
-        metric="compare.step_change_ns",
-        value=float(step.delta_ns),
-        unit="ns",
-    )
+    first, second = map(format_ns, pair.steps_ns)
     return reading(
         DEVICE,
         f"the work runs on {after}, before on {before}",
-        evidence=(seen,),
+        change(f"{pair.each}: {first} on {before}, {second} on {after}", "step", pair.steps_ns),
         fix="profkit triage on each side says what limits it there",
         confidence=0.9,
     )
@@ -83,13 +76,8 @@ def _weighed(pair: Pair, found: list[Reading]) -> tuple[Finding, ...]:
             own = sum(pair.change(claim) for claim in dict.fromkeys(item.claims) if claim not in taken)
         taken.update(item.claims)
         weight = min(abs(pair.fraction(own)), 1.0)
-        seen = Evidence(
-            statement=f"explains {_of_whole(pair, own)}",
-            metric=EXPLAINED,
-            value=float(own),
-            unit="ns",
-        )
-        evidence = (*item.finding.evidence, seen)
+        explains = Evidence(statement=f"explains {_of_whole(pair, own)}", metric=EXPLAINED, value=float(own), unit="ns")
+        evidence = (*item.finding.evidence, explains)
         one = replace(item.finding, fraction=weight, severity=severity_of(weight), evidence=evidence)
         weighed.append((own, one))
     weighed.sort(key=lambda item: (is_change and item[0] * total < 0, -abs(item[0])))

@@ -123,6 +123,17 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         return sum(wait for wait, _ in known) / len(known), sum(transfer for _, transfer in known) / len(known)
 
     @property
+    def late_rank(self) -> int | None:
+        """The rank that the verdicts on all runs name, None where they name none or not the same."""
+        named = {run.late_rank for run in self.runs}
+        return named.pop() if len(named) == 1 else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that one of its traces had in use, None where none tells."""
+        return max((peak for trace in self.traces if (peak := trace.counts.peak_bytes) is not None), default=None)
+
+    @property
     def traces(self) -> tuple[Measured, ...]:
         """All traces, in the order of runs and ranks."""
         return tuple(trace for run in self.runs for trace in run.traces)
