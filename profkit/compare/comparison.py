@@ -34,6 +34,7 @@ from profkit.model.documents.comparison import (
     Waterfall,
 )
 from profkit.model.finding import Finding
+from profkit.model.grouped import grouped
 from profkit.units import format_count
 
 _NOT_OF_THE_PROGRAM: Final = frozenset({QUALITY.id})
@@ -226,11 +227,8 @@ def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
 
 
 def _shares(side: Side) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for run in side.runs:
-        for name, share in run.shares.items():
-            if name not in _NOT_OF_THE_PROGRAM:
-                found.setdefault(name, []).append(share)
+    of_runs = (item for run in side.runs for item in run.shares.items())
+    found = grouped((name, share) for name, share in of_runs if name not in _NOT_OF_THE_PROGRAM)
     return {name: sum(shares) / len(shares) for name, shares in found.items() if 2 * len(shares) >= len(side.runs)}
 
 
@@ -308,11 +306,8 @@ def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
     said: dict[str, list[str]] = {}
     places: dict[str, list[tuple[str, str, str]]] = {}
     for side in sides:
-        failed: dict[str, list[str]] = {}
-        for trace in side.traces:
-            for check in trace.report.checks:
-                if not check.ok:
-                    failed.setdefault(check.id, []).append(check.message)
+        checks = (check for trace in side.traces for check in trace.report.checks)
+        failed = grouped((check.id, check.message) for check in checks if not check.ok)
         for check_id, messages in failed.items():
             if len(side.traces) == 1:
                 said.setdefault(f"check {check_id} fails: {messages[0]}", []).append(side.name)

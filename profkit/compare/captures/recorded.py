@@ -17,6 +17,7 @@ import msgspec
 
 from profkit.errors import ProfkitError
 from profkit.ingest.bytes.bytesource import read_chunks
+from profkit.model.grouped import grouped
 
 KINDS: Final = ("tokens", "samples")
 """What is counted, the best measure first: padding is no work."""
@@ -61,17 +62,13 @@ def recorded_work(source: str, metadata: Mapping[str, Any]) -> dict[str, float]:
         head = next(iter(read_chunks(Path(source), source=source, chunk_bytes=_HEAD_BYTES)), b"")
     except ProfkitError:  # the reader has said what is wrong with the file
         return {}
-    told: dict[str, list[float]] = {}
-    for kind, value in _ROW.findall(head):
-        told.setdefault(kind.decode(), []).append(float(value))
+    told = grouped((kind.decode(), float(value)) for kind, value in _ROW.findall(head))
     return {kind: sum(values) / len(values) for kind, values in told.items()}
 
 
 def work_of_run(ranks: Iterable[tuple[object, Mapping[str, float]]]) -> dict[str, float]:
     """A run's work per step: the sum over its ranks of the mean over a rank's traces; empty if one told none."""
-    by_rank: dict[object, list[Mapping[str, float]]] = {}
-    for rank, work in ranks:
-        by_rank.setdefault(rank, []).append(work)
+    by_rank = grouped(ranks)
     out: dict[str, float] = {}
     for kind in KINDS:
         if all(kind in work for traces in by_rank.values() for work in traces):

@@ -26,6 +26,7 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, whole
 from profkit.ingest.read import read_traces
 from profkit.model.documents.report import Failure, Report
+from profkit.model.grouped import grouped
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.summary import UNKNOWN_RANK
 from profkit.ranks.run.fleet_report import report_of
@@ -84,9 +85,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             findings = [finding for finding in self.joint.findings if finding.rank is not None]
             across = [finding for finding in self.joint.findings if finding.rank is None]
             whole = {finding.id: finding.fraction for finding in (*across, *self.joint.verdict.findings)}
-        found: dict[str, list[float]] = {}
-        for finding in findings:
-            found.setdefault(finding.id, []).append(finding.fraction)
+        found = grouped((finding.id, finding.fraction) for finding in findings)
         usual = {id_: sum(of) / len(of) for id_, of in found.items() if 2 * len(of) >= len(self.traces)}
         return {**usual, **whole}
 

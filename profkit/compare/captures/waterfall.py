@@ -20,6 +20,7 @@ from profkit.compare.captures.counts import generator_of
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.work_rows import OPTIMIZER, Rows, Work
 from profkit.model.documents.comparison import Account, Bar, Presence, Waterfall, WorkChange
+from profkit.model.grouped import grouped
 from profkit.model.names import LAYOUT, bare_name, precision_of
 
 Runs = Sequence[Sequence[Measured]]
@@ -203,11 +204,7 @@ def _by_short_name(work: Work) -> tuple[str, ...]:
 
 
 def _grouped(uses: dict[Work, Use], key: Callable[[Work], tuple[str, ...]]) -> dict[tuple[str, ...], list[Work]]:
-    groups: dict[tuple[str, ...], list[Work]] = {}
-    for work in uses:
-        if key(work):
-            groups.setdefault(key(work), []).append(work)
-    return groups
+    return grouped((key(work), work) for work in uses if key(work))
 
 
 def _replaced(left: dict[Work, Use], right: dict[Work, Use]) -> WorkChange:

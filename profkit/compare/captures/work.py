@@ -36,6 +36,7 @@ from profkit.findings.changes import ACCUMULATION
 from profkit.findings.comparison import PER_WORK, WORK_CHANGED
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
+from profkit.model.grouped import grouped
 from profkit.units import format_bytes, format_ns, format_speedup, format_time_change
 
 _FIX: Final = (
@@ -333,12 +334,10 @@ def _elements_by_operator(first: Measured, second: Measured) -> dict[str, float]
     A weight stays as it is when the batch is another, and is read again for each part of a batch; attention's products
     grow with the square of a sequence.
     """
-    each: dict[str, list[float]] = {}
-    for key in sorted(first.inputs.shapes.keys() & second.inputs.shapes.keys()):
-        log = math.log(second.inputs.shapes[key] / first.inputs.shapes[key])
-        each.setdefault(key.partition(" ")[0], []).append(log)
+    before, after = first.inputs.shapes, second.inputs.shapes
+    shared = sorted(before.keys() & after.keys())
     out = {}
-    for name, logs in each.items():
+    for name, logs in grouped((key.partition(" ")[0], math.log(after[key] / before[key])) for key in shared).items():
         n_calls = [trace.op_calls.get(name, 0) / trace.n_steps for trace in (first, second)]
         if min(n_calls) > 0:
             moved = [log for log in logs if abs(log) >= _same()]

@@ -10,6 +10,7 @@ from profkit.compare.ladder.cells import Tried, factor
 from profkit.compare.ladder.plan import Plan
 from profkit.compare.tables.result_tables import is_number
 from profkit.model.documents.ladder import Beside, Rung, Step, WhyNot
+from profkit.model.grouped import grouped
 from profkit.model.switches import says_on
 
 
@@ -44,9 +45,7 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> Climb:
     and the settings have a factor each. A rung that is slower than what the ladder had is left beside it, but where
     a later one of the series is known to stand on it. Alternatives of the first rung stand beside the base.
     """
-    by_rung: dict[str, list[Tried]] = {}
-    for one in cells:
-        by_rung.setdefault(one.rung, []).append(one)
+    by_rung = grouped((one.rung, one) for one in cells)
     path: list[Place] = []
     passed: list[_Passed] = []
     for number, group in enumerate(plan.groups):

@@ -14,6 +14,7 @@ from profkit.compare.ladder.cells import Tried
 from profkit.compare.ladder.plan import Plan, told
 from profkit.compare.stats.inference import contrast, paired
 from profkit.model.documents.ladder import Interaction, Settings
+from profkit.model.grouped import grouped
 
 ALPHA: Final = 0.05
 _MOST_TRIED: Final = 64
@@ -48,12 +49,8 @@ def _by_speed(one: Tried) -> tuple[float, Settings]:
 
 def _rung(cells: Sequence[Tried], plan: Plan) -> _Rung:
     found = {plan.free(one.key.settings): one for one in sorted(cells, key=_by_speed)}
-    values: dict[str, dict[str, None]] = {}
-    for free in found:
-        for name, value in free:
-            if name not in plan.batches:
-                values.setdefault(name, {})[value] = None
-    return _Rung(cells=found, values={name: tuple(seen) for name, seen in values.items()})
+    values = grouped(item for free in found for item in free if item[0] not in plan.batches)
+    return _Rung(cells=found, values={name: tuple(dict.fromkeys(seen)) for name, seen in values.items()})
 
 
 def interactions_of(cells: Sequence[Tried], plan: Plan) -> tuple[Interaction, ...]:
@@ -61,10 +58,7 @@ def interactions_of(cells: Sequence[Tried], plan: Plan) -> tuple[Interaction, ..
 
     The sentences are left empty.
     """
-    by_rung: dict[str, list[Tried]] = {}
-    for one in cells:
-        by_rung.setdefault(one.rung, []).append(one)
-    rungs = {name: _rung(mine, plan) for name, mine in by_rung.items()}
+    rungs = {name: _rung(mine, plan) for name, mine in grouped((one.rung, one) for one in cells).items()}
     return tuple(_measured(one, rungs) for one in _compositions(plan) if one.rung in rungs)
 
 
@@ -208,7 +202,5 @@ def _log_ratio(base: Tried, singles: Sequence[Tried], whole: Tried) -> float:
 
 def _by_block(one: Tried) -> dict[int, float]:
     """The mean log of a cell's runs in each block; empty without blocks."""
-    grouped: dict[int, list[float]] = {}
-    for block, value in zip(one.sample.blocks, one.sample.values, strict=False):
-        grouped.setdefault(block, []).append(math.log(value))
-    return {block: math.fsum(logs) / len(logs) for block, logs in grouped.items()}
+    of_block = grouped(zip(one.sample.blocks, map(math.log, one.sample.values), strict=False))
+    return {block: math.fsum(logs) / len(logs) for block, logs in of_block.items()}

@@ -249,7 +249,7 @@ def _is_shown(heading: str, cells: Sequence[Tried], values: Mapping[str, set[str
     """Whether each value of a setting was seen in a rung at several choices of the other settings."""
     others: dict[str, set[object]] = {}
     for one in cells:
-        others.setdefault(one.rung, set()).add(tuple(item for item in one.key.settings if item[0] != heading))
+        others.setdefault(one.rung, set()).add(one.without(heading))
     shown = {value for rung, seen in values.items() for value in seen if len(others[rung]) > 1}
     return shown == {value for seen in values.values() for value in seen}
 

@@ -24,6 +24,7 @@ from profkit.model.documents.ladder import (
     Step,
     WhyNot,
 )  # fmt: skip
+from profkit.model.grouped import grouped
 from profkit.units import format_change, format_fraction, format_quantity, format_speedup
 
 _NONE: Final = "none"
@@ -216,10 +217,7 @@ def _noise(noise: Noise | None) -> str:
 
 
 def _beside(beside: Sequence[Beside]) -> Iterator[Note]:
-    groups: dict[tuple[WhyNot, str], list[Beside]] = {}
-    for one in beside:
-        groups.setdefault((one.why, one.against), []).append(one)
-    for (why, against), members in groups.items():
+    for (why, against), members in grouped(((one.why, one.against), one) for one in beside).items():
         said = ", ".join(f"{one.cell.rung} {format_speedup(one.over.value)}" for one in members)
         if why is WhyNot.SLOWER:
             yield Note(id="rung.slower", statement=f"not on the ladder, since no faster than {against}: {said}")
@@ -264,9 +262,8 @@ def effect(one: Effect, rung_column: str, margin: float) -> str:
     if one.heading != rung_column:
         head = f"{one.heading} {one.before or _NONE} -> {one.after or _NONE}"
     with_ = changes(one.along)
-    places: dict[str, list[str]] = {}
-    for name, gains in _by_series(one.gains).items():
-        places.setdefault(_verb(gains, margin), []).append(_range(name, gains))
+    by_series = grouped((gain.series, gain) for gain in one.gains)
+    places = grouped((_verb(gains, margin), _range(name, gains)) for name, gains in by_series.items())
     said = "; ".join(f"{verb} {', '.join(places[verb])}" for verb in _VERBS if verb in places)
     sizes = [gain.memory_factor for gain in one.gains if gain.memory_factor is not None]
     memory = f"; peak memory {_ends(min(sizes), max(sizes))}" if len(sizes) == len(one.gains) else ""
@@ -283,13 +280,6 @@ def _verb(gains: Sequence[Gain], margin: float) -> str:
     if low < 1 / (1 + margin):
         return _VERBS[1] if high <= 1 + margin else _VERBS[2]
     return _VERBS[0] if high > 1 + margin else _VERBS[3]
-
-
-def _by_series(gains: Sequence[Gain]) -> dict[str, list[Gain]]:
-    grouped: dict[str, list[Gain]] = {}
-    for gain in gains:
-        grouped.setdefault(gain.series, []).append(gain)
-    return grouped
 
 
 def _range(name: str, gains: Sequence[Gain]) -> str:

@@ -22,6 +22,7 @@ from profkit.compare.tables.result_tables import ResultTable, Row
 from profkit.errors import UsageError
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.scaling import Held, Point, ScalingReport, Series, Standing
+from profkit.model.grouped import grouped
 
 ALPHA: Final = 0.05
 SUPERLINEAR_FROM: Final = 1.05
@@ -123,11 +124,9 @@ def _varying_labels(rows: Sequence[Row]) -> frozenset[str]:
 
 
 def _by_labels(runs: Sequence[SizedRun], shown: frozenset[str]) -> dict[tuple[tuple[str, str], ...], list[SizedRun]]:
-    grouped: dict[tuple[tuple[str, str], ...], list[SizedRun]] = {}
-    for run in runs:
-        labels = (*run.row.labels, ("arm", run.row.arm))
-        grouped.setdefault(tuple(label for label in labels if label[0] in shown), []).append(run)
-    return grouped
+    return grouped(
+        (tuple(label for label in (*run.row.labels, ("arm", run.row.arm)) if label[0] in shown), run) for run in runs
+    )
 
 
 def _series_runs(
@@ -145,10 +144,9 @@ def _series_runs(
     for kind in (Held.STRONG, Held.WEAK):
         if held not in (None, kind):
             continue
-        by_work: dict[float, list[SizedRun]] = {}
-        for run in runs:
-            work = (run.row.work or 0) / (1 if kind is Held.STRONG else run.row.gpus or 1)
-            by_work.setdefault(work, []).append(run)
+        by_work = grouped(
+            ((run.row.work or 0) / (1 if kind is Held.STRONG else run.row.gpus or 1), run) for run in runs
+        )
         chosen += [(kind, group) for group in by_work.values() if len({run.row.gpus for run in group}) > 1]
     used = {id(run) for _, group in chosen for run in group}
     left = sorted({run.row.gpus or 0 for run in runs if id(run) not in used})

@@ -15,6 +15,7 @@ from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.records import MAX_BYTES, ROW_KEYS, Cells, read_records
 from profkit.errors import TraceFormatError, UsageError
 from profkit.ingest.bytes.bytesource import path_size
+from profkit.model.grouped import grouped
 
 FAILED: Final = frozenset({"", "-", "nan", "none", "null", "oom", "fail", "failed", "error", "timeout", "crashed"})
 """What people write in place of a number when a run gave none; the row is left out, and the table says so."""
@@ -30,14 +31,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     value: float
     gpus: int | None
-    work: float | None
-    micro_batch: float | None
-    accumulation: float | None
-    memory_bytes: float | None
-    capacity_bytes: float | None
-    arm: str
-    block: int | None
-    labels: tuple[tuple[str, str], ...]
+    work: float | None = None
+    micro_batch: float | None = None
+    accumulation: float | None = None
+    memory_bytes: float | None = None
+    capacity_bytes: float | None = None
+    arm: str = ""
+    block: int | None = None
+    labels: tuple[tuple[str, str], ...] = ()
     work_unit: str = "samples"
 
 
@@ -56,17 +57,19 @@ class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
             values=tuple(row.value for row in rows),
             unit=self.metric.unit,
             higher_is_better=self.metric.higher_is_better,
-            blocks=tuple(row.block for row in rows if row.block is not None)
-            if all(row.block is not None for row in rows)
-            else (),
+            blocks=blocks_of(rows),
         )
 
     def arms(self) -> dict[str, Sample]:
         """The runs by the column that names their side ("arm"), or by configuration where there is none."""
-        grouped: dict[str, list[Row]] = {}
-        for row in self.rows:
-            grouped.setdefault(row.arm or configuration(row), []).append(row)
-        return {name: self.sample(name, rows) for name, rows in grouped.items()}
+        by_arm = grouped((row.arm or configuration(row), row) for row in self.rows)
+        return {name: self.sample(name, rows) for name, rows in by_arm.items()}
+
+
+def blocks_of(rows: Sequence[Row]) -> tuple[int, ...]:
+    """The block of each run; none where a run has none."""
+    blocks = tuple(row.block for row in rows if row.block is not None)
+    return blocks if len(blocks) == len(rows) else ()
 
 
 def is_result_table(path: Path) -> bool:
@@ -125,12 +128,7 @@ def matched(baseline: ResultTable, candidate: ResultTable) -> list[tuple[str, Sa
             f"the tables measure different things: {baseline.source}: {ours.words}; {candidate.source}: {theirs.words}",
             hint="choose a column that both have with --metric",
         )
-    sides = []
-    for table in (baseline, candidate):
-        grouped: dict[str, list[Row]] = {}
-        for row in table.rows:
-            grouped.setdefault(configuration(row), []).append(row)
-        sides.append(grouped)
+    sides = [grouped((configuration(row), row) for row in table.rows) for table in (baseline, candidate)]
     shared = [name for name in sides[0] if name in sides[1]]
     if not shared and all(len(side) == 1 for side in sides):  # one configuration each: that is what is compared
         (old,), (new,) = (list(side.values()) for side in sides)
