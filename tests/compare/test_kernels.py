@@ -6,8 +6,7 @@ import jsonschema
 import pytest
 
 from profkit.cli import group
-from profkit.compare.kernels.compared import CLOCK, SAME, compare_kernels
-from profkit.compare.kernels.metrics import CYCLES, DRAM_CLOCK, DRAM_THROUGHPUT, SM_CLOCK
+from profkit.compare.kernels import CLOCK, CYCLES, DRAM_CLOCK, DRAM_THROUGHPUT, SAME, SM_CLOCK, compare_kernels
 from profkit.errors import UsageError
 from profkit.model.kernel import KernelProfile
 from profkit.model.names import function_name

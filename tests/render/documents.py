@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from profkit.compare.bench.interleaved import Design
-from profkit.compare.kernels.compared import compare_kernels
+from profkit.compare.kernels import compare_kernels
 from profkit.compare.ladder.study import Asked, climb_table
 from profkit.compare.scaling.study import scale
 from profkit.compare.tables.result_tables import read_table
