@@ -107,7 +107,10 @@ def _measured(one: _Composition, rungs: Mapping[str, _Rung]) -> Interaction:
         if chosen is not None:
             break
     if chosen is None:
-        return _absent(one, missing or _no_singles(one, rungs))
+        return Interaction(
+            rung=one.rung, layers=one.layers, base=None, singles=(), gains=(), together=None, product=None,
+            measured=None, ratio=None, interval=None, missing=missing or _no_singles(one, rungs), sentence="",
+        )  # fmt: skip
     base, singles, whole = chosen
     gains = tuple(single.speed / base.speed for single in singles)
     product_of_gains, measured = math.prod(gains), whole.speed / base.speed
@@ -125,13 +128,6 @@ def _measured(one: _Composition, rungs: Mapping[str, _Rung]) -> Interaction:
         missing="",
         sentence="",
     )
-
-
-def _absent(one: _Composition, missing: str) -> Interaction:
-    return Interaction(
-        rung=one.rung, layers=one.layers, base=None, singles=(), gains=(), together=None, product=None, measured=None,
-        ratio=None, interval=None, missing=missing, sentence="",
-    )  # fmt: skip
 
 
 def _no_singles(one: _Composition, rungs: Mapping[str, _Rung]) -> str:
@@ -191,13 +187,9 @@ def _interval(base: Tried, singles: Sequence[Tried], whole: Tried) -> tuple[floa
     if estimate is None:
         return None
     low, high = estimate.interval(ALPHA)
-    of_means = _log_ratio(base, singles, whole)
-    return math.exp(min(low, of_means)), math.exp(min(max(high, of_means), 700.0))
-
-
-def _log_ratio(base: Tried, singles: Sequence[Tried], whole: Tried) -> float:
     gains = math.fsum(math.log(one.speed / base.speed) for one in singles)
-    return math.log(whole.speed / base.speed) - gains
+    of_means = math.log(whole.speed / base.speed) - gains
+    return math.exp(min(low, of_means)), math.exp(min(max(high, of_means), 700.0))
 
 
 def _by_block(one: Tried) -> dict[int, float]:
