@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.compare.captures.measured import Measured, measured
-from profkit.compare.captures.recorded import KINDS, recorded_inputs, recorded_work, work_of_run
+from profkit.compare.captures.measured import KINDS, Measured, measured
+from profkit.compare.captures.recorded import recorded_inputs
 from profkit.compare.captures.runs import Read, runs_of
 from profkit.errors import ProfkitError, blamed
 from profkit.files import read_small
@@ -192,8 +192,18 @@ def _run(name: str, files: Sequence[Read]) -> Run:
         name=name,
         traces=tuple(item.trace for item in files),
         unprofiled_ns=tuple(_unprofiled_ns(item.source, item.trace) for item in files),
-        work=work_of_run((item.trace.rank, recorded_work(item.source, item.trace.meta.metadata)) for item in files),
+        work=_work_of([item.trace for item in files]),
     )
+
+
+def _work_of(traces: Sequence[Measured]) -> dict[str, float]:
+    """A run's work per step: the sum over its ranks of the mean over a rank's traces; of what each of them told."""
+    by_rank = grouped((trace.rank, trace.work) for trace in traces).values()
+    return {
+        kind: sum(sum(work[kind] for work in works) / len(works) for works in by_rank)
+        for kind in KINDS
+        if all(kind in trace.work for trace in traces)
+    }
 
 
 def _unprofiled_ns(source: str, trace: Measured) -> tuple[int, ...]:
