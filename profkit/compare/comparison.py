@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import Pair
+from profkit.compare.captures.pair import Pair, counts_moved, is_within
 from profkit.compare.captures.readings import readings
 from profkit.compare.captures.sides import Run, Side, alike, shared_work
 from profkit.compare.captures.uneven import medians, without_slow_step
@@ -18,7 +18,6 @@ from profkit.compare.captures.waterfall import per_step
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
-from profkit.compare.windows import Held, held
 from profkit.errors import UnsupportedTraceError
 from profkit.findings import changes, kind_of
 from profkit.findings.capture import QUALITY, TINY
@@ -35,7 +34,7 @@ from profkit.model.documents.comparison import (
 )
 from profkit.model.finding import Finding
 from profkit.model.grouped import grouped
-from profkit.units import format_count
+from profkit.units import format_bytes, format_count
 
 _NOT_OF_THE_PROGRAM: Final = frozenset({QUALITY.id})
 _OTHER_LAUNCHES: Final = frozenset(
@@ -76,11 +75,15 @@ def compare(
     )
     found = _findings(*sides)
     unseen = [item for item in found if pair.hidden and item.presence is not Presence.BOTH]
-    windows = None if unit != "ns/window" or against else held(pair, stepped=stepped[0] if len(stepped) == 1 else "")
-    if windows is not None and (pair.lost or not windows.is_equal):
-        judgement = _unproven(judgement, *samples)
+    is_same, of_windows = True, ""
+    if unit == "ns/window" and not against:
+        is_same, of_windows = _windows_hold(pair, stepped=stepped[0] if len(stepped) == 1 else "")
+        if pair.lost or not is_same:
+            judgement = _unproven(judgement, *samples)
     if not against and unit == "ns/step" and not is_unprofiled and (beside := without_slow_step(pair)):
         judgement = replace(judgement, sentence=f"{judgement.sentence}; {beside}")
+    caveats = [*_unsaid(pair, unseen, why), *([of_windows] if of_windows and not pair.lost else [])]
+    caveats += _caveats(sides, is_unprofiled=is_unprofiled)
     return Comparison(
         judgement=_withheld(judgement, against) if against else judgement,
         baseline=_report(baseline, samples[0]),
@@ -91,14 +94,7 @@ def compare(
         findings=tuple(item for item in found if item not in unseen),
         readings=why,
         unlike=tuple(_unlike(*sides)),
-        caveats=tuple(
-            dict.fromkeys(
-                (
-                    *_unsaid(pair, unseen, why),
-                    *_caveats(sides, None if pair.lost else windows, is_unprofiled=is_unprofiled),
-                )
-            )
-        ),
+        caveats=tuple(dict.fromkeys(caveats)),
         failures=baseline.failures + candidate.failures,
     )
 
@@ -274,9 +270,32 @@ def _unsaid(pair: Pair, unseen: Iterable[FindingChange], why: Iterable[Finding])
         yield f"whether these came or went is not known, since records are missing: {', '.join(names)}"
 
 
-def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: bool) -> Iterable[str]:
-    if windows is not None and windows.caveat:
-        yield windows.caveat
+def _windows_hold(pair: Pair, *, stepped: str) -> tuple[bool, str]:
+    """Whether windows hold the same work, and what that does to the comparison; `stepped` alone has steps.
+
+    A recording that is cut by the clock is as long as ever, however fast the job is: its length proves nothing. A fixed
+    piece of work, recorded whole, runs the same operations; compiled or fused it runs fewer of them, but as many
+    products of matrices; and whatever runs for it, it takes the same input.
+    """
+    share = WORK_CHANGED.limit("window")
+    operations = pair.rates(lambda trace: trace.counts.operators)
+    products = pair.rates(lambda trace: trace.compute.n_products)
+    copied = pair.rates(lambda trace: trace.counts.copied_bytes)
+    found = f"steps were found in {stepped} only" if stepped else "no steps were found"
+    if is_within(share, operations):
+        text = f"{found}, so the recorded windows are compared; they hold as many operations"
+        return True, text if stepped else ""
+    is_fused = min(products) >= 1 and is_within(share, products)
+    is_same_input = min(copied) >= WORK_CHANGED.limit("input") and is_within(share, copied)  # more than a few scalars
+    so = "the same work in other kernels"
+    if not is_fused:
+        is_input = f"{so}, since both copied {format_bytes(copied[1])} to the device"
+        so = is_input if is_same_input else "whether that is the same work is not recorded"
+    held = f"{counts_moved(operations, 'operations')}, {counts_moved(products, 'products of matrices')}"
+    return is_fused or is_same_input, f"{found}, so the recorded windows are compared: they hold {held}: {so}"
+
+
+def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
     if told := medians(sides):
         yield told
     for side in sides:

@@ -200,7 +200,8 @@ def _arm(sample: Sample, command: str) -> Arm:
 
 def drift_of(trials: Sequence[Trial], arms: Sequence[Sample]) -> Drift | None:
     """The trend of log values over the session, arms set equal; None below three blocks of two arms."""
-    by_run = {(sample.name, block): value for sample in arms for block, value in _by_block(sample).items()}
+    of_arms = ((sample.name, zip(sample.blocks, sample.values, strict=True)) for sample in arms)
+    by_run = {(name, block): value for name, runs in of_arms for block, value in runs}
     kept = [trial for trial in trials if (trial.arm, trial.block) in by_run]
     n_runs = len(kept)
     if n_runs < 3 * len(arms):
@@ -217,10 +218,6 @@ def drift_of(trials: Sequence[Trial], arms: Sequence[Sample]) -> Drift | None:
     return Drift(
         fraction=math.expm1(slope), p_value=p_value, is_seen=abs(slope) > _DRIFT_FROM and p_value < DEFAULT_ALPHA
     )
-
-
-def _by_block(sample: Sample) -> dict[int, float]:
-    return dict(zip(sample.blocks, sample.values, strict=True))
 
 
 def table(trials: Sequence[Trial], names: Mapping[str, str], metric: str = "metric") -> str:

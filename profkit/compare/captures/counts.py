@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from profkit.ingest.numbers import MOST_BYTES, whole
 from profkit.model.arrays import rows_by_value
+from profkit.model.grouped import grouped
 from profkit.model.intervals import Intervals
 from profkit.model.names import COPIES_TO_DEVICE, is_inductors
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
@@ -178,24 +179,22 @@ def _collectives(facts: Facts) -> dict[str, Called]:
         moved, place = bytes_of(trace, rows), arguments_of(trace, rows)
         told = np.append(trace.collectives.collective, -1)[place]  # the last one for those without arguments
         names = np.where(told >= 0, told, names)
-    found: dict[str, Called] = {}
-    for code, places in rows_by_value(names):
-        kind = next((kind for kind, pattern in _COLLECTIVES if pattern.search(trace.name(int(code)))), "")
-        if kind:
-            mine = rows[places]
-            length = int((work.end_ns[mine] - work.start_ns[mine]).sum())
-            one = Called(n=mine.size, total_ns=length, n_bytes=_sum(moved[places]))
-            found[kind] = _together(found[kind], one) if kind in found else one
+    of_kind = grouped((_kind_of(trace.name(int(code))), places) for code, places in rows_by_value(names))
+    found = {}
+    for kind, parts in of_kind.items():
+        places = np.concatenate(parts)
+        mine, n_bytes = rows[places], moved[places]
+        found[kind] = Called(
+            n=mine.size,
+            total_ns=int((work.end_ns[mine] - work.start_ns[mine]).sum()),
+            n_bytes=int(n_bytes.sum()) if n_bytes.min() > UNKNOWN else 0,
+        )
+    found.pop("", None)
     return found
 
 
-def _sum(moved: NDArray[np.int64]) -> int:
-    return int(moved.sum()) if moved.size and moved.min() > UNKNOWN else 0
-
-
-def _together(one: Called, other: Called) -> Called:
-    n_bytes = one.n_bytes + other.n_bytes if one.n_bytes and other.n_bytes else 0
-    return Called(n=one.n + other.n, total_ns=one.total_ns + other.total_ns, n_bytes=n_bytes)
+def _kind_of(name: str) -> str:
+    return next((kind for kind, pattern in _COLLECTIVES if pattern.search(name)), "")
 
 
 def _forward_operators(trace: Trace) -> tuple[int, int]:

@@ -21,14 +21,6 @@ from profkit.units import format_bytes, format_ns
 _WITHIN: Final = "DtoD"
 
 
-def readings(pair: Pair) -> tuple[Reading, ...]:
-    """What is exchanged otherwise."""
-    if pair.hidden:
-        return ()
-    found = (buckets(pair), broadcasts(pair), bucket_copies(pair), collectives(pair))
-    return tuple(item for item in found if item is not None)
-
-
 def buckets(pair: Pair) -> Reading | None:
     """As many bytes are all-reduced in fewer, or in more pieces."""
     kind = changes.BUCKET_SIZE

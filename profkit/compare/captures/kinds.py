@@ -37,15 +37,9 @@ _IMPLEMENTATIONS: Final = (("fused", _FUSED), ("foreach", _FOREACH), (_LOOPED, _
 functors."""
 
 
-def readings(pair: Pair) -> tuple[Reading, ...]:
-    """The kinds that changed."""
-    found = (attention(pair), *(() if pair.is_cpu or pair.hidden else (layout(pair), optimizer(pair))))
-    return tuple(item for item in found if item is not None)
-
-
 def attention(pair: Pair) -> Reading | None:
     """Attention runs as one kernel on one side only."""
-    if pair.is_cpu or pair.hidden:
+    if not pair.shows_kernels:
         return None
     times = {name: pair.spent_ns(lambda work: bool(one.search(work.name))) for name, one in _FUSED_ATTENTION}  # noqa: B023
     total = [sum(time[side] for time in times.values()) for side in (0, 1)]
@@ -70,6 +64,8 @@ def attention(pair: Pair) -> Reading | None:
 
 def layout(pair: Pair) -> Reading | None:
     """Convolutions (no longer) convert the layout of their tensors."""
+    if not pair.shows_kernels:
+        return None
     times = pair.spent_ns(lambda work: group_of(work) == "layout")
     is_more = _turned_on(pair, times, changes.CHANNELS.limit("share"))
     n = pair.launched(lambda work: work.family == "convolution")
@@ -95,7 +91,7 @@ def optimizer(pair: Pair) -> Reading | None:
     Elementwise kernels are its own where no range tells which of them it launched.
     """
     named = [_implementation(pair, side) for side in (0, 1)]
-    if named[0] == named[1] or not all(named) or not {"fused", "foreach"} & set(named):
+    if not pair.shows_kernels or named[0] == named[1] or not all(named) or not {"fused", "foreach"} & set(named):
         return None
     is_marked = any(work.family == OPTIMIZER != family_of(work.name) for side in pair.uses for work in side)
     groups = ("optimizer",) if is_marked else ("optimizer", "elementwise")

@@ -34,32 +34,28 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
         return first, second
 
 
-def readings(pair: Pair) -> tuple[Reading, ...]:
+def overlap(pair: Pair) -> Reading | None:
     """What overlap did: bought nothing, gained, or was lost; nothing without communication on both sides."""
-    overlap = Overlap(
+    seen = Overlap(
         busy=pair.rates(lambda trace: trace.comm.busy_ns),
         hidden=pair.rates(lambda trace: trace.comm.hidden_ns),
         compute=pair.rates(lambda trace: trace.compute.busy_ns),
     )
-    if not all(overlap.busy):
-        return ()
-    rise = overlap.shares[1] - overlap.shares[0]
-    more_hidden = overlap.hidden[1] - overlap.hidden[0]
-    if (
-        abs(rise) < BOUGHT_NOTHING.limit("hidden")
-        or abs(pair.fraction(more_hidden)) < BOUGHT_NOTHING.limit("effect")
-        or (rise > 0) != (more_hidden > 0)
-    ):
-        return ()
+    if not all(seen.busy):
+        return None
+    rise = seen.shares[1] - seen.shares[0]
+    more_hidden = seen.hidden[1] - seen.hidden[0]
+    is_little = abs(rise) < BOUGHT_NOTHING.limit("hidden")
+    is_little |= abs(pair.fraction(more_hidden)) < BOUGHT_NOTHING.limit("effect")
+    if is_little or (rise > 0) != (more_hidden > 0):
+        return None
     if rise < 0:
-        return (_lost(pair, overlap),)
+        return _lost(pair, seen)
     data = max(pair.waterfall.bar("idle_data").delta_ns, 0)  # a slower loader is not the overlap's doing
-    is_bought = -pair.waterfall.delta_ns + data >= BOUGHT_NOTHING.limit("bought") * more_hidden
-    if is_bought:  # less or more communication moves the step by itself: `parts` says so
-        is_same = abs(overlap.busy[1] - overlap.busy[0]) <= more_hidden
-        return (_gained(pair, overlap),) if is_same else ()
-    nothing = _bought_nothing(pair, overlap, more_hidden)
-    return (nothing,) if nothing is not None else ()
+    if -pair.waterfall.delta_ns + data < BOUGHT_NOTHING.limit("bought") * more_hidden:
+        return _bought_nothing(pair, seen, more_hidden)
+    # less or more communication moves the step by itself: `parts` says so
+    return _gained(pair, seen) if abs(seen.busy[1] - seen.busy[0]) <= more_hidden else None
 
 
 def _what(pair: Pair) -> str:

@@ -122,6 +122,11 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """What is known of kernels that a trace does not show: lost, or inside graphs; "" where all are there."""
         return self.lost or next(iter(self._seen(WHOLE_GRAPHS.id, HIDDEN)), "")
 
+    @property
+    def shows_kernels(self) -> bool:
+        """Whether both sides show the kernels that ran."""
+        return not self.is_cpu and not self.hidden
+
     def _seen(self, check_id: str, least: float) -> list[str]:
         """What a check says where it saw more than `least`."""
         return [

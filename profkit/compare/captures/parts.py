@@ -29,12 +29,6 @@ from profkit.units import format_bytes, format_fraction, format_ns, format_signe
 IDLE_REST = ("idle_dependency", "idle_unknown")
 
 
-def readings(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
-    """The parts that changed; `taken` is what other readings stand for."""
-    found = (copies(pair, taken), communication(pair, taken), compute(pair, taken), idle(pair, taken))
-    return tuple(item for item in found if item is not None)
-
-
 def copies(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """Copies that nothing hides hold the device longer, or less long."""
     bar = pair.waterfall.bar("copy_exposed")
@@ -177,38 +171,36 @@ def idle(pair: Pair, taken: frozenset[str]) -> Reading | None:
     )
 
 
-def slower(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
+def slower(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """The reading that the same rows take longer, or less long, across the board."""
     drift = pair.drift
     if drift is None or pair.hidden or set(COMPUTE) <= taken:
-        return ()
+        return None
     kind = comparison.SLOWER if drift.factor > 1 else comparison.FASTER
     if drift.covered_ns < kind.limit("matched") * pair.compute.candidate_ns:
-        return ()
+        return None
     least = kind.limit("slower_cpu" if pair.is_cpu else "slower")
     is_small = abs(drift.factor - 1) < least or abs(pair.fraction(drift.cost_ns)) < kind.limit("effect")
     if is_small or drift.shared_direction < kind.limit("one_way"):
-        return ()
+        return None
     what = "operators" if pair.is_cpu else "kernels"
     said = (
         f"take {drift.factor:.2f}x as long ({drift.n_rows:,} rows of {drift.n_twins:,} kinds, by their medians);"
         f" {format_fraction(drift.shared_direction)} of their time changed in the same direction"
     )
-    return (
-        reading(
-            kind,
-            f"the same {what} take {'longer' if drift.factor > 1 else 'less time'}, across the board",
-            measure(f"the same {what} {said}", "same_work_factor", drift.factor, "ratio"),
-            measure(
-                f"these rows changed by {format_signed_ns(drift.cost_ns)} {pair.per}",
-                "same_work_change_ns",
-                drift.cost_ns,
-            ),
-            fix="check clocks, power limits, the device and other processes on the cores; run both sides in turns on"
-            " one machine",
-            confidence=0.7,
-            claims=COMPUTE,
+    return reading(
+        kind,
+        f"the same {what} take {'longer' if drift.factor > 1 else 'less time'}, across the board",
+        measure(f"the same {what} {said}", "same_work_factor", drift.factor, "ratio"),
+        measure(
+            f"these rows changed by {format_signed_ns(drift.cost_ns)} {pair.per}",
+            "same_work_change_ns",
+            drift.cost_ns,
         ),
+        fix="check clocks, power limits, the device and other processes on the cores; run both sides in turns on"
+        " one machine",
+        confidence=0.7,
+        claims=COMPUTE,
     )
 
 

@@ -200,7 +200,7 @@ def compiled(pair: Pair) -> Reading | None:
     title = f"the work is {how}" if now else f"the work is no longer {how}"
     if is_more:
         title = f"{'more' if now else 'less'} of the work is {how}"
-    claims = COMPUTE if pair.is_cpu or pair.hidden else _FUSIBLE if has_kernels else ()
+    claims = COMPUTE if not pair.shows_kernels else _FUSIBLE if has_kernels else ()
     return reading(
         kind,
         title,
@@ -221,7 +221,7 @@ def compiled(pair: Pair) -> Reading | None:
 
 def _generated(pair: Pair, times: tuple[float, float]) -> Evidence:
     said = f"{'calls of compiled graphs' if pair.is_cpu else 'generated kernels'} {moved(times, format_ns)}"
-    if not (pair.is_cpu or pair.hidden):
+    if pair.shows_kernels:
         others = pair.rates(lambda trace: trace.compute.time_ns(lambda work: group_of(work) == "elementwise"))
         said += f", other elementwise ones {moved(others, format_ns)}"
     return change(f"{said} {pair.per}", "compiled", times)

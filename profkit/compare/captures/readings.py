@@ -13,7 +13,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.compare.captures import exchange, kinds, overlap, parts, waits
+from profkit.compare.captures import parts, waits
+from profkit.compare.captures.exchange import broadcasts, bucket_copies, buckets, collectives
+from profkit.compare.captures.kinds import attention, layout, optimizer
+from profkit.compare.captures.overlap import overlap
 from profkit.compare.captures.pair import Pair, Reading, change, reading
 from profkit.compare.captures.program import casts, compiled, precision, products, recomputed
 from profkit.compare.captures.uneven import slow_step
@@ -24,6 +27,12 @@ from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.units import format_ns, format_signed_ns
 
 _EFFECT: Final = LAUNCHES.limit("effect")
+_PROGRAM: Final = (attention, layout, optimizer, precision, compiled, recomputed, casts, products)
+"""What stands also where the amount of work per step differs."""
+_EXCHANGE: Final = (buckets, broadcasts, bucket_copies, collectives)
+_STEP: Final = (waits.loader, waits.pinned, waits.streams, overlap, slow_step)
+_REST: Final = (parts.slower, parts.copies, parts.communication, parts.compute, parts.idle)
+"""What is read of that which no other reading stands for."""
 
 
 def readings(pair: Pair) -> tuple[Finding, ...]:
@@ -32,21 +41,20 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
         return ()
     if moved_device := device(pair):
         return (moved_device.finding,)
-    changed = work_changed(pair)
-    found = [*kinds.readings(pair)]
-    found += [item for read in (precision, compiled, recomputed, casts, products) if (item := read(pair)) is not None]
-    if changed is not None:
+    found = [item for read in _PROGRAM if (item := read(pair)) is not None]
+    if (changed := work_changed(pair)) is not None:
         return (changed.finding, *(item.finding for item in found))
-    found += [
-        *accumulated(pair),
-        *exchange.readings(pair),
-        *waits.readings(pair),
-        *overlap.readings(pair),
-        *slow_step(pair),
-    ]
-    for read in (waits.rest, parts.slower, parts.readings):
-        found += read(pair, frozenset(claim for item in found for claim in item.claims))
+    others = (accumulated, *(() if pair.hidden else _EXCHANGE), *_STEP)
+    found += [item for read in others if (item := read(pair)) is not None]
+    found += waits.rest(pair, _claimed(found))
+    for rest in _REST:
+        if (item := rest(pair, _claimed(found))) is not None:
+            found.append(item)
     return _weighed(pair, found)
+
+
+def _claimed(found: list[Reading]) -> frozenset[str]:
+    return frozenset(claim for item in found for claim in item.claims)
 
 
 def device(pair: Pair) -> Reading | None:

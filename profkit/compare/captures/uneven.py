@@ -22,33 +22,30 @@ _MOST_NAMED: Final = 5
 """Chosen: more numbers do not fit in a sentence."""
 
 
-def slow_step(pair: Pair) -> tuple[Reading, ...]:
+def slow_step(pair: Pair) -> Reading | None:
     """The reading that one step of many makes a part of the change."""
     cost = pair.waterfall.delta_ns - pair.steady.delta_ns
     if abs(pair.fraction(cost)) < SLOW_STEP.limit("effect"):
-        return ()
+        return None
     found = [(side, slow, trace.n_steps) for side in pair.sides for trace in side.traces if (slow := trace.slow)]
     side, slow, n_steps = max(found, key=lambda item: item[1].duration_ns - item[1].median_ns)
     longest = max(slow.parts, key=lambda name: slow.parts[name])
     said = f"of the slow one {format_ns(slow.parts[longest])} are {words(longest, is_cpu=pair.is_cpu)}"
     steady = f"without it the step changes by {format_change(pair.steady.delta_ns / pair.steady.baseline_ns)}"
-    return (
-        reading(
-            SLOW_STEP,
-            f"one step of {n_steps} is slow: step {slow.number} of the {side.name} takes {format_ns(slow.duration_ns)}",
-            measure(f"the median step takes {format_ns(slow.median_ns)}; {said}", "slow_step_ns", slow.duration_ns),
-            measure(steady, "steady_change_ns", pair.steady.delta_ns),
-            fix="record more steps: one slow step says nothing of the change",
-            confidence=0.7,
-            explained_ns=cost,
-        ),
+    return reading(
+        SLOW_STEP,
+        f"one step of {n_steps} is slow: step {slow.number} of the {side.name} takes {format_ns(slow.duration_ns)}",
+        measure(f"the median step takes {format_ns(slow.median_ns)}; {said}", "slow_step_ns", slow.duration_ns),
+        measure(steady, "steady_change_ns", pair.steady.delta_ns),
+        fix="record more steps: one slow step says nothing of the change",
+        confidence=0.7,
+        explained_ns=cost,
     )
 
 
 def without_slow_step(pair: Pair) -> str:
     """What the step does without the one that is slow, "" where none is, or it changes little."""
-    found = slow_step(pair)
-    if not found:
+    if slow_step(pair) is None:
         return ""
     steady = pair.steady
     return f"without its slow step {format_time_change(steady.candidate_ns / steady.baseline_ns)}"

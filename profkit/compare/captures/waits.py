@@ -36,17 +36,12 @@ _KIND_WORDS: Final = {
 }
 
 
-def readings(pair: Pair) -> tuple[Reading, ...]:
-    """What changed in how batches are made and copied."""
-    return tuple(item for item in (loader(pair), pinned(pair), streams(pair)) if item is not None)
-
-
 def rest(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
     """Calls that wait for the device, and late launches, where nothing before stands for them."""
     called = allocator(pair, taken)
-    first = syncs(pair, taken, apart_ns=0 if called is None else called.explained_ns or 0)
-    second = host(pair, taken if first is None else taken | set(first.claims))
-    return tuple(item for item in (called, first, second) if item is not None)
+    waits = syncs(pair, taken, apart_ns=0 if called is None else called.explained_ns or 0)
+    launched = host(pair, taken if waits is None else taken | set(waits.claims))
+    return tuple(item for item in (called, waits, launched) if item is not None)
 
 
 def loader(pair: Pair) -> Reading | None:
@@ -143,7 +138,7 @@ def streams(pair: Pair) -> Reading | None:
     kind = changes.COPY_STREAM
     size = pair.rates(lambda trace: trace.counts.copied_bytes)
     apart = pair.rates(lambda trace: trace.counts.apart_bytes)
-    if pair.is_cpu or pair.hidden or min(size) < kind.limit("bytes"):
+    if not pair.shows_kernels or min(size) < kind.limit("bytes"):
         return None
     shares = [own / whole for own, whole in zip(apart, size, strict=True)]
     if abs(shares[1] - shares[0]) < kind.limit("share"):
@@ -286,7 +281,7 @@ def _other_kernels(pair: Pair, cost_ns: float) -> str:
 
 def launches(pair: Pair) -> str:
     """That one side launches far more in a step than the other, "" where it does not."""
-    if pair.is_cpu or pair.hidden or not pair.baseline.traces[0].has_steps:
+    if not pair.shows_kernels or not pair.baseline.traces[0].has_steps:
         return ""  # of windows their kernels are compared already
     before, after = (round(rate, 1) for rate in pair.rates(lambda trace: trace.counts.launches))
     if max(before, after) < max(comparison.LAUNCHES.limit("unlike") * min(before, after), min(before, after) + _MORE):

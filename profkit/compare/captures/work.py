@@ -155,7 +155,7 @@ def _seen(pair: Pair) -> Reading | None:
 
 def _copied(pair: Pair) -> Reading | None:
     """By the bytes of a batch: other kernels run for it, of more or fewer blocks in all, but as many products."""
-    if pair.is_cpu or pair.hidden or precision(pair) is not None:
+    if not pair.shows_kernels or precision(pair) is not None:
         return None
     copied, blocks = _copied_bytes(pair), _blocks(pair)
     products = pair.rates(lambda trace: trace.compute.n_products)
@@ -176,7 +176,7 @@ def _copied(pair: Pair) -> Reading | None:
 
 def _counted(pair: Pair) -> Reading | None:
     """Where steps are not marked on both sides: by bytes copied, products and shared kernels, if all of them agree."""
-    if pair.is_cpu or pair.hidden or all(trace.is_marked for trace in pair.traces):
+    if not pair.shows_kernels or all(trace.is_marked for trace in pair.traces):
         return None
     both = {
         "bytes copied to the device": _copied_bytes(pair) or (0.0, 0.0),
@@ -206,7 +206,7 @@ def _shared_ratio(pair: Pair) -> float:
 
 def _repeated(pair: Pair) -> Reading | None:
     """By how often kernels of one grid and block run: all by one factor more or less."""
-    if pair.is_cpu or pair.hidden:  # no grids
+    if not pair.shows_kernels:  # no grids
         return None
     counts = [pool.counts() for pool in pair.kernels]
     times = [pool.total_ns(np.ones(pool.twin.size, np.bool_)) for pool in pair.kernels]
@@ -345,22 +345,20 @@ def _elements_by_operator(first: Measured, second: Measured) -> dict[str, float]
     return out
 
 
-def accumulated(pair: Pair) -> tuple[Reading, ...]:
+def accumulated(pair: Pair) -> Reading | None:
     """The reading that the optimizer steps after more, or fewer, passes."""
     ratio = _by_optimizer(pair) or _by_kernels(pair)
     if ratio is None:
-        return ()
-    often = "more" if ratio > 1 else "fewer"
-    return (
-        reading(
-            ACCUMULATION,
-            f"the optimizer steps after {format_speedup(ratio)} as many passes (gradient accumulation)",
-            measure(f"{often} passes forward and backward for a step of the optimizer", "passes_ratio", ratio, "ratio"),
-            counted(pair, "steps of the optimizer", "optimizer_steps", lambda trace: trace.counts.optimizer_steps),
-            fix="compare the loss by samples seen: a batch of another size learns otherwise",
-            confidence=0.7,
-            claims=(*COMPUTE, *HOST_PARTS),
-        ),
+        return None
+    said = f"{'more' if ratio > 1 else 'fewer'} passes forward and backward for a step of the optimizer"
+    return reading(
+        ACCUMULATION,
+        f"the optimizer steps after {format_speedup(ratio)} as many passes (gradient accumulation)",
+        measure(said, "passes_ratio", ratio, "ratio"),
+        counted(pair, "steps of the optimizer", "optimizer_steps", lambda trace: trace.counts.optimizer_steps),
+        fix="compare the loss by samples seen: a batch of another size learns otherwise",
+        confidence=0.7,
+        claims=(*COMPUTE, *HOST_PARTS),
     )
 
 
@@ -383,7 +381,7 @@ def _by_optimizer(pair: Pair) -> float | None:
 
 def _by_kernels(pair: Pair) -> float | None:
     """By kernels of one name, whatever their grids: all but the optimizer's run more often by one whole factor."""
-    if pair.is_cpu or pair.hidden:
+    if not pair.shows_kernels:
         return None
     if len({round(rate, 1) for rate in pair.rates(lambda trace: trace.counts.optimizer_steps)}) > 1:
         return None
