@@ -13,7 +13,7 @@ import pytest
 from profkit.cli.compare import command
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
-from profkit.compare.results import compare_tables
+from profkit.compare.paths import compare_tables
 from profkit.errors import ProfkitError, UsageError
 from profkit.model.documents.comparison import FindingChange, Presence
 from profkit.render.json import compare as compare_json

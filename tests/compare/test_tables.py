@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.compare.results import compare_tables
+from profkit.compare.paths import compare_tables
 from profkit.compare.stats.judge import Answer, judge
 from profkit.compare.tables.headings import capacity_of, memory_of, metric_of, role_of
 from profkit.compare.tables.result_tables import is_result_table, matched, read_table

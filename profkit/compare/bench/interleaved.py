@@ -19,7 +19,7 @@ from profkit.compare.bench.process import SETTLING_STEPS, Outcome
 from profkit.compare.stats.distributions import two_sided_p
 from profkit.compare.stats.inference import paired
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, MIN_RUNS, judge
-from profkit.compare.stats.sample import Sample
+from profkit.compare.stats.sample import Sample, variation
 from profkit.model.documents.bench import Arm, BenchReport, Drift
 from profkit.model.documents.comparison import Answer, Judgement
 
@@ -159,7 +159,7 @@ def report(
         is_same=is_same,
         n_blocks=n_blocks,
         n_planned=design.n_blocks,
-        arms=(_arm(pair[0], commands[pair[0].name]), _arm(pair[1], commands[pair[1].name])),
+        arms=(_arm(pair[0], commands), _arm(pair[1], commands)),
         blocks_for=_blocks_for(pair, design.alpha),
         drift=drift_of(trials, pair),
         judged_by=_judged_by(trials),
@@ -192,10 +192,8 @@ def _blocks_for(pair: tuple[Sample, Sample], alpha: float) -> tuple[tuple[float,
     return tuple((effect, estimate.runs_to_detect(math.log1p(effect), alpha)) for effect in _EFFECTS)
 
 
-def _arm(sample: Sample, command: str) -> Arm:
-    values = np.array(sample.values)
-    cv = float(values.std(ddof=1) / values.mean()) if len(values) > 1 else None
-    return Arm(name=sample.name, command=command, mean=sample.mean, unit=sample.unit, cv=cv)
+def _arm(arm: Sample, commands: Mapping[str, str]) -> Arm:
+    return Arm(name=arm.name, command=commands[arm.name], mean=arm.mean, unit=arm.unit, cv=variation(arm.values))
 
 
 def drift_of(trials: Sequence[Trial], arms: Sequence[Sample]) -> Drift | None:

@@ -13,7 +13,7 @@ import numpy as np
 from profkit.compare.ladder.columns import Columns, plain
 from profkit.compare.stats.distributions import t_quantile
 from profkit.compare.stats.judge import judge
-from profkit.compare.stats.sample import Sample, is_plausible
+from profkit.compare.stats.sample import Sample, is_plausible, variation
 from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import FAILED, ResultTable, Row, blocks_of
 from profkit.errors import TraceFormatError, UsageError
@@ -66,13 +66,12 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def cell(self) -> Cell:
         """The cell as a document holds it."""
-        values = self.sample.values
         return Cell(
             rung=self.key.rung,
             settings=self.key.settings,
-            runs=values,
+            runs=self.sample.values,
             mean=self.sample.mean,
-            cv=float(np.std(values, ddof=1)) / self.sample.mean if len(values) > 1 else None,
+            cv=variation(self.sample.values),
             memory_bytes=self.memory_bytes,
             padding=self.padding,
         )

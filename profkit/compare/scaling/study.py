@@ -15,9 +15,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.compare.scaling import suspicion
-from profkit.compare.scaling.efficiency import decomposed
-from profkit.compare.scaling.usl import fit_usl, serial_fraction
+from profkit.compare.scaling.efficiency import decomposed, fit_usl, serial_fraction
 from profkit.compare.stats.inference import welch
+from profkit.compare.stats.sample import variation
 from profkit.compare.tables.result_tables import ResultTable, Row
 from profkit.errors import UsageError
 from profkit.model.documents.rank_report import RankReport
@@ -177,12 +177,11 @@ def _point(runs: Sequence[SizedRun]) -> Point:
     """A size without its efficiency, which `_based` adds."""
     rows = [run.row for run in runs]
     values = tuple(run.throughput for run in runs)
-    mean = float(np.mean(values))
     return Point(
         gpus=rows[0].gpus or 0,
         runs=values,
-        mean=mean,
-        cv=float(np.std(values, ddof=1)) / mean if len(values) > 1 else None,
+        mean=float(np.mean(values)),
+        cv=variation(values),
         speedup=1.0,
         efficiency=None,
         interval=None,
