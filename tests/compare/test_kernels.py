@@ -28,12 +28,9 @@ def launch(name="void k<float>(float *)", us=10.0, *, grid=8, device="NVIDIA H10
 
 def compared(before, after):
     report = compare_kernels(before, after, sources=(["a"], ["b"]))
-    document = comparison_to_dict(report)
-    jsonschema.Draft202012Validator(schema("compare_kernels")).validate(json.loads(json.dumps(document)))
-    for width in (60, 80, 120):
-        for verbose in (False, True):
-            shown = terminal.render(report, width=width, color=False, verbose=verbose)
-            assert max(map(len, shown.splitlines())) <= width
+    jsonschema.Draft202012Validator(schema("compare_kernels")).validate(
+        json.loads(json.dumps(comparison_to_dict(report)))
+    )
     return report
 
 
