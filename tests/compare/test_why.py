@@ -8,7 +8,7 @@ from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
 from profkit.findings import KINDS
 from profkit.model.trace import Trace
-from tests.compare.drawn import LOADER, NCCL, WORKERS, K, N, compared, explained, host, job, read, values
+from tests.compare.drawn import LOADER, WORKERS, K, N, collective, compared, copy, explained, host, job, read, values
 from tests.conftest import ROOT
 
 FOUR = tuple(K(at=10 + 100 * place, us=100) for place in range(4))
@@ -255,8 +255,7 @@ def test_every_reading_is_explained():
 def batch(n: int, us: int = 100, *, n_bytes: int | None = None) -> list[K]:
     """Activations scale with the batch, weights (the optimizer's kernel) do not."""
     kernels = [K(at=60 + 200 * place, us=us, name=f"kernel_{place}", blocks=64 * n) for place in range(4)]
-    copy = K(at=10, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": n_bytes or 1000 * n})
-    return [copy, *kernels, K(at=900, us=20, name="multi_tensor_apply_kernel", blocks=320)]
+    return [copy(10, 20, n_bytes or 1000 * n), *kernels, K(at=900, us=20, name="multi_tensor_apply_kernel", blocks=320)]
 
 
 def test_a_doubled_batch_forbids_the_comparison_of_steps():
@@ -271,9 +270,9 @@ def test_a_doubled_batch_forbids_the_comparison_of_steps():
 def test_the_ratio_of_the_work_is_the_median_of_the_grids_by_time():
     """Grids four times as large for 60 of 100 us, twice as large for 40."""
     kernels = [K(at=100, us=40, name="kernel_a"), K(at=300, us=60, name="kernel_b")]
-    before = job([K(at=10, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 1000}), *kernels])
+    before = job([copy(10, 20, 1000), *kernels])
     grown = [replace(kernels[0], blocks=128), replace(kernels[1], blocks=256)]
-    after = job([K(at=10, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 4000}), *grown])
+    after = job([copy(10, 20, 4000), *grown])
     assert values(read(before, after)["work_changed"])["grid_ratio"] == pytest.approx(4)
 
 
@@ -298,10 +297,6 @@ def test_kernels_that_slow_down_together_are_told_from_one_that_does():
     assert values(found["same_work_slower"])["same_work_factor"] == pytest.approx(1.2)
     one = [K(at=item.at, us=item.us + 8 * (item.name == "kernel_3"), name=item.name) for item in several]
     assert "same_work_slower" not in read(job(several), job(one))
-
-
-def copy(at: int, us: int, n_bytes: int) -> K:
-    return K(at=at, us=us, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": n_bytes})
 
 
 def test_copies_that_hold_the_device_less_long():
@@ -348,16 +343,8 @@ def test_as_many_waits_that_leave_the_device_idle_longer():
 
 
 def test_collectives_are_told_by_their_arguments():
-    def all_gather(elements: int, us: int) -> K:
-        args = {
-            "Collective name": "all_gather",
-            "dtype": "BFloat16",
-            "In msg nelems": elements,
-            "Out msg nelems": elements,
-        }
-        return K(at=500, us=us, name=NCCL, stream=20, args=args)
-
-    comm = compared(job([*FOUR, all_gather(1024, 100)]), job([*FOUR, all_gather(1024, 140)])).comm
+    gathers = [collective("all_gather", 500, us, elements=1024, dtype="BFloat16") for us in (100, 140)]
+    comm = compared(*(job([*FOUR, gather]) for gather in gathers)).comm
     (row,) = comm.rows
     assert (row.name, row.by_count_ns, row.by_duration_ns) == ("all_gather BFloat16 1,024 elements", 0, 40_000)
 
@@ -448,7 +435,6 @@ def test_what_other_waits_cost_is_said_beside_the_allocators():
 
 # --------------------------------------------------------------------------------------------------------- lookalikes
 
-BATCH_COPY = K(at=5, us=20, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 4000})
 PASS = [K(at=50 + 40 * place, us=30, name=f"kernel_{place}") for place in range(6)]
 TWICE = [replace(item, at=item.at + 300) for item in PASS]
 UPDATE = K(at=900, us=20, name="optimizer_kernel")
@@ -484,7 +470,9 @@ LOOKALIKES = {
     "two halves of a batch": (
         "work_changed", job([*PASS, UPDATE]), job([*(replace(item, blocks=32) for item in (*PASS, *TWICE)), UPDATE]),
     ),
-    "one batch that is run twice": ("work_changed", job([BATCH_COPY, *PASS]), job([BATCH_COPY, *PASS, *TWICE])),
+    "one batch that is run twice": (
+        "work_changed", job([copy(5, 20, 4000), *PASS]), job([copy(5, 20, 4000), *PASS, *TWICE]),
+    ),
     "more micro-batches": ("products", piecewise(2), piecewise(2, n_batches=3)),
     "as many pieces of a product": ("products", piecewise(10), piecewise(10, us=600)),
     "1.08x the pieces of a product": ("products", piecewise(12), piecewise(13)),
