@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.compare.captures.counts import NO_CALLS
-from profkit.compare.captures.pair import (
-    Pair,
-    Reading,
-    change,
-    comm_shown,
-    counts_moved,
-    is_within,
-    moved,
-    reading,
-)
+from profkit.compare.captures.pair import Pair, Reading, change, counts_moved, is_within, moved, reading
 from profkit.findings import changes
 from profkit.units import format_bytes, format_ns
 
@@ -102,7 +93,7 @@ def collectives(pair: Pair) -> Reading | None:
     return reading(
         changes.COLLECTIVES,
         f"ranks exchange by {' and '.join(came)}, before by {' and '.join(went)}",
-        comm_shown(pair),
+        pair.comm_shown(),
         fix="compare peak memory as well: sharding trades communication for memory",
         confidence=0.8,
         claims=("comm_exposed",),

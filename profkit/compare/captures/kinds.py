@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.compare.captures.pair import Pair, Reading, change, counts_moved, is_within, moved, reading, time_shown
+from profkit.compare.captures.pair import Pair, Reading, change, counts_moved, is_within, moved, reading
 from profkit.compare.captures.waterfall import PREFIX, group_of
 from profkit.compare.captures.work_rows import OPTIMIZER
 from profkit.findings import changes
@@ -52,8 +52,8 @@ def attention(pair: Pair) -> Reading | None:
     return reading(
         changes.ATTENTION,
         f"attention {'runs' if now else 'no longer runs'} as one kernel ({name})",
-        time_shown(pair, "fused attention kernels", "fused_attention", total),
-        time_shown(pair, "attention, softmax and their products in all", "attention", in_all),
+        pair.time_shown("fused attention kernels", "fused_attention", total),
+        pair.time_shown("attention, softmax and their products in all", "attention", in_all),
         fix="keep it; longer sequences gain more"
         if now
         else "check dtype, mask and head size: they decide which kernel is taken",
@@ -76,7 +76,7 @@ def layout(pair: Pair) -> Reading | None:
         "convolutions convert the layout of their tensors"
         if is_more
         else "convolutions no longer convert the layout of their tensors (channels_last)",
-        time_shown(pair, "conversions between NCHW and NHWC", "layout", times),
+        pair.time_shown("conversions between NCHW and NHWC", "layout", times),
         fix="keep model and batches in channels_last"
         if is_more
         else "keep all tensors of the model in channels_last: one that is not converts again",

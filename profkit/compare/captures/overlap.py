@@ -8,7 +8,7 @@ import msgspec
 
 from profkit.compare.captures.contention import Slowdown, beside, stretch
 from profkit.compare.captures.counts import NO_CALLS
-from profkit.compare.captures.pair import Pair, Reading, change, measure, part_name, reading
+from profkit.compare.captures.pair import Pair, Reading, change, measure, reading
 from profkit.findings.comparison import BOUGHT_NOTHING, GAINED, LOST
 from profkit.model.documents.rank_report import IDLE_PARTS
 from profkit.model.finding import Evidence
@@ -82,7 +82,7 @@ def _shares(pair: Pair, overlap: Overlap) -> Evidence:
 
 def _step(pair: Pair) -> Evidence:
     exposed = _moved(pair.waterfall.bar("comm_exposed").delta_ns)
-    said = f"the step {_moved(pair.waterfall.delta_ns)}, {part_name(pair, 'comm_exposed')} {exposed}"
+    said = f"the step {_moved(pair.waterfall.delta_ns)}, {pair.part_name('comm_exposed')} {exposed}"
     return change(said, "step", pair.steps_ns)
 
 
@@ -203,7 +203,7 @@ def _went_to_idle(pair: Pair) -> list[Evidence]:
     same = abs(pair.comm.delta_ns) <= _SAME_COMM * pair.comm.baseline_ns
     if worst.name not in IDLE_PARTS or worst.name == "idle_data" or not same:
         return []
-    said = f"the gain is lost in {part_name(pair, worst.name)}: +{format_ns(worst.delta_ns)} {pair.per}"
+    said = f"the gain is lost in {pair.part_name(worst.name)}: +{format_ns(worst.delta_ns)} {pair.per}"
     return [measure(said, "largest_rise_ns", worst.delta_ns)]
 
 

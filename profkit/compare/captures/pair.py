@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import msgspec
 
@@ -53,8 +54,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def runs(self) -> tuple[Runs, Runs]:
         """The traces of the runs of both sides."""
-        first, second = ([run.traces for run in side.runs] for side in self.sides)
-        return first, second
+        return _both([run.traces for run in side.runs] for side in self.sides)
 
     @cached_property
     def waterfall(self) -> Waterfall:
@@ -79,18 +79,15 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def uses(self) -> tuple[dict[Work, Use], dict[Work, Use]]:
         """What each compute work of both sides takes per step."""
-        first, second = (uses(runs, lambda trace: trace.compute)[0] for runs in self.runs)
-        return first, second
+        return _both(uses(runs, lambda trace: trace.compute)[0] for runs in self.runs)
 
     def spent_ns(self, chosen: Callable[[Work], bool]) -> tuple[int, int]:
         """The time of the chosen compute works on both sides, ns per step."""
-        before, after = (sum(use.total_ns for work, use in side.items() if chosen(work)) for side in self.uses)
-        return before, after
+        return _both(sum(use.total_ns for work, use in side.items() if chosen(work)) for side in self.uses)
 
     def launched(self, chosen: Callable[[Work], bool]) -> tuple[float, float]:
         """How often the chosen compute works run on both sides, per step."""
-        before, after = (float(sum(use.count for work, use in side.items() if chosen(work))) for side in self.uses)
-        return before, after
+        return _both(float(sum(use.count for work, use in side.items() if chosen(work))) for side in self.uses)
 
     @cached_property
     def groups(self) -> dict[str, int]:
@@ -161,22 +158,60 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """A time per step as a share of the baseline's step, 0-1 and beyond."""
         return duration_ns / self.waterfall.baseline_ns if self.waterfall.baseline_ns else 0.0
 
+    def part_name(self, *parts: str) -> str:
+        """The words for parts of the budget."""
+        return words(*parts, is_cpu=self.is_cpu)
+
+    def part_shown(self, name: str) -> Evidence:
+        """One part of the budget on both sides."""
+        bar = self.waterfall.bar(name)
+        return self.time_shown(self.part_name(name), name, (bar.baseline_ns, bar.candidate_ns))
+
+    def time_shown(self, what: str, metric: str, times: Sequence[float]) -> Evidence:
+        """A time per step on both sides, ns."""
+        return change(f"{what} {moved(times, format_ns, self.per)}", metric, times)
+
+    def comm_shown(self) -> Evidence:
+        """The time of communication on both sides, whatever runs beside it."""
+        busy = self.rates(lambda trace: trace.comm.busy_ns)
+        return self.time_shown("communication, alone or not,", "comm_busy", busy)
+
+    def counted(self, what: str, metric: str, value: Callable[[Measured], int]) -> Evidence:
+        """How often something happens, on both sides."""
+        counts = tuple(round(rate, 1) for rate in self.rates(value))
+        return change(f"{what} {counts_moved(counts, self.per)}", metric, counts, "count")
+
+    def operations_shown(self) -> Evidence:
+        """How many operators or kernels and copies run, on both sides."""
+        what = "operators" if self.is_cpu else "kernels and copies"
+        return self.counted(what, "operations", lambda trace: trace.counts.operators)
+
+    def launches_shown(self) -> Evidence:
+        """How much is launched, on both sides."""
+        return self.counted("launches", "launches", lambda trace: trace.counts.launches)
+
     @cached_property
     def kernels(self) -> tuple[Pool, Pool]:
         """The compute rows of both sides."""
-        first, second = (pooled(runs, lambda trace: trace.compute) for runs in self.runs)
-        return first, second
+        return _both(pooled(runs, lambda trace: trace.compute) for runs in self.runs)
 
     @cached_property
     def collectives(self) -> tuple[Pool, Pool]:
         """The communication rows of both sides."""
-        first, second = (pooled(runs, lambda trace: trace.comm) for runs in self.runs)
-        return first, second
+        return _both(pooled(runs, lambda trace: trace.comm) for runs in self.runs)
 
     @cached_property
     def drift(self) -> Slowdown | None:
         """How the kernels that ran alone on both sides differ."""
         return drift(*self.kernels)
+
+
+Value = TypeVar("Value")
+
+
+def _both(values: Iterable[Value]) -> tuple[Value, Value]:
+    first, second = values
+    return first, second
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,41 +267,3 @@ def counts_moved(both: Sequence[float], of: str = "") -> str:
 def is_within(share: float, both: Sequence[float]) -> bool:
     """Whether the smaller of two numbers lacks at most this share (0-1) of the larger one."""
     return min(both) >= (1 - share) * max(both)
-
-
-def part_name(pair: Pair, *parts: str) -> str:
-    """The words for parts of the budget."""
-    return words(*parts, is_cpu=pair.is_cpu)
-
-
-def part_shown(pair: Pair, name: str) -> Evidence:
-    """One part of the budget on both sides."""
-    bar = pair.waterfall.bar(name)
-    return time_shown(pair, part_name(pair, name), name, (bar.baseline_ns, bar.candidate_ns))
-
-
-def time_shown(pair: Pair, what: str, metric: str, times: Sequence[float]) -> Evidence:
-    """A time per step on both sides, ns."""
-    return change(f"{what} {moved(times, format_ns, pair.per)}", metric, times)
-
-
-def comm_shown(pair: Pair) -> Evidence:
-    """The time of communication on both sides, whatever runs beside it."""
-    return time_shown(pair, "communication, alone or not,", "comm_busy", pair.rates(lambda trace: trace.comm.busy_ns))
-
-
-def operations_shown(pair: Pair) -> Evidence:
-    """How many operators or kernels and copies run, on both sides."""
-    what = "operators" if pair.is_cpu else "kernels and copies"
-    return counted(pair, what, "operations", lambda trace: trace.counts.operators)
-
-
-def launches_shown(pair: Pair) -> Evidence:
-    """How much is launched, on both sides."""
-    return counted(pair, "launches", "launches", lambda trace: trace.counts.launches)
-
-
-def counted(pair: Pair, what: str, metric: str, value: Callable[[Measured], int]) -> Evidence:
-    """How often something happens, on both sides."""
-    counts = tuple(round(rate, 1) for rate in pair.rates(value))
-    return change(f"{what} {counts_moved(counts, pair.per)}", metric, counts, "count")

@@ -5,19 +5,7 @@ Each names the row that moved most. It says what changed, and claims no cause be
 
 from __future__ import annotations
 
-from profkit.compare.captures.pair import (
-    COMPUTE,
-    Pair,
-    Reading,
-    change,
-    comm_shown,
-    counts_moved,
-    measure,
-    moved,
-    operations_shown,
-    part_shown,
-    reading,
-)
+from profkit.compare.captures.pair import COMPUTE, Pair, Reading, change, counts_moved, measure, moved, reading
 from profkit.compare.captures.waterfall import PREFIX, group_of
 from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
@@ -37,7 +25,7 @@ def copies(pair: Pair, taken: frozenset[str]) -> Reading | None:
     return reading(
         comparison.COPIES,
         f"copies hold the device {'longer' if bar.delta_ns > 0 else 'less long'}",
-        part_shown(pair, "copy_exposed"),
+        pair.part_shown("copy_exposed"),
         *_copy_that_moved(pair),
         fix="copy less often, from pinned memory with non_blocking=True, so that copies run under compute",
         confidence=0.7,
@@ -80,7 +68,7 @@ def communication(pair: Pair, taken: frozenset[str]) -> Reading | None:
     return reading(
         comparison.COMM,
         title,
-        *(part_shown(pair, "comm_exposed"), *split, comm_shown(pair)),
+        *(pair.part_shown("comm_exposed"), *split, pair.comm_shown()),
         *_rows(pair, pair.comm, "collectives", 1),
         fix="compare bytes, bucket sizes and links: profkit triage -v shows them for each group of ranks"
         if split
@@ -118,7 +106,7 @@ def _waiting(pair: Pair, exposed_ns: float) -> Reading | None:
     return reading(
         comparison.COMM,
         f"ranks wait {'longer' if exposed_ns > 0 else 'less'} for each other",
-        *(part_shown(pair, "comm_exposed"), *split, *late),
+        *(pair.part_shown("comm_exposed"), *split, *late),
         fix="profkit triage on each side says which rank is late, and what holds it up",
         confidence=0.7,
         claims=("comm_exposed",),
@@ -138,7 +126,7 @@ def compute(pair: Pair, taken: frozenset[str]) -> Reading | None:
         kind,
         f"{what} takes {'longer' if rise > 0 else 'less time'}"
         f"{'' if pair.hidden else _other_kernels(pair, free, rise)}",
-        *(part_shown(pair, "compute"), operations_shown(pair)),
+        *(pair.part_shown("compute"), pair.operations_shown()),
         *([] if pair.hidden else _rows(pair, pair.compute, "compute", 2, free)),
         fix="see which of them should have changed: -v lists them with calls and durations",
         confidence=0.5,
@@ -164,7 +152,7 @@ def idle(pair: Pair, taken: frozenset[str]) -> Reading | None:
     return reading(
         comparison.IDLE,
         what,
-        *(part_shown(pair, name) for name in names if pair.change(name)),
+        *(pair.part_shown(name) for name in names if pair.change(name)),
         fix="profkit triage on each side says what the host does meanwhile",
         confidence=0.5,
         claims=names,

@@ -10,21 +10,7 @@ from typing import Final
 
 from profkit.compare.captures.kinds import attention
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import (
-    COMPUTE,
-    Pair,
-    Reading,
-    change,
-    counted,
-    launches_shown,
-    measure,
-    moved,
-    operations_shown,
-    part_name,
-    part_shown,
-    reading,
-    time_shown,
-)
+from profkit.compare.captures.pair import COMPUTE, Pair, Reading, change, measure, moved, reading
 from profkit.compare.captures.waterfall import PREFIX, group_of
 from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
@@ -87,7 +73,7 @@ def precision(pair: Pair) -> Reading | None:
         _format_title(known, scaled),
         change(by_format, "half_precision_share", [_half(shares) for shares in known], "fraction"),
         change(operand, "operand_bits", bits, "bits"),
-        time_shown(pair, "matrix kernels", "matrix_kernels", matrix_ns),
+        pair.time_shown("matrix kernels", "matrix_kernels", matrix_ns),
         fix=_LOSS,
         confidence=0.8,
         claims=_MATRIX,
@@ -159,9 +145,9 @@ def casts(pair: Pair) -> Reading | None:
     return reading(
         comparison.CASTS,
         f"tensors are {'' if is_on else 'no longer '}cast to another number format",
-        counted(pair, "casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
-        counted(pair, "casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
-        part_shown(pair, "compute"),
+        pair.counted("casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
+        pair.counted("casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
+        pair.part_shown("compute"),
         fix="compare the loss as well: a number format changes the result; record types and shapes with --shapes",
         confidence=0.6,
         claims=COMPUTE,
@@ -205,9 +191,9 @@ def compiled(pair: Pair) -> Reading | None:
         kind,
         title,
         *([_generated(pair, generated)] if has_kernels else []),
-        operations_shown(pair),
-        *([] if pair.is_cpu else [launches_shown(pair)]),
-        *([counted(pair, "graph replays", "graph_launches", _replays)] if has_graphs else []),
+        pair.operations_shown(),
+        *([] if pair.is_cpu else [pair.launches_shown()]),
+        *([pair.counted("graph replays", "graph_launches", _replays)] if has_graphs else []),
         _device_and_host(pair),
         fix="compare steady steps only: the first ones compile"
         if has_kernels
@@ -230,7 +216,7 @@ def _generated(pair: Pair, times: tuple[float, float]) -> Evidence:
 def _device_and_host(pair: Pair) -> Evidence:
     host = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
     device = pair.waterfall.bar("compute").delta_ns
-    waiting = part_name(pair, *HOST_PARTS)
+    waiting = pair.part_name(*HOST_PARTS)
     said = f"compute {format_signed_ns(device)}, {waiting} {format_signed_ns(host)} {pair.per}"
     return measure(said, "compute_and_host_change_ns", device + host)
 
@@ -256,7 +242,7 @@ def recomputed(pair: Pair) -> Reading | None:
         if is_on
         else "activations are no longer recomputed in the backward pass",
         change(said, "recomputed_share", shares, "fraction"),
-        part_shown(pair, "compute"),
+        pair.part_shown("compute"),
         *_peaks(pair),
         fix="use the memory it frees (a larger batch), or leave it off where the activations fit"
         if is_on
@@ -278,9 +264,9 @@ def products(pair: Pair) -> Reading | None:
     return reading(
         kind,
         f"matrix products are called {format_speedup(calls[1] / calls[0])} as often",
-        counted(pair, "calls of matrix products", "product_calls", _n_products),
+        pair.counted("calls of matrix products", "product_calls", _n_products),
         *([_each_product(pair, calls)] if pair.is_cpu else []),  # of a device the kernels are many per call
-        part_shown(pair, "compute"),
+        pair.part_shown("compute"),
         *_peaks(pair),
         fix="where something is computed in pieces (a loss in chunks, a loop): larger pieces need fewer calls, and"
         " more memory"

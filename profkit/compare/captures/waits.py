@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.compare.captures.pair import (
-    Pair,
-    Reading,
-    change,
-    counted,
-    counts_moved,
-    launches_shown,
-    measure,
-    moved,
-    part_name,
-    part_shown,
-    reading,
-    time_shown,
-)
+from profkit.compare.captures.pair import Pair, Reading, change, counts_moved, measure, moved, reading
 from profkit.compare.captures.sides import Side
 from profkit.findings import changes, comparison
 from profkit.model.budget import HOST_PARTS
@@ -50,7 +37,7 @@ def loader(pair: Pair) -> Reading | None:
     named = _made_elsewhere(pair)
     if not has_effect and named is None:
         return None
-    data = part_name(pair, "idle_data")
+    data = pair.part_name("idle_data")
     effect = f"{data} {'falls' if pair.change('idle_data') < 0 else 'rises'}"
     title, seen = effect, []
     if named is not None:
@@ -59,7 +46,7 @@ def loader(pair: Pair) -> Reading | None:
     return reading(
         comparison.INPUT,
         title,
-        *(part_shown(pair, "idle_data"), *(seen or _workers_of_one(pair))),
+        *(pair.part_shown("idle_data"), *(seen or _workers_of_one(pair))),
         fix="to reduce the remaining wait, use more workers or less work per sample"
         if pair.waterfall.bar("idle_data").candidate_ns
         else "the input pipeline keeps up now: look for another cause",
@@ -123,7 +110,7 @@ def pinned(pair: Pair) -> Reading | None:
         f"batches are copied from {'pinned' if is_on else 'pageable'} memory"
         + (", and the host no longer waits for them (non_blocking)" if non_blocking else ""),
         change(f"{said} come from pinned memory", "pinned_share", shares, "fraction"),
-        part_shown(pair, "copy_exposed"),
+        pair.part_shown("copy_exposed"),
         _syncs_shown(pair),
         fix="with non_blocking=True the host goes on while a pinned batch is copied"
         if is_on
@@ -155,7 +142,7 @@ def streams(pair: Pair) -> Reading | None:
         f"copies to the device {'' if is_on else 'no longer '}run on a stream of their own: compute hides {under}",
         change(f"{said} on streams without kernels", "copy_stream_share", shares, "fraction"),
         change(f"copies to the device {times}", "hidden_copies", hidden),
-        part_shown(pair, "copy_exposed"),
+        pair.part_shown("copy_exposed"),
         fix="from pageable memory the host waits for each copy, so nothing runs beside it: pin_memory=True and"
         " non_blocking=True"
         if is_pageable
@@ -192,9 +179,9 @@ def allocator(pair: Pair, taken: frozenset[str]) -> Reading | None:
     return reading(
         kind,
         f"the device idles {'longer' if after > before else 'less long'} in calls of the allocator",
-        time_shown(pair, what, "allocator", (before, after)),
-        counted(pair, "allocator calls", "allocator_calls", lambda trace: trace.counts.allocator_calls),
-        part_shown(pair, "idle_sync"),
+        pair.time_shown(what, "allocator", (before, after)),
+        pair.counted("allocator calls", "allocator_calls", lambda trace: trace.counts.allocator_calls),
+        pair.part_shown("idle_sync"),
         fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or less memory: a smaller micro-batch with more"
         " accumulation, shapes of a few sizes",
         confidence=0.7,
@@ -222,9 +209,9 @@ def syncs(pair: Pair, taken: frozenset[str], apart_ns: int = 0) -> Reading | Non
         kind,
         often if is_changed else long,
         _syncs_shown(pair),
-        part_shown(pair, "idle_sync"),
+        pair.part_shown("idle_sync"),
         *(_waiting_operators(pair) if is_changed else ()),
-        *([launches_shown(pair)] if len(claims) > 1 else []),
+        *([pair.launches_shown()] if len(claims) > 1 else []),
         fix="look for .item(), .cpu(), nonzero and prints of tensors in the step",
         confidence=0.7 if is_changed else 0.5,
         claims=claims,
@@ -233,7 +220,7 @@ def syncs(pair: Pair, taken: frozenset[str], apart_ns: int = 0) -> Reading | Non
 
 
 def _syncs_shown(pair: Pair) -> Evidence:
-    return counted(pair, "calls that wait for the device", "syncs", lambda trace: trace.counts.syncs)
+    return pair.counted("calls that wait for the device", "syncs", lambda trace: trace.counts.syncs)
 
 
 def _waiting_operators(pair: Pair) -> tuple[Evidence, ...]:
@@ -241,7 +228,7 @@ def _waiting_operators(pair: Pair) -> tuple[Evidence, ...]:
     return tuple(
         one
         for name, words in _WAITING.items()
-        if (one := counted(pair, words, words.strip("."), lambda trace, name=name: trace.op_calls.get(name, 0))).value  # type: ignore[misc]
+        if (one := pair.counted(words, words.strip("."), lambda trace, name=name: trace.op_calls.get(name, 0))).value  # type: ignore[misc]
     )
 
 
@@ -253,8 +240,8 @@ def host(pair: Pair, taken: frozenset[str]) -> Reading | None:
     return reading(
         comparison.LAUNCHES,
         f"the device waits {'longer' if cost > 0 else 'less'} for the host{_other_kernels(pair, cost)}",
-        *sorted((part_shown(pair, name) for name in HOST_PARTS), key=lambda part: -abs(part.value)),
-        launches_shown(pair),
+        *sorted((pair.part_shown(name) for name in HOST_PARTS), key=lambda part: -abs(part.value)),
+        pair.launches_shown(),
         fix="reduce launches with fused kernels or CUDA graphs; if their number is the same, check what else the host"
         " does"
         if cost > 0

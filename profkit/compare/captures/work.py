@@ -18,17 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import (
-    COMPUTE,
-    Pair,
-    Reading,
-    counted,
-    counts_moved,
-    is_within,
-    measure,
-    moved,
-    reading,
-)
+from profkit.compare.captures.pair import COMPUTE, Pair, Reading, counts_moved, is_within, measure, moved, reading
 from profkit.compare.captures.program import precision
 from profkit.compare.captures.sides import shared_work
 from profkit.compare.captures.work_rows import OPTIMIZER
@@ -355,7 +345,7 @@ def accumulated(pair: Pair) -> Reading | None:
         ACCUMULATION,
         f"the optimizer steps after {format_speedup(ratio)} as many passes (gradient accumulation)",
         measure(said, "passes_ratio", ratio, "ratio"),
-        counted(pair, "steps of the optimizer", "optimizer_steps", lambda trace: trace.counts.optimizer_steps),
+        pair.counted("steps of the optimizer", "optimizer_steps", lambda trace: trace.counts.optimizer_steps),
         fix="compare the loss by samples seen: a batch of another size learns otherwise",
         confidence=0.7,
         claims=(*COMPUTE, *HOST_PARTS),

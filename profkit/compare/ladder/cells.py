@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -180,11 +181,7 @@ def _key(cells: Cells, columns: Columns) -> Key:
 
 def switch_name(heading: str) -> str:
     """A switch as the name of what it switches on: `use_packing` is packing."""
-    name = heading.strip()
-    for prefix in ("use_", "enable_", "with_", "is_"):
-        if name.lower().startswith(prefix) and len(name) > len(prefix):
-            return name[len(prefix) :]
-    return name
+    return re.sub(r"^(?:use|enable|with|is)_(?=.)", "", heading.strip(), flags=re.IGNORECASE)
 
 
 def _padding(source: str, line: int, records: Mapping[int, Cells], columns: Columns) -> float | None:

@@ -129,19 +129,18 @@ def matched(baseline: ResultTable, candidate: ResultTable) -> list[tuple[str, Sa
             hint="choose a column that both have with --metric",
         )
     sides = [grouped((configuration(row), row) for row in table.rows) for table in (baseline, candidate)]
-    shared = [name for name in sides[0] if name in sides[1]]
+    shared = [(name, sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]]
     if not shared and all(len(side) == 1 for side in sides):  # one configuration each: that is what is compared
-        (old,), (new,) = (list(side.values()) for side in sides)
-        name = f"{configuration(old[0])} -> {configuration(new[0])}"
-        return [(name, baseline.sample(baseline.source, old), candidate.sample(candidate.source, new))]
+        ((before, old),), ((after, new),) = (side.items() for side in sides)
+        shared = [(f"{before} -> {after}", old, new)]
     if not shared:
         raise UsageError(
             f"{baseline.source} and {candidate.source} share no configuration",
             hint=f"the first has {'; '.join(list(sides[0])[:3])}, the second {'; '.join(list(sides[1])[:3])}",
         )
     return [
-        (name, baseline.sample(baseline.source, sides[0][name]), candidate.sample(candidate.source, sides[1][name]))
-        for name in shared
+        (name, baseline.sample(baseline.source, old), candidate.sample(candidate.source, new))
+        for name, old, new in shared
     ]
 
 
