@@ -46,7 +46,7 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
     median_ns: int
     """Of all steps."""
     parts: Mapping[str, int]
-    """The parts of the budget in this step."""
+    """The parts of the budget in this step; those that it has not are absent on a CPU."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,7 +74,9 @@ def steady_waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
 
     def steady(trace: Measured, part: str) -> Fraction:
         whole, slow = trace.device.budget.parts[part], trace.slow
-        return Fraction(whole, trace.n_steps) if slow is None else Fraction(whole - slow.parts[part], trace.n_steps - 1)
+        if slow is None:
+            return Fraction(whole, trace.n_steps)
+        return Fraction(whole - slow.parts.get(part, 0), trace.n_steps - 1)
 
     return _waterfall(baseline, candidate, steady)
 
