@@ -15,7 +15,7 @@ from profkit.compare.captures.sides import Run, Side, alike, shared_work
 from profkit.compare.captures.uneven import medians, without_slow_step
 from profkit.compare.captures.waits import launches
 from profkit.compare.captures.waterfall import per_step
-from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
+from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
 from profkit.errors import UnsupportedTraceError
@@ -48,9 +48,7 @@ _FEW_STEPS: Final = 2
 """Ratio of recorded steps from which the sides are called unlike (chosen)."""
 
 
-def compare(
-    baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
-) -> Comparison:
+def compare(baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN) -> Comparison:
     """The comparison of two sides of traces."""
     stepped = tuple(side.name for side in (baseline, candidate) if all(trace.has_steps for trace in side.traces))
     baseline, candidate = sides = alike(baseline, candidate)
@@ -69,7 +67,7 @@ def compare(
     if work is not None:
         samples = [samples[0], _per_work(samples[1], pair.waterfall, work)]
         metric = f"{metric} per unit of work"
-    judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
+    judgement = judge(*samples, margin=margin, metric=metric)
     against = (
         f"{work.title}: {work.seen(PER_WORK).statement}" if work is not None else "" if kind else _too_little(sides)
     )

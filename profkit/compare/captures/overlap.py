@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from profkit.compare.captures.contention import Slowdown, beside, stretch
 from profkit.compare.captures.counts import NO_CALLS
 from profkit.compare.captures.pair import Pair, Reading, change, measure, reading
@@ -20,59 +18,47 @@ _GATHER: Final = "all-gather"
 _MOSTLY: Final = 0.5  # chosen: the larger part
 
 
-class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """Communication of both sides, ns per step."""
-
-    busy: tuple[float, float]
-    hidden: tuple[float, float]
-    compute: tuple[float, float]
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """Hidden share of communication, 0-1."""
-        first, second = (hidden / busy if busy else 0.0 for hidden, busy in zip(self.hidden, self.busy, strict=True))
-        return first, second
-
-
 def overlap(pair: Pair) -> Reading | None:
     """What overlap did: bought nothing, gained, or was lost; nothing without communication on both sides."""
-    seen = Overlap(
-        busy=pair.rates(lambda trace: trace.comm.busy_ns),
-        hidden=pair.rates(lambda trace: trace.comm.hidden_ns),
-        compute=pair.rates(lambda trace: trace.compute.busy_ns),
-    )
-    if not all(seen.busy):
+    busy, hidden = pair.comm_busy_ns, pair.comm_hidden_ns
+    if not all(busy):
         return None
-    rise = seen.shares[1] - seen.shares[0]
-    more_hidden = seen.hidden[1] - seen.hidden[0]
+    before, after = _hidden_shares(pair)
+    rise, more_hidden = after - before, hidden[1] - hidden[0]
     is_little = abs(rise) < BOUGHT_NOTHING.limit("hidden")
     is_little |= abs(pair.fraction(more_hidden)) < BOUGHT_NOTHING.limit("effect")
     if is_little or (rise > 0) != (more_hidden > 0):
         return None
     if rise < 0:
-        return _lost(pair, seen)
+        return _lost(pair)
     data = max(pair.waterfall.bar("idle_data").delta_ns, 0)  # a slower loader is not the overlap's doing
     if -pair.waterfall.delta_ns + data < BOUGHT_NOTHING.limit("bought") * more_hidden:
-        return _bought_nothing(pair, seen, more_hidden)
+        return _bought_nothing(pair, more_hidden)
     # less or more communication moves the step by itself: `parts` says so
-    return _gained(pair, seen) if abs(seen.busy[1] - seen.busy[0]) <= more_hidden else None
+    return _gained(pair) if abs(busy[1] - busy[0]) <= more_hidden else None
 
 
 def _what(pair: Pair) -> str:
     """What is overlapped: all communication, or as many all-gathers as before, which are then prefetched otherwise."""
     n = pair.rates(lambda trace: trace.counts.collectives.get(_GATHER, NO_CALLS).n)
     time = pair.rates(lambda trace: trace.counts.collectives.get(_GATHER, NO_CALLS).total_ns)
-    busy = pair.rates(lambda trace: trace.comm.busy_ns)
-    is_most = all(part >= _MOSTLY * whole for part, whole in zip(time, busy, strict=True))
+    is_most = all(part >= _MOSTLY * whole for part, whole in zip(time, pair.comm_busy_ns, strict=True))
     is_same = min(n) > 0 and abs(n[1] - n[0]) <= _SAME_COMM * n[0]
     return "communication (all-gathers: prefetch)" if is_most and is_same else "communication"
 
 
-def _shares(pair: Pair, overlap: Overlap) -> Evidence:
-    first, second = overlap.shares
+def _hidden_shares(pair: Pair) -> tuple[float, float]:
+    """Hidden share of communication on both sides, 0-1."""
+    before, after = (hidden / busy for hidden, busy in zip(pair.comm_hidden_ns, pair.comm_busy_ns, strict=True))
+    return before, after
+
+
+def _shares(pair: Pair) -> Evidence:
+    first, second = _hidden_shares(pair)
+    times = " -> ".join(map(format_ns, pair.comm_hidden_ns))
     return measure(
-        f"hidden communication {format_fraction(first)} -> {format_fraction(second)}:"
-        f" {format_ns(overlap.hidden[0])} -> {format_ns(overlap.hidden[1])} {pair.per} run under compute",
+        f"hidden communication {format_fraction(first)} -> {format_fraction(second)}: {times} {pair.per} run under"
+        " compute",
         "comm_hidden_fraction_change",
         second - first,
         "fraction",
@@ -92,29 +78,29 @@ def _moved(change_ns: float) -> str:
     return f"{'rose' if change_ns > 0 else 'fell'} by {format_ns(abs(change_ns))}"
 
 
-def _gained(pair: Pair, overlap: Overlap) -> Reading:
+def _gained(pair: Pair) -> Reading:
     return reading(
         GAINED,
         f"more {_what(pair)} runs under compute, and the step is shorter for it",
-        *(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=1)),
+        *(_shares(pair), _step(pair), _bound(pair, side=1)),
         fix="keep it; more overlap cannot make the step shorter than compute or communication alone",
         confidence=0.7,
         claims=("comm_exposed",),
     )
 
 
-def _lost(pair: Pair, overlap: Overlap) -> Reading:
+def _lost(pair: Pair) -> Reading:
     return reading(
         LOST,
         f"less {_what(pair)} runs under compute",
-        *(_shares(pair, overlap), _step(pair), _bound(pair, overlap, side=0)),
+        *(_shares(pair), _step(pair), _bound(pair, side=0)),
         fix="check what orders the collectives: prefetch, bucket sizes, streams that wait for each other",
         confidence=0.7,
         claims=("comm_exposed",),
     )
 
 
-def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Reading | None:
+def _bought_nothing(pair: Pair, more_hidden_ns: float) -> Reading | None:
     """Name what took the gain: kernels slowed under it, collectives stretched, a link that was busy, idle time.
 
     Without any of them the step is longer for another reason (another program, another device): nothing is said.
@@ -126,8 +112,8 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Read
     stretched = stretch(*pair.collectives)
     if stretched is not None and _counts(pair, stretched) and _longer_ns(pair) > 0:
         causes.append(_stretched(pair, stretched))
-    if pair.fraction(overlap.busy[0]) >= BOUGHT_NOTHING.limit("busy_link"):
-        causes.append(_busy_link(pair, overlap))
+    if pair.fraction(pair.comm_busy_ns[0]) >= BOUGHT_NOTHING.limit("busy_link"):
+        causes.append(_busy_link(pair))
     known = bool(causes)
     causes += [] if known else _went_to_idle(pair)
     if not causes:
@@ -137,7 +123,7 @@ def _bought_nothing(pair: Pair, overlap: Overlap, more_hidden_ns: float) -> Read
     return reading(
         BOUGHT_NOTHING,
         f"more {_what(pair)} is hidden, but {bought} of that shortens the step",
-        *(_shares(pair, overlap), _step(pair), *causes, _bound(pair, overlap, side=0)),
+        *(_shares(pair), _step(pair), *causes, _bound(pair, side=0)),
         fix="send fewer bytes: lower precision, HSDP, reshard_after_forward=False (needs more memory)"
         + ("" if pair.is_cpu else "; or use fewer NCCL channels (NCCL_MAX_CTAS)")
         + "; no schedule beats the bound above",
@@ -187,8 +173,8 @@ def _factor(said: str, metric: str, slowdown: Slowdown) -> Evidence:
     return measure(said, metric, slowdown.factor, "ratio", expected=f"< {BOUGHT_NOTHING.limit('factor')}")
 
 
-def _busy_link(pair: Pair, overlap: Overlap) -> Evidence:
-    busy = min(pair.fraction(overlap.busy[0]), 1.0)  # of the mean step, in whole ns, which may be a hair shorter
+def _busy_link(pair: Pair) -> Evidence:
+    busy = min(pair.fraction(pair.comm_busy_ns[0]), 1.0)  # of the mean step, in whole ns, which may be a hair shorter
     said = (
         f"communication already took {format_fraction(busy)} of the baseline's step: the link is the limit,"
         " and no schedule moves bytes faster"
@@ -207,12 +193,13 @@ def _went_to_idle(pair: Pair) -> list[Evidence]:
     return [measure(said, "largest_rise_ns", worst.delta_ns)]
 
 
-def _bound(pair: Pair, overlap: Overlap, *, side: int) -> Evidence:
+def _bound(pair: Pair, *, side: int) -> Evidence:
     """`T - max(compute, comm)`: both must still run, each on its own resource."""
     step = pair.steps_ns[side]
-    limit = max(overlap.compute[side], overlap.busy[side])
+    compute, comm = pair.compute_busy_ns[side], pair.comm_busy_ns[side]
+    limit = max(compute, comm)
     left = max(step - limit, 0.0)
-    what = "communication" if overlap.busy[side] > overlap.compute[side] else "compute"
+    what = "communication" if comm > compute else "compute"
     share = format_fraction(left / step if step else 0.0)
     said = (
         f"no schedule can save more than {format_ns(left)} ({share}) of the {('baseline', 'candidate')[side]}'s step:"

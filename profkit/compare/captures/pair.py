@@ -149,6 +149,21 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The mean per step of a sum over the window, on the baseline's side (0) or the candidate's (1)."""
         return float(per_step(self.runs[side], value))
 
+    @cached_property
+    def comm_busy_ns(self) -> tuple[float, float]:
+        """The time with communication on both sides, ns per step."""
+        return self.rates(lambda trace: trace.comm.busy_ns)
+
+    @cached_property
+    def comm_hidden_ns(self) -> tuple[float, float]:
+        """The part of it under compute."""
+        return self.rates(lambda trace: trace.comm.hidden_ns)
+
+    @cached_property
+    def compute_busy_ns(self) -> tuple[float, float]:
+        """The time with compute on both sides, ns per step."""
+        return self.rates(lambda trace: trace.compute.busy_ns)
+
     @property
     def steps_ns(self) -> tuple[int, int]:
         """The mean step of both sides, ns."""
@@ -173,8 +188,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def comm_shown(self) -> Evidence:
         """The time of communication on both sides, whatever runs beside it."""
-        busy = self.rates(lambda trace: trace.comm.busy_ns)
-        return self.time_shown("communication, alone or not,", "comm_busy", busy)
+        return self.time_shown("communication, alone or not,", "comm_busy", self.comm_busy_ns)
 
     def counted(self, what: str, metric: str, value: Callable[[Measured], int]) -> Evidence:
         """How often something happens, on both sides."""

@@ -57,7 +57,7 @@ def communication(pair: Pair, taken: frozenset[str]) -> Reading | None:
     waiting = _waiting(pair, exposed)
     if waiting is not None:
         return waiting
-    busy = pair.rates(lambda trace: trace.comm.busy_ns)
+    busy = pair.comm_busy_ns
     is_itself = _is_most(busy[1] - busy[0], exposed)
     title = (
         f"communication takes {'longer' if exposed > 0 else 'less time'}"

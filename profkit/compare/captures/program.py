@@ -163,8 +163,7 @@ def compiled(pair: Pair) -> Reading | None:
     """Generated kernels on one side only, or many more of them, or replayed graphs."""
     kind = comparison.COMPILED
     generated = pair.rates(lambda trace: trace.counts.compiled_ns)
-    busy = pair.rates(lambda trace: trace.compute.busy_ns)
-    shares = [time / max(whole, 1) for time, whole in zip(generated, busy, strict=True)]
+    shares = [time / max(whole, 1) for time, whole in zip(generated, pair.compute_busy_ns, strict=True)]
     is_compiled = [share >= kind.limit("generated") for share in shares]
     is_more = all(is_compiled) and abs(shares[1] - shares[0]) >= kind.limit("more")
     launches = pair.rates(lambda trace: trace.counts.launches)

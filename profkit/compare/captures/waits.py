@@ -260,8 +260,7 @@ def _other_kernels(pair: Pair, cost_ns: float) -> str:
     names = [{work.name for work in side} for side in pair.uses]
     shared = names[0] & names[1]
     own = pair.rates(lambda trace: trace.compute.time_ns(lambda work: work.name not in shared))
-    busy = pair.rates(lambda trace: trace.compute.busy_ns)
-    if any(part < kind.limit("other") * whole for part, whole in zip(own, busy, strict=True)):
+    if any(part < kind.limit("other") * whole for part, whole in zip(own, pair.compute_busy_ns, strict=True)):
         return ""
     return f": {'more' if cost_ns > 0 else 'fewer'}, other kernels do the work"
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from profkit.compare.stats.judge import DEFAULT_MARGIN
 from profkit.compare.tables import headings
 from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.records import Cells
@@ -49,6 +50,17 @@ _PER_BATCH: Final = ("micro_batch", "accumulation", "global_batch")
 _REAL: Final = ("real", "useful", "nonpad", "global_useful")
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked beside the table; None leaves it to the names of the columns."""
+
+    order: str | None = None
+    rung: str | None = None
+    series: tuple[str, ...] | None = None
+    settings: tuple[str, ...] = ()
+    metric: str | None = None
+    margin: float = DEFAULT_MARGIN
+
+
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Headings by what they are. `rung` is "" where `switches` compose the rungs; `layers` may list a rung's layers.
 
@@ -74,26 +86,19 @@ def plain(text: str) -> str:
     return f"{float(stripped):.12g}" if is_number(stripped) else stripped
 
 
-def columns_of(
-    records: Sequence[Cells],
-    metric: Metric,
-    source: str,
-    *,
-    rung: str | None = None,
-    series: Sequence[str] | None = None,
-    settings: Sequence[str] = (),
-) -> Columns:
-    """What the columns are; `rung`, `series` and `settings` name those that their headings do not tell.
+def columns_of(records: Sequence[Cells], metric: Metric, source: str, asked: Asked) -> Columns:
+    """What the columns are; what is asked names those that their headings do not tell.
 
     Raises UsageError for a column that is not there, TraceFormatError where nothing names the rungs.
     """
     names = list(dict.fromkeys(name for cells in records for name in cells))
-    for wanted in (*([rung] if rung else []), *(series or ()), *settings):
+    rung, settings = asked.rung, asked.settings
+    for wanted in (*([rung] if rung else []), *(asked.series or ()), *settings):
         if wanted not in names:
             raise UsageError(f"{source} has no column {wanted!r}", hint=f"its columns: {', '.join(names)}")
     values = {name: {plain(cells.get(name, "")) for cells in records} for name in names}
     seen = _seen(names, values, metric) - set(settings)
-    chosen = _series(names, values, seen | {rung or ""}) if series is None else tuple(series)
+    chosen = _series(names, values, seen | {rung or ""}) if asked.series is None else asked.series
     rung_column, switches = _rungs(names, values, {*seen, *chosen}, rung)
     if not rung_column and not switches:
         raise TraceFormatError(

@@ -31,14 +31,6 @@ Change = tuple[str, str, str]
 """Heading, value before, value after."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Pairs that were compared, changes that have both signs, and the strongest of these without their sentences."""
-
-    n_pairs: int
-    n_mixed: int
-    effects: tuple[Effect, ...]
-
-
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A change whose means have both signs."""
 
@@ -52,10 +44,13 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.mix is not Mix.SERIES, self.change[0] != rungs, -round(self.spread, 9), self.change
 
 
-def effects_of(series: Mapping[str, Sequence[Tried]], columns: Columns, plan: Plan, margin: float) -> Found:
-    """The changes with both signs; a change within `margin` has none, nor has one that repeats do not support.
+def effects_of(
+    series: Mapping[str, Sequence[Tried]], columns: Columns, plan: Plan, margin: float
+) -> tuple[int, int, list[Effect]]:
+    """Pairs compared, changes with both signs, and the strongest of these without their sentences.
 
-    `n_mixed` leaves out those that repeats refute; of weak ones beyond the strongest it goes by their means.
+    A change within `margin` has no sign, nor has one that repeats do not support. The number of changes leaves out
+    those that repeats refute; of weak ones beyond the strongest it goes by their means.
     """
     changes = grouped(
         (change, (name, old, new))
@@ -77,7 +72,7 @@ def effects_of(series: Mapping[str, Sequence[Tried]], columns: Columns, plan: Pl
             effects.append(effect)
     n_pairs = sum(map(len, changes.values()))
     effects.sort(key=lambda one: one.mix is not Mix.SERIES)
-    return Found(n_pairs=n_pairs, n_mixed=len(candidates) - n_refuted, effects=tuple(effects))
+    return n_pairs, len(candidates) - n_refuted, effects
 
 
 def _candidate(change: Change, pairs: Sequence[Pair], margin: float) -> _Candidate | None:

@@ -11,27 +11,15 @@ from msgspec.structs import replace
 from profkit.compare.ladder import sentences
 from profkit.compare.ladder.cells import Rate, Tried, cells_of, noise_of, rates, unlike
 from profkit.compare.ladder.climb import climb
-from profkit.compare.ladder.columns import Columns, columns_of, counts_of
-from profkit.compare.ladder.effects import Found, effects_of
+from profkit.compare.ladder.columns import Asked, Columns, columns_of, counts_of
+from profkit.compare.ladder.effects import effects_of
 from profkit.compare.ladder.interaction import interactions_of
 from profkit.compare.ladder.plan import Plan, plan_of
-from profkit.compare.stats.judge import DEFAULT_MARGIN
 from profkit.compare.tables.records import Cells, read_records
 from profkit.compare.tables.result_tables import ResultTable, is_number, table_of
 from profkit.errors import UsageError
-from profkit.model.documents.ladder import Counts, Ladder, LadderReport, Noise, Spot
+from profkit.model.documents.ladder import Counts, Effect, Ladder, LadderReport, Noise, Spot
 from profkit.model.switches import says_off, says_on
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked beside the table; None leaves it to the names of the columns."""
-
-    order: str | None = None
-    rung: str | None = None
-    series: tuple[str, ...] | None = None
-    settings: tuple[str, ...] = ()
-    metric: str | None = None
-    margin: float = DEFAULT_MARGIN
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +45,7 @@ def climb_records(source: str, records: Sequence[tuple[int, Cells]], asked: Aske
     numbers are none.
     """
     table = table_of(source, records, metric=asked.metric)
-    columns = columns_of(
-        [cells for _, cells in records],
-        table.metric,
-        source,
-        rung=asked.rung,
-        series=asked.series,
-        settings=asked.settings,
-    )
+    columns = columns_of([cells for _, cells in records], table.metric, source, asked)
     rate = rates(table)
     by_line = dict(records)
     series = _named(cells_of(table, by_line, columns, rate), columns)
@@ -97,10 +78,11 @@ def _report(  # noqa: PLR0913, PLR0917 - the parts of one document
     rate: Rate,
     known: _Known,
     ladders: Sequence[Ladder],
-    found: Found,
+    found: tuple[int, int, Sequence[Effect]],
     warnings: Sequence[str],
 ) -> LadderReport:
     plan = known.plan
+    n_pairs, n_mixed, effects = found
     return LadderReport(
         source=table.source,
         metric=table.metric.column,
@@ -116,11 +98,9 @@ def _report(  # noqa: PLR0913, PLR0917 - the parts of one document
         margin=known.margin,
         noise=known.noise,
         ladders=tuple(ladders),
-        n_pairs=found.n_pairs,
-        n_mixed=found.n_mixed,
-        effects=tuple(
-            replace(one, sentence=sentences.effect(one, columns.rung, known.margin)) for one in found.effects
-        ),
+        n_pairs=n_pairs,
+        n_mixed=n_mixed,
+        effects=tuple(replace(one, sentence=sentences.effect(one, columns.rung, known.margin)) for one in effects),
         warnings=(*table.warnings, *rate.warnings, *warnings),
     )
 
