@@ -44,6 +44,12 @@ _OTHER_LAUNCHES: Final = frozenset(
     }
 )
 """Readings that say why a side launches more kernels than the other."""
+_PRESENCE: Final = {
+    (True, True): Presence.BOTH,
+    (False, True): Presence.APPEARED,
+    (True, False): Presence.VANISHED,
+}
+"""By whether the baseline and the candidate have it."""
 _FEW_STEPS: Final = 2
 """Ratio of recorded steps from which the sides are called unlike (chosen)."""
 
@@ -123,16 +129,7 @@ def _windows(run: Run) -> tuple[int, ...]:
 
 def _too_little(sides: tuple[Side, Side]) -> str:
     """Why a side holds too little to be compared, "" where both hold enough."""
-    told = [
-        [
-            check.message
-            for trace in side.traces
-            for check in trace.report.checks
-            if check.id == TINY.id and not check.ok
-        ]
-        for side in sides
-    ]
-    return next((f"{side.name}: {messages[0]}" for side, messages in zip(sides, told, strict=True) if messages), "")
+    return next((f"{side.name}: {side.failed[TINY.id][0]}" for side in sides if TINY.id in side.failed), "")
 
 
 def _per_work(sample: Sample, whole: Waterfall, work: Finding) -> Sample:
@@ -206,17 +203,14 @@ def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
     titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
     changes = []
     for name in dict.fromkeys((*first, *second)):
-        presence = Presence.BOTH if name in first and name in second else None
-        presence = presence or (Presence.APPEARED if name in second else Presence.VANISHED)
-        changes.append(
-            FindingChange(
-                id=name,
-                title=titles.get(name) or kind_of(name).title,
-                presence=presence,
-                baseline_fraction=first.get(name),
-                candidate_fraction=second.get(name),
-            )
+        one = FindingChange(
+            id=name,
+            title=titles.get(name) or kind_of(name).title,
+            presence=_PRESENCE[name in first, name in second],
+            baseline_fraction=first.get(name),
+            candidate_fraction=second.get(name),
         )
+        changes.append(one)
     return tuple(sorted(changes, key=lambda item: -max(item.baseline_fraction or 0, item.candidate_fraction or 0)))
 
 
@@ -323,9 +317,7 @@ def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
     said: dict[str, list[str]] = {}
     places: dict[str, list[tuple[str, str, str]]] = {}
     for side in sides:
-        checks = (check for trace in side.traces for check in trace.report.checks)
-        failed = grouped((check.id, check.message) for check in checks if not check.ok)
-        for check_id, messages in failed.items():
+        for check_id, messages in side.failed.items():
             if len(side.traces) == 1:
                 said.setdefault(f"check {check_id} fails: {messages[0]}", []).append(side.name)
             else:

@@ -1,6 +1,6 @@
 """What overlap costs: the same rows beside communication and alone, and the same collectives on both sides.
 
-A kernel that shares memory, cache and power with a collective takes longer. That is read from twins (`compare.rows`):
+A kernel that shares memory, cache and power with a collective takes longer. That is read from twins (`work_rows`):
 the median of a kernel's durations under communication against its median alone. Where one side has no such kernel
 alone, the other side's lone ones stand in, corrected by how much all lone kernels differ between the sides, so that a
 slower clock is not read as contention (docs/compare.md).

@@ -25,24 +25,10 @@ from profkit.timeline.host import BACKWARD_NODE
 _FORWARD_ONLY: Final = frozenset(
     "aten::" + name
     for name in (
-        "linear",
-        "addmm",
-        "layer_norm",
-        "rms_norm",
-        "batch_norm",
-        "group_norm",
-        "gelu",
-        "silu",
-        "relu",
-        "softmax",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "scaled_dot_product_attention",
-        "embedding",
-        "dropout",
+        "linear", "addmm", "layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "silu", "relu", "softmax",
+        "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention", "embedding", "dropout",
     )
-)
+)  # fmt: skip
 _TORCHSCRIPT: Final = re.compile(r"^CudaCodeGen::|^nvfuser")
 """Kernels that nvFuser generates for TorchScript."""
 _MADE_BY: Final = (("DALI", re.compile(r"^\[DALI\]|\bdali::")), ("nvJPEG", re.compile(r"nvjpeg", re.IGNORECASE)))

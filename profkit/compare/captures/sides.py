@@ -106,7 +106,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return max(by_rank.values(), key=lambda steps: sum(steps) / len(steps))
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class Side(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The runs of a side, and what of it could not be read."""
 
     name: str
@@ -126,6 +126,12 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         """The rank that the verdicts on all runs name, None where they name none or not the same."""
         named = {run.late_rank for run in self.runs}
         return named.pop() if len(named) == 1 else None
+
+    @cached_property
+    def failed(self) -> dict[str, list[str]]:
+        """What the checks that fail say of its traces, by check."""
+        checks = (check for trace in self.traces for check in trace.report.checks)
+        return grouped((check.id, check.message) for check in checks if not check.ok)
 
     @property
     def peak_bytes(self) -> int | None:

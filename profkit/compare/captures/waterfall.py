@@ -3,7 +3,7 @@
 Parts of a window do not divide evenly by its steps. Each side is worked out in fractions (mean of runs of the mean of
 their traces, each per step), its total is rounded to the nearest ns, and the parts are rounded down; the ns that are
 missing go to the parts with the largest remainders. So the parts sum to the step on either side, and their changes to
-its change.
+its change. Compute is also told apart by what its rows are: groups, of which no two explain one ns.
 """
 
 from __future__ import annotations
@@ -31,16 +31,9 @@ Key = TypeVar("Key")
 
 PREFIX: Final = "compute."
 GROUPS: Final = (
-    "optimizer",
-    "generated",
-    "layout",
-    "attention",
-    "products_of_attention",
-    "softmax",
-    "matrix",
-    "elementwise",
+    "optimizer", "generated", "layout", "attention", "products_of_attention", "softmax", "matrix", "elementwise",
     "other",
-)
+)  # fmt: skip
 """By what is asked first; `other` has norms, reductions, embeddings, what no name tells, and what ran side by side."""
 _OF_ATTENTION: Final = re.compile(r"^aten::(?:bmm|baddbmm)")
 

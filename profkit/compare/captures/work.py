@@ -6,6 +6,7 @@ launch by launch, has another number of blocks; or kernels of the same grids are
 The bytes copied to the device must have moved the same way as the grids, where they are known; alone they may mean
 something else (half as many bytes are also inputs of half the width). Where nobody marked the steps, and other kernels
 run, what does not depend on the kernels must agree: bytes copied, products, and the kernels that both sides share.
+Accumulation of gradients is the same work in more passes forward and backward.
 """
 
 from __future__ import annotations
