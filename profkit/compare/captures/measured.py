@@ -31,8 +31,8 @@ _CUT: Final = 0.02
 from which a reading is made."""
 _LEAST: Final = 4
 """Marked steps from which the last may be left out. Chosen: three are left, which show what varies."""
-_SLOW: Final = 2
-"""Times the median from which a lone step is slow. Chosen, as for steps that are start-up."""
+SLOW: Final = 2
+"""Times the median from which a step is slow. Chosen, as for steps that are start-up."""
 _AMONG: Final = 10
 """Steps among which one is alone. Chosen: of fewer, one may well come back in every tenth."""
 
@@ -149,7 +149,7 @@ def _slow_step(facts: Facts) -> SlowStep | None:
     start, end = edges(steps)
     lengths = end - start
     usual = median(lengths) if len(steps) >= _AMONG else 0
-    found = np.flatnonzero(lengths > _SLOW * usual)
+    found = np.flatnonzero(lengths > SLOW * usual)
     if not usual or found.size != 1:
         return None
     slow = int(found[0])

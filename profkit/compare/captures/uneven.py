@@ -6,14 +6,13 @@ from typing import Final
 
 import numpy as np
 
+from profkit.compare.captures.measured import SLOW
 from profkit.compare.captures.pair import Pair, Reading, measure, reading
 from profkit.compare.captures.sides import Run, Side
 from profkit.findings.changes import SLOW_STEP
 from profkit.model.budget import words
 from profkit.units import format_change, format_ns, format_numbers, format_time_change
 
-_SLOW: Final = 2
-"""Times the median from which a step is slow. Chosen, as for start-up."""
 _FEW: Final = 0.2
 """Of the steps: where more are slow, they are what the job does. Chosen."""
 _APART: Final = 0.02
@@ -56,7 +55,7 @@ def medians(sides: tuple[Side, Side]) -> str:
     steps = [side.runs[0].steps_ns(is_unprofiled=False) if len(side.runs) == 1 else () for side in sides]
     if not all(steps):
         return ""
-    slow = [np.flatnonzero(np.array(times) > _SLOW * np.median(times)) for times in steps]
+    slow = [np.flatnonzero(np.array(times) > SLOW * np.median(times)) for times in steps]
     if not any(places.size for places in slow) or any(
         places.size > _FEW * len(times) for places, times in zip(slow, steps, strict=True)
     ):

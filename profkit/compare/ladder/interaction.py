@@ -13,10 +13,10 @@ import numpy as np
 from profkit.compare.ladder.cells import Tried
 from profkit.compare.ladder.plan import Plan, told
 from profkit.compare.stats.inference import contrast, paired
+from profkit.compare.stats.judge import DEFAULT_ALPHA
 from profkit.model.documents.ladder import Interaction, Settings
 from profkit.model.grouped import grouped
 
-ALPHA: Final = 0.05
 _MOST_TRIED: Final = 64
 """Bases that are tried, the fastest first, and choices of single cells for each (chosen: the right one is there)."""
 
@@ -186,7 +186,7 @@ def _interval(base: Tried, singles: Sequence[Tried], whole: Tried) -> tuple[floa
         estimate = contrast([np.log(one.sample.values).tolist() for one in cells], weights)
     if estimate is None:
         return None
-    low, high = estimate.interval(ALPHA)
+    low, high = estimate.interval(DEFAULT_ALPHA)
     gains = math.fsum(math.log(one.speed / base.speed) for one in singles)
     of_means = math.log(whole.speed / base.speed) - gains
     return math.exp(min(low, of_means)), math.exp(min(max(high, of_means), 700.0))

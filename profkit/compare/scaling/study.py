@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from profkit.compare.scaling import suspicion
 from profkit.compare.scaling.efficiency import decomposed, fit_usl, serial_fraction
 from profkit.compare.stats.inference import welch
+from profkit.compare.stats.judge import DEFAULT_ALPHA
 from profkit.compare.stats.sample import variation
 from profkit.compare.tables.result_tables import ResultTable, Row
 from profkit.errors import UsageError
@@ -24,7 +25,6 @@ from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.scaling import Held, Point, ScalingReport, Series, Standing
 from profkit.model.grouped import grouped
 
-ALPHA: Final = 0.05
 SUPERLINEAR_FROM: Final = 1.05
 """Efficiency that accuses the base whatever its interval; below, an interval above 1 does (chosen)."""
 
@@ -230,7 +230,7 @@ def efficiency_interval(runs: Sequence[float], base: Sequence[float], growth: fl
     estimate = welch(list(np.log(base)), list(np.log(runs)))
     if estimate is None:
         return None
-    low, high = (math.exp(end) / growth for end in estimate.interval(ALPHA))
+    low, high = (math.exp(end) / growth for end in estimate.interval(DEFAULT_ALPHA))
     of_means = float(np.mean(runs)) / float(np.mean(base)) / growth
     return min(low, of_means), max(high, of_means)
 
