@@ -107,6 +107,7 @@ TOLD: Final[dict[str, Any]] = {
         "lengths": [64],
         "of": "input_ids",
     },
+    "profkit_subnormals": {"flushes": False, "kinds": [{"of": "what Cell gives", "n_found": 3, "n_looks": 9}]},
     "profkit_call_lines": {"unix_ns": [5 * MS], "line": [3], "looked_unix_ns": [6 * MS]},
     "profkit_scheduling": {
         "span_ns": 300 * MS,

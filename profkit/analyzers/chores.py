@@ -126,14 +126,14 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
     )
     there = "; ".join(f"{line.place.words} ({format_fraction(line.share)})" for line in lines[:3])
     said = f"{n_looks} looks at the run beside the recorded steps find {format_fraction(share)} of its time at {there}"
-    evidence = [Evidence(said, "chores.share", share, "fraction")]
+    evidence = [Evidence(said, "chores.share", share, "fraction"), *_held(run, first.place)]
     if first.every > 1:
         spent = format_ns(round(first.share * run.mean_ns * first.every))
         said = f"it comes every {first.every} steps, and takes about {spent} each time"
         evidence.append(Evidence(said, EVERY_METRIC, float(first.every), "count"))
     return (
         CHORE.found(
-            title=f"{often}{first.place.words} {chore.does}",
+            title=f"{often}{first.place.words} {_does(run, first.place, chore)}",
             fraction=share,
             confidence=_SURE if n_looks >= _MANY_LOOKS else _LESS_SURE,
             recoverable_ns=round(share * step_ns),
@@ -143,6 +143,22 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
             one_stretch=share,
         ),
     )
+
+
+def _does(run: WholeRun | None, place: CodePlace, chore: Chore) -> str:
+    held = run.lock_at(place) if run is not None else None
+    if held is None:
+        return chore.does
+    return f"waits for the lock that the thread {held.shown_thread} holds at {held.block.place.name}"
+
+
+def _held(run: WholeRun | None, place: CodePlace) -> tuple[Evidence, ...]:
+    """What the thread does meanwhile that holds what a line waits for."""
+    held = run.lock_at(place) if run is not None else None
+    if held is None:
+        return ()
+    said = f"in {format_fraction(held.block.share)} of {held.n_looks} looks at this wait the thread {held.shown_thread} is inside of that block ({held.block.place.text}), most often at {held.inside.place.words}"
+    return (Evidence(said, "chores.held_share", held.block.share, "fraction"),)
 
 
 def _between(result: Chores) -> PlaceShare | None:
@@ -156,7 +172,18 @@ def _between(result: Chores) -> PlaceShare | None:
         by_function.setdefault((one.place.file, one.place.function), []).append(one)
     least_ns = max(HOST_LINE.limit("between") * result.between_ns, HOST_LINE.limit("window") * scope.window_ns)
     functions = (_of_function(result, key, lines) for key, lines in by_function.items())
-    return max([*found, *(one for one in functions if one.ns >= least_ns)], key=lambda one: one.ns, default=None)
+    most = max([*found, *(one for one in functions if one.ns >= least_ns)], key=lambda one: one.ns, default=None)
+    return _at_lock(result.run, most) if most is not None and result.run is not None else most
+
+
+def _at_lock(run: WholeRun, one: PlaceShare) -> PlaceShare:
+    """A function as its line that waits for a lock, where looks at the run find it mostly there: no call tells of a `with`."""
+    if one.place.line:
+        return one
+    inside = [line for line in run.lines if (line.place.file, line.function) == (one.place.file, one.place.function)]
+    held = next((line for line in inside if run.lock_at(line.place) is not None), None)
+    is_there = held is not None and held.share >= _ONE_LINE * sum(line.share for line in inside)
+    return replace(one, place=held.place) if held is not None and is_there else one
 
 
 def _is_aside(result: Chores, one: PlaceShare) -> bool:
@@ -181,7 +208,11 @@ def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
     scope, place = result.scope, found.place
     chore = chore_of(place.text)
     fraction = scope.fraction(found.ns)
-    does, idle = (chore.does, "") if chore else ("runs Python while no operator runs", ", in which no operator runs")
+    does, idle = (
+        (_does(result.run, place, chore), "")
+        if chore
+        else ("runs Python while no operator runs", ", in which no operator runs")
+    )
     said = f"{format_ns(scope.per_step(found.ns))} {scope.each} ({format_fraction(fraction)} of the window) are there{idle}"
     return (
         HOST_LINE.found(
@@ -189,7 +220,7 @@ def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
             fraction=fraction,
             confidence=_SURE if chore is not None else _LESS_SURE,
             recoverable_ns=scope.per_step(round(found.ns * result.cored)),
-            evidence=(Evidence(said, "chores.between_ns", float(found.ns), "ns"),),
+            evidence=(Evidence(said, "chores.between_ns", float(found.ns), "ns"), *_held(result.run, place)),
             fix=chore.fix if chore is not None else HOST_LINE.fixes[0],
             next_tools=(py_spy_main(scope.command),),
             one_stretch=fraction,

@@ -195,10 +195,11 @@ def _growth(result: Seen, grown: Slower | Hot, line: Line) -> tuple[Finding, ...
 
 def _slows(run: WholeRun, slower: Slower, line: Line) -> tuple[float, str, tuple[Evidence, ...]]:
     """The share of the run that goes with steps that become longer, how they grow, and what shows it."""
-    share = run.beyond(slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
+    share = run.beyond(run.removable * slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
     pace = format_ns(round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share)))
     first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler), more in each quarter"
-    there = f"{format_fraction(slower.at_place)} of what it grows by is at that line; the rest of the step hardly grows"
+    and_back = " and in its backward pass" if slower.has_backward else ""
+    there = f"{format_fraction(slower.at_place)} of what it grows by is at that line{and_back}; the rest of the step hardly grows"
     saved = f"all steps at the pace of the first ones ({pace}) would save {format_fraction(share)} of the run so far; of a run that goes on longer, more"
     evidence = (
         Evidence(first, "whole_run.last_ns", float(run.last_ns), "ns"),

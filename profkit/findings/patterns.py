@@ -40,6 +40,32 @@ GC: Final = FindingKind(
     ),
 )
 
+SUBNORMAL: Final = FindingKind(
+    id="work.subnormal",
+    tries=("flush_denormal",),
+    title="the CPU is slow where numbers are subnormal",
+    bottleneck=Bottleneck.KERNEL,
+    is_pause=True,
+    supersedes=(
+        Supersedes("host.launch_bound", Way.BEHIND, NAMES),
+        Supersedes("kernel.unfused", Way.BEHIND, NAMES),
+    ),
+    meaning="Numbers below 1.2e-38 in single precision are subnormal. A CPU computes with them by microcode, 5 to 20 times as slowly. What decays without input becomes so and may stay so: currents and voltages of neurons, traces, the state of a filter.",
+    measured="profkit capture reads some values of what modules give, of parameters, gradients and the optimizer's state, in a step that it does not time. Where some are subnormal, and the thread does not take them for zero: operators of arithmetic that take longer at the same passes of a loop in each step. Their time, less what the quickest passes take.",
+    thresholds={
+        "window": WORTH_WORK,
+        "longer": Threshold(4, "where an operator takes {} times as long or more", "measured: 12 to 17 times", ""),
+        "quickest": Threshold(0.25, "as in the quickest {} of the passes", "chosen: they compute with usual numbers"),
+        "passes": Threshold(0.1, "in {} of the passes or more", "chosen: fewer save little"),
+        "steps": Threshold(2, "in each of {} steps or more", "chosen: what is late in one alone had no core", ""),
+    },
+    lookalikes=("a tensor that grows from pass to pass, beside a few subnormal numbers elsewhere",),
+    proof="Call torch.set_flush_denormal(True) before the loop: the step becomes shorter by about the time shown.",
+    fixes=(
+        "call torch.set_flush_denormal(True) before the first step, in each thread that computes: it takes such numbers for zero",
+    ),
+)
+
 RECOMPILE: Final = FindingKind(
     id="host.recompile",
     title="torch.compile compiles inside the recorded steps",

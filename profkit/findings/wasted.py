@@ -153,6 +153,31 @@ MASKED_ROWS: Final = FindingKind(
     ),
 )
 
+ZERO_ROWS: Final = FindingKind(
+    id="work.zero_rows",
+    title="many rows that layers compute have no influence on the loss",
+    is_about_work=True,
+    supersedes=(
+        Supersedes("kernel.unfused", Way.BEHIND, NAMES),
+        Supersedes("work.masked_rows", Way.SAID_ONCE, MOSTLY),
+        Supersedes("work.recompute", Way.BEHIND, MOSTLY),
+    ),
+    meaning="Layers compute rows (tokens, pairs of atoms, edges) that are multiplied by zero or dropped behind them: by a mask, a cutoff, a gate. The loss does not depend on them, and their gradient is zero.",
+    measured="profkit capture reads gradients on the CPU in the steps that it records once more, and marks the operators of which half of the rows or more are zero in each of 16 columns or more. Those operators in the timed steps, and their backward nodes, less the share of the rows that is not zero. Nothing is said where the rows nearest to the loss are zero as well, or where maxima or sorted values get gradients.",
+    thresholds={
+        "window": WORTH_WORK,
+        "zero": Threshold(0.5, "where {} of an operator's rows or more are zero", "chosen: dropped paths leave more"),
+    },
+    lookalikes=(
+        "rows that have to be computed to know that they are not needed: a loss that drops what it finds easy",
+        "a branch whose gradient is stopped for some rows on purpose: the backward pass alone is spared",
+    ),
+    proof="Leave those rows out before the first of the layers: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=(
+        "take the rows that count before the layers, layer(x[keep]), and put the result back by index_add or scatter; build lists of pairs or edges within the cutoff alone",
+    ),
+)
+
 ONE_HOT: Final = FindingKind(
     id="work.one_hot",
     title="one-hot vectors are multiplied by a matrix, where rows could be looked up",
@@ -222,19 +247,78 @@ REPEATED: Final = FindingKind(
     title="a layer computes the same several times in a step: neither its input nor its weights change",
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
-    meaning="In a loop over time or over blocks a layer is given the same tensor each time: what it computes of it, and its backward pass, is the same as before the loop. A decoder that projects the output of its encoder in each time step does so.",
-    measured="profkit capture watches the products (linear layers, convolutions, matmul) of the steps that it records once more, and marks those that take the very tensors that they took before: the same objects, which nobody changed since. All but the first of each, in the timed steps, and their backward nodes.",
+    meaning="In a loop over time or over blocks a layer is given the same tensor each time: what it computes of it, and its backward pass, is the same as before the loop. A decoder that projects the output of its encoder in each time step does so. A parametrization (orthogonal, weight_norm) computes its weight anew each time that the layer is called.",
+    measured="profkit capture watches products, sums, factorizations and their like in the steps that it records once more, and marks those that take what they took before: the same objects, which nobody changed since, or what was made of these by the same calls. All but the first of each, in the timed steps, with what lies between where nothing else runs there, and their backward nodes. What each call changes (spectral_norm while it trains) is not the same.",
     thresholds={
         "window": WORTH_WORK,
         "calls": Threshold(
             3, "with {} calls or more on the same tensors in a step", "chosen: two may be two passes", ""
         ),
     },
-    notes=("a view or a copy that is made anew each time in memory of its own is not known as the same",),
+    notes=("what functions outside of these make anew each time is not known as the same",),
     lookalikes=("a numpy array that changes below the tensor: such tensors are left out",),
     proof="Compute it once before the loop and hand it in: the loss stays the same, and the step is shorter by about the time shown.",
     fixes=(
         "call the layer once, before the loop, and hand its result in: projected = layer(x), then use it in each pass",
+    ),
+)
+
+AWKWARD_FFT: Final = FindingKind(
+    id="work.awkward_fft",
+    title="FFTs have a length with a large prime factor",
+    is_about_work=True,
+    is_estimated=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
+    meaning="An FFT is fast by taking its length apart into small factors. A length that is a prime number, or has a large one as a factor, takes several times as long as one near it that is made of 2, 3 and 5. A convolution by FFT is padded anyway, and any longer length gives the same.",
+    measured="Operators aten::_fft_r2c, _fft_c2r and _fft_c2c, forward and backward, whose recorded shapes have such a length. On a CPU, where the script pads to that length, less what a fast length takes; where it does not, no saving is named, for another length gives other frequencies. On a GPU none is named either.",
+    thresholds={
+        "window": WORTH_WORK,
+        "prime": Threshold(
+            37,
+            "of lengths whose largest prime factor is {} or more",
+            "measured with MKL on one CPU: such lengths take 2.2 to 27 times as long as a fast one near, those with factors of 17 to 31 from 1.1 times, with 11 and 13 often no longer",
+            "",
+        ),
+    },
+    notes=(
+        "MKL has kernels for 2, 3, 5, 7, 11, 13 and some larger factors (Intel's FFT length and layout advisor); cuFFT's documentation names sizes made of 2, 3, 5 and 7 alone as highly optimised",
+    ),
+    lookalikes=("a spectrum whose bins are read: another length moves them",),
+    proof="Pad to the fast length, and cut the result: it is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "pad to a fast length and cut the result, n = scipy.fft.next_fast_len(n, real=True) or the next power of two, in rfft(n=n) and irfft(n=n) alike: a convolution stays the same; where the frequencies themselves are read, choose another window or grid",
+    ),
+)
+
+ONE_MATRIX: Final = FindingKind(
+    id="work.one_matrix",
+    title="one matrix is expanded to a copy per sample, and each copy is worked on",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
+    meaning="A weight or a covariance that all samples share is expanded to one matrix per sample. expand() itself is free, but a determinant, an inverse, a decomposition or a batched product then works on each copy, and the backward pass on each gradient, before they are summed.",
+    measured="Determinants, inverses, decompositions and exponentials of matrices whose batch has a stride of 0 in recorded arguments, or that take right behind what clone() or repeat() made of one matrix; batched products of such a matrix with four rows or less each, and solves with one matrix and a batch of right sides of four columns or less. They, what expands that matrix, and their backward nodes, less what the single matrix takes.",
+    thresholds={"window": WORTH_WORK},
+    lookalikes=("one matrix per sample that differs: its stride is not 0",),
+    proof="Compute it of the single matrix and expand the result: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=(
+        "compute it once of the single matrix and expand the result: slogdet(weight).logabsdet.expand(len(x)), x @ weight in place of bmm, solve(matrix, b.T).T in place of a batch of right sides; a distribution takes scale_tril in place of a covariance",
+    ),
+)
+
+FIGURES: Final = FindingKind(
+    id="work.figures",
+    title="a figure is computed in each step, and no gradient goes through it",
+    is_about_work=True,
+    is_bound=True,
+    is_pause=True,  # one long operator, which a profiler does not slow
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), _ONCE),
+    meaning="Singular values, eigenvalues, a condition number or a histogram say how a matrix or a layer does. They are dear, and the loss seldom needs them without a gradient: often a log reads them every hundred steps.",
+    measured="Operators linalg.eigvals, eigvalsh, svdvals, cond, matrix_rank, histc, histogram and corrcoef in each step, between operators of the forward pass that a backward node comes back to or right behind these, to which none comes back. No trace shows what reads their result, so their time is a bound.",
+    thresholds={"window": Threshold(0.03, "fires at {} of the window", "chosen: what a blind round counts as a fault")},
+    lookalikes=("a norm by which weights are divided, a threshold that is taken of a histogram: the loss needs it",),
+    proof="Leave it out for some steps: if the loss stays the same, nothing but a log read it, and the step is shorter by about the time shown.",
+    fixes=(
+        "if nothing but a log or a check reads it, compute it only in the steps that report it, or every hundred steps",
     ),
 )
 

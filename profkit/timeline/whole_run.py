@@ -52,6 +52,8 @@ _RARE_LINE: Final = 0.05
 _EVALUATES: Final = frozenset(
     {"evaluate", "evaluation", "eval", "validate", "validation", "valid", "val", "predict", "prediction"}
 )
+_MANY_PARTS: Final = 8
+"""Parts of the run from which the share that stays is a fourth of the growth at most. Chosen."""
 _MOST_PILED: Final = 0.95
 """Of the run, what hooks that pile up have at most. Chosen: some of the step is the work."""
 _SIGMAS: Final = 3.0
@@ -221,7 +223,24 @@ class Slower(msgspec.Struct, frozen=True, kw_only=True):
     callee: str = ""
     at_place: _Share = 0.0
     """Of the growth (0-1), what lies at the line."""
+    has_backward: bool = False
+    """Whether `at_place` holds that of the backward pass, which grows with what the line computes."""
     n_looks: _Amount = 0
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that waits for a lock, the thread that mostly holds it, its block, and what it mostly does in it."""
+
+    waits: Line
+    thread: str
+    block: Line
+    inside: Line
+    n_looks: _Amount = 0
+
+    @property
+    def shown_thread(self) -> str:
+        """Its name in quotes."""
+        return f'"{clean(self.thread[:_LONGEST])}"'
 
 
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,8 +260,27 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     slower: Slower | None = None
     hooks: tuple[_Amount, _Amount] = (0, 0)
     """Hooks of the model at first and in the end, where they pile up."""
+    locks: tuple[Lock, ...] = ()
+    """Lines that wait for a lock that another thread mostly holds."""
     lines: tuple[Hot, ...] = ()
     """Of a run on a CPU, what does not train and what may: the longest first."""
+
+    def lock_at(self, line: CodePlace) -> Lock | None:
+        """Who holds what this line waits for."""
+        there = (line.file, line.line)
+        return next((one for one in self.locks if (one.waits.place.file, one.waits.line) == there), None)
+
+    @property
+    def removable(self) -> float:
+        """Of what steps take beyond the first ones (0-1), what a fix spares that does once what grows.
+
+        Where something comes every so many steps, as a task or an epoch ends, it may grow there: the first part of the
+        run then has nothing of it, and of the others as much as the second stays.
+        """
+        rare = self.rare
+        if rare is None or not rare.is_regular or self.n < _MANY_PARTS * rare.every:
+            return 1.0
+        return 1 - 2 * rare.every / self.n
 
     def most_ns(self, gain_ns: int, share: float, line: Line) -> int | None:
         """What a fix saves at most of a line that grows, where its growth is that share (0-1) of the run.

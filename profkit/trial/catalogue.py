@@ -144,6 +144,12 @@ FIXES: Final = (
         needs=("fp64",),
     ),
     Change(
+        key="flush_denormal",
+        title="subnormal numbers taken for zero",
+        keep="torch.set_flush_denormal(True)",
+        numbers=Numbers.ROUNDING,
+    ),
+    Change(
         key="no_grad",
         title="no gradients where no backward pass reads them",
         keep="with torch.no_grad(): around the call of the module that is not trained",

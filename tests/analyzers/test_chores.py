@@ -231,3 +231,28 @@ def test_the_line_that_runs_a_trainers_whole_loop_is_no_line_beside_it(is_traine
     )
     _, found, _ = told(trace)
     assert ("host.line" in found) is not is_trainers
+
+
+def lock(line):
+    """The capture's word of that line, which waits for a lock that another thread holds."""
+    there = {"file": "train.py", "function": "episode", "share": 0.9}
+    return {
+        "waits": line,
+        "thread": "collector",
+        "block": {**there, "line": 80, "text": "with store.lock:"},
+        "inside": {**there, "line": 34, "function": "exchange", "text": "time.sleep(self.period)"},
+        "n_looks": 80,
+    }
+
+
+def test_a_lock_is_told_with_the_thread_that_holds_it_and_where():
+    line = {**SAVE, "line": 56, "function": "sample", "text": "with self.lock:"}
+    run = {**RUN, "n_long": 0, "lines": [line]}
+    _, unheld, _ = told(computing(profkit_run=run))
+    _, elsewhere, _ = told(computing(profkit_run={**run, "locks": [lock({**line, "line": 57})]}))
+    for each in (unheld, elsewhere):
+        assert each["host.chore"].title.endswith("with self.lock: waits for another thread or process")
+    _, held, _ = told(computing(profkit_run={**run, "locks": [lock(line)]}))
+    who = 'waits for the lock that the thread "collector" holds at train.py:80 in episode()'
+    assert held["host.chore"].title == f"train.py:56 in sample(): with self.lock: {who}"
+    assert "most often at train.py:34 in exchange()" in held["host.chore"].evidence[1].statement

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.patterns.thrown import SAME_TENSORS
+from profkit.analyzers.patterns.thrown import PARAMETRIZATION, SAME_TENSORS
 from profkit.testing import Row, operator, span, trace_of
 from tests.drawing import finding_in
 
@@ -15,7 +15,7 @@ NODE = "autograd::engine::evaluate_function: AddmmBackward0"
 N_CALLS = 4
 
 
-def steps(n_steps: int, *, marked: tuple[int, ...] = ()) -> list[Row]:
+def steps(n_steps: int, *, marked: tuple[int, ...] = (), name: str = SAME_TENSORS) -> list[Row]:
     """Steps of 1 ms: four calls of a layer of 50 us each, another product, and the backward passes of the four."""
     rows = []
     for step in range(n_steps):
@@ -29,22 +29,42 @@ def steps(n_steps: int, *, marked: tuple[int, ...] = ()) -> list[Row]:
             numbers = {"Sequence_number": step * N_CALLS + call, "Fwd_thread_id": 1}
             rows.append(operator(NODE, back, back + 100 * US, **numbers))
             if call in marked:
-                rows.append(span(SAME_TENSORS, begin - US, begin + 51 * US))
+                rows.append(span(name.format(call), begin - US, begin + 51 * US))
     return rows
 
 
-def found(*marked: int) -> Any:
-    trace = replace(trace_of(steps(8)), again=trace_of(steps(2, marked=marked), profkit_places_of="rank0"))
+def found(*marked: int, name: str = SAME_TENSORS) -> Any:
+    again = trace_of(steps(2, marked=marked, name=name), profkit_places_of="rank0")
+    trace = replace(trace_of(steps(8)), again=again)
     return finding_in(trace, "work.repeated")
 
 
 def test_all_but_the_first_of_the_calls_of_the_same_tensors_are_spared() -> None:
     one = found(1, 2, 3)
     assert one.title.startswith("a layer computes the same 4 times in a step")
-    assert one.recoverable_ns == 3 * (50 + 100) * US
-    assert one.fraction == pytest.approx(0.45)
+    assert one.recoverable_ns == (250 + 3 * 100) * US  # with what lies between the three
+    assert one.fraction == pytest.approx(0.55)
+
+
+def test_a_parametrization_is_named_with_what_spares_it() -> None:
+    one = found(1, 2, 3, name=f"{SAME_TENSORS} 0: {PARAMETRIZATION}weight by Orthogonal")
+    assert one.title == "the parametrization of weight by Orthogonal is computed 4 times in a step, of the same tensors"
+    assert one.fix.startswith("with torch.nn.utils.parametrize.cached(): around the loop")
+
+
+def test_an_old_hook_is_replaced_by_one_that_can_be_cached() -> None:
+    one = found(1, 2, 3, name=f"{SAME_TENSORS} 0: {PARAMETRIZATION}weight by the hook of weight_norm")
+    assert (
+        one.title
+        == "the parametrization of weight by the hook of weight_norm is computed 4 times in a step, of the same tensors"
+    )
+    assert one.fix.startswith("put torch.nn.utils.parametrizations.weight_norm in its place, and with")
 
 
 @pytest.mark.parametrize("marked", [(), (1,)], ids=["other tensors", "two passes"])
 def test_calls_of_other_tensors_are_needed(marked: tuple[int, ...]) -> None:
     assert found(*marked) is None
+
+
+def test_calls_of_three_things_that_are_computed_twice_each_are_two_passes() -> None:
+    assert found(1, 2, 3, name=SAME_TENSORS + " {}") is None

@@ -295,6 +295,17 @@ def test_a_line_that_grows_saves_at_most_all_that_the_run_is_at_its_function():
     assert verdict.most_recoverable_ns == pytest.approx((1 + BEYOND) * whole, rel=0.01)
 
 
+@pytest.mark.parametrize(("every", "left"), [(10.0, 0.8), (20.0, 1.0)])
+def test_what_grows_with_each_of_many_tasks_stays_once_in_every_task_but_the_first(every, left):
+    rare = {"lines": [CAT], "n": 10, "every": every, "is_regular": True, "long_ns": 40 * MS, "beyond_ns": MS}
+    rare = {**rare, "share": 0.001, "at_place": 0.9, "n_looks": 40, "way": ""}
+    line = {**CAT, "text": "total = total + (f * (p - w) ** 2).sum()"}
+    slower = {**SLOWER, "line": line, "has_backward": True}
+    _, found, _ = told(computing(step_ms=30, profkit_run={**GETS_SLOWER, "n": 100, "rare": rare, "slower": slower}))
+    assert found["host.slows"].fraction == pytest.approx(left * 800 / 3800)
+    assert "at that line and in its backward pass" in found["host.slows"].evidence[1].statement
+
+
 def test_hooks_that_pile_up_save_what_the_run_is_at_their_function_but_for_the_first_ones():
     text = "self.stats[name].append(output.mean())"
     hot = {**CAT, "text": text, "share": 0.3, "n_looks": 300, "in_thirds": [0.1, 0.3, 0.5]}

@@ -280,6 +280,30 @@ def test_steps_that_grow_at_all_lines_vary_warm_up_or_jump_name_no_line(duration
     assert "line" not in slower
 
 
+PENALTY = (MAIN, ("train.py", 61, "train"), ("ewc.py", 74, "penalty"))
+
+
+def penalised(grown, way=""):
+    """A line that takes `grown(place)` ms, as its backward pass does, beside usual work of some 30 ms."""
+
+    def what(place, at, _):
+        if at < grown(place):
+            return PENALTY, "", way
+        if at < 2 * grown(place):
+            return BACKWARD, "backward", ""
+        return usual(at - 2 * grown(place), 34)
+
+    return what
+
+
+@pytest.mark.parametrize("way", ["", "model"], ids=["a loss", "longer inputs"])
+def test_a_loss_that_grows_is_named_with_its_backward_pass_and_a_module_is_not(way):
+    durations = [34 + weather(place) + 2 * (place // 12) for place in range(200)]
+    slower = slower_run(durations, penalised(lambda place: place // 12, way))
+    named = (slower.get("line", {}).get("line"), slower.get("has_backward"))
+    assert named == ((74, True) if not way else (None, None))
+
+
 def test_growth_is_told_where_another_program_takes_the_cores_for_a_while():
     durations = [34 + weather(place) + place // 10 + (15 if place % 50 in range(12) else 0) for place in range(200)]
     slower = slower_run(durations, recording(lambda place: place // 10))

@@ -1,4 +1,4 @@
-"""Products of the same tensors: known by the objects, and by what changes them."""
+"""What is computed of the same tensors: known by the objects, by what changes them, and by what they are made of."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.profiler import profile  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from profkit.analyzers.patterns.thrown import SAME_TENSORS as ASKED_FOR  # noqa: E402
+from profkit.analyzers.patterns import thrown  # noqa: E402
 from profkit.capture.inside.places.operators import SignLines  # noqa: E402
-from profkit.capture.inside.places.same_inputs import SAME_TENSORS  # noqa: E402
+from profkit.capture.inside.places.same_inputs import PARAMETRIZATION, SAME_TENSORS  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 LAYER, ROWS = torch.nn.Linear(4, 4), torch.ones(2, 4)
 
 
-def n_marked(body) -> int:
-    """How many products a function makes again of the same tensors."""
+def marks(body) -> list[str]:
+    """The ranges around what a function computes again of the same tensors."""
     lines = SignLines()
     with profile() as recorded:
         lines.begin()
@@ -27,11 +28,11 @@ def n_marked(body) -> int:
             body(lines)
         finally:
             lines.end()
-    return sum(event.name == SAME_TENSORS for event in recorded.events())
+    return [event.name for event in recorded.events() if event.name.startswith(SAME_TENSORS)]
 
 
 def test_both_sides_call_it_the_same():
-    assert SAME_TENSORS == ASKED_FOR
+    assert (SAME_TENSORS, PARAMETRIZATION) == (thrown.SAME_TENSORS, thrown.PARAMETRIZATION)
 
 
 def encoded(_):
@@ -51,9 +52,56 @@ def multiplied(_):
         ROWS @ LAYER.weight
 
 
-@pytest.mark.parametrize("body", [encoded, viewed, multiplied])
-def test_a_product_of_the_same_tensors_is_marked_after_its_first(body):
-    assert n_marked(body) == 2
+def scaled(_):
+    for _ in range(3):
+        LAYER(ROWS * 2)
+
+
+@pytest.mark.parametrize(("body", "n"), [(encoded, 1), (viewed, 1), (multiplied, 1), (scaled, 2)])
+def test_what_is_computed_of_the_same_tensors_is_marked_after_its_first(body, n):
+    found = marks(body)
+    assert len(found) == 2 * n
+    assert len(set(found)) == n  # by a number for each
+
+
+def parametrized(_):
+    layer = parametrizations.orthogonal(torch.nn.Linear(4, 4), orthogonal_map="cayley")
+    for _ in range(3):
+        layer(torch.ones(2, 4))
+
+
+def hooked(_):
+    layer = torch.nn.utils.weight_norm(torch.nn.Linear(4, 4))
+    for _ in range(3):
+        layer(torch.ones(2, 4))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated")
+@pytest.mark.parametrize(
+    ("body", "whose"), [(parametrized, "weight by Orthogonal"), (hooked, "weight by the hook of weight_norm")]
+)
+def test_a_weight_that_is_computed_each_time_it_is_read_is_marked_with_what_computes_it(body, whose):
+    found = marks(body)
+    assert len(found) >= 2 * len(set(found)) > 0
+    assert all(name.endswith(f": {PARAMETRIZATION}{whose}") for name in found)
+
+
+def cached(_):
+    layer = parametrizations.orthogonal(torch.nn.Linear(4, 4), orthogonal_map="cayley")
+    with parametrize.cached():
+        for _ in range(3):
+            layer(torch.ones(2, 4))
+
+
+def power_iteration(_):
+    layer = parametrizations.spectral_norm(torch.nn.Linear(4, 4))
+    for _ in range(3):
+        layer(torch.ones(2, 4))
+
+
+def dropped(_):
+    for _ in range(3):
+        LAYER(torch.nn.functional.dropout(ROWS))
 
 
 def other_rows(_):
@@ -100,7 +148,11 @@ def checkpointed(_):
 
 
 @pytest.mark.parametrize(
-    "body", [other_rows, freed, changed, written_by_numpy, other_weights, other_step, checkpointed]
+    "body",
+    [
+        *(other_rows, freed, changed, written_by_numpy, other_weights, other_step, checkpointed),
+        *(cached, power_iteration, dropped),
+    ],
 )
-def test_a_product_of_anything_else_is_not_marked(body):
-    assert n_marked(body) == 0
+def test_what_is_computed_of_anything_else_is_not_marked(body):
+    assert not marks(body)

@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 from torch import nn
 
 from profkit.capture.inside import clock, whole_run
+from profkit.capture.inside.long_steps import Look
 from profkit.capture.inside.places.looked import collect_after_fork, frames_now, nothing_collected
 from profkit.capture.inside.whole_run import WholeRun
 
@@ -62,7 +63,7 @@ def test_nobody_looks_while_steps_are_recorded_or_when_it_is_over():
 def test_a_look_collects_none_of_the_scripts_garbage(monkeypatch):
     run, is_collecting = WholeRun(), []
     run._thread = threading.get_ident()
-    monkeypatch.setattr(run, "_stack", lambda *_: is_collecting.append(gc.isenabled()))
+    monkeypatch.setattr(run, "_stack", lambda *_: Look(0, (), "", is_collecting.append(gc.isenabled())))
     run._look(0)
     assert (is_collecting, gc.isenabled()) == ([False], True)
 

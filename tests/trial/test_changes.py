@@ -32,6 +32,7 @@ TRIED = (
     ("one_batch", "epochs"),
     ("fp32", "plain"),
     ("fp32", "double"),
+    ("flush_denormal", "plain"),
     ("no_grad", "plain"),
     ("no_grad", "teacher"),
     ("", "teacher"),
@@ -159,3 +160,9 @@ def test_gradients_end_where_no_backward_pass_reads_them(runs):
     assert ran["losses"] == runs["", "teacher"]["losses"]
     assert ran["record"]["done"] == "torch.no_grad() around Linear"
     assert not runs["no_grad", "plain"]["record"]["done"]
+
+
+def test_subnormal_numbers_are_taken_for_zero(runs):
+    ran = runs["flush_denormal", "plain"]
+    assert ran["record"]["done"] == "subnormal numbers are taken for zero"
+    assert ran["losses"] == pytest.approx(runs["no_gc", "plain"]["losses"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns import smaller, spared, thrown
+from profkit.analyzers.patterns import algebra, smaller, spared, thrown, zero_rows
 from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
@@ -74,14 +74,15 @@ def _seen(find: Callable[[Facts, Forward], Waste | None]) -> Callable[[Facts], W
 
 def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str, several: str) -> Pattern:
 
-    def said(facts: Facts) -> tuple[Ranges | None, float, str]:
+    def said(facts: Facts) -> tuple[Ranges | None, float, str, str]:
         found = facts.once(find)
-        return (None, 1.0, "") if found is None else (found.ranges, found.kept, found.title)
+        return (None, 1.0, "", "") if found is None else (found.ranges, found.kept, found.title, found.fix)
 
     return Pattern(
         kind,
         lambda facts: said(facts)[0],
         (one, several),
+        lambda facts, _: said(facts)[3] or kind.fixes[0],
         kept=lambda facts, _: said(facts)[1],
         title=lambda facts, _: said(facts)[2],
     )
@@ -89,7 +90,8 @@ def _pattern(kind: FindingKind, find: Callable[[Facts], Waste | None], one: str,
 
 BY_SHAPES: Final = (
     _pattern(wasted.DENSE_TABLE, spared.updates, "update or zeroing of a table", "updates and zeroings of tables"),
-    _pattern(wasted.REPEATED, thrown.repeated, "such product", "such products, forward and backward"),
+    _pattern(wasted.REPEATED, thrown.repeated, "stretch of such work", "stretches of such work, forward and backward"),
+    _pattern(wasted.ZERO_ROWS, zero_rows.zero_rows, "such operator", "such operators, forward and backward"),
     _pattern(wasted.THROWN_AWAY, _seen(thrown.products), "such product", "such products, forward and backward"),
     _pattern(wasted.DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
     _pattern(wasted.NO_CACHE, _seen(spared.regrown), "generation of a sequence", "generations of sequences"),
@@ -100,6 +102,11 @@ BY_SHAPES: Final = (
     _pattern(wasted.MASKED_ROWS, _seen(thrown.masked_rows), "such operator", "such operators, forward and backward"),
     _pattern(wasted.LONG_ORDER, _seen(smaller.long_orders), "such product", "such products, forward and backward"),
     _pattern(wasted.ONE_HOT, spared.one_hots, "such product", "such products"),
+    _pattern(
+        wasted.AWKWARD_FFT, _seen(algebra.awkward_ffts), "such transform", "such transforms, forward and backward"
+    ),
+    _pattern(wasted.ONE_MATRIX, _seen(algebra.one_matrix), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.FIGURES, algebra.figures, "such operator", "such operators"),
     Pattern(
         LAYER_LOOP,
         layers,

@@ -69,6 +69,8 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
     """Per run, whether it lies in a training forward pass: beside it, operators that a backward node comes back to."""
     leads: tuple[bool, ...]
     """Per run, whether such an operator comes right behind it."""
+    follows: tuple[bool, ...]
+    """Per run, whether such an operator comes right before it."""
     used: I64
     """The outermost operators that a backward node comes back to."""
     trained: I64
@@ -98,19 +100,20 @@ def unread(trace: Trace, threads: tuple[int, ...]) -> Unread | None:
     # beside a collective is what shards gather, and no part of the forward pass
     breaks = np.sort(np.concatenate([ops.start_ns[backward.rows], ops.start_ns[tops[is_open & ~is_used]]]))
     used = tops[is_used].astype(np.int64)
-    within, leads = _beside(ops, runs, used, breaks)
+    within, leads, follows = _beside(ops, runs, used, breaks)
     return Unread(
         runs=tuple(runs),
         to_the_end=tuple(every),
         within=within,
         leads=leads,
+        follows=follows,
         used=used,
         trained=tops[is_open].astype(np.int64),
     )
 
 
-def _beside(ops: CpuOps, runs: list[I64], used: I64, breaks: I64) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Per run whether used operators of its thread stand on both sides with no break between, and behind it."""
+def _beside(ops: CpuOps, runs: list[I64], used: I64, breaks: I64) -> tuple[tuple[bool, ...], ...]:
+    """Per run whether used operators of its thread stand on both sides with no break between, behind it, before it."""
     ends = np.array([(run[0], run[-1]) for run in runs], np.int64).reshape(-1, 2)
     first, last = ops.start_ns[ends[:, 0]], ops.start_ns[ends[:, 1]]
     low, high = np.full(len(runs), -1, np.int64), np.full(len(runs), -1, np.int64)
@@ -122,7 +125,8 @@ def _beside(ops: CpuOps, runs: list[I64], used: I64, breaks: I64) -> tuple[tuple
     n_before = [np.searchsorted(breaks, at) for at in (low, first, high)]
     leads = (high >= 0) & (n_before[2] <= n_before[1])
     within = leads & (low >= 0) & (n_before[2] <= n_before[0])
-    return tuple(within.tolist()), tuple(leads.tolist())
+    follows = (low >= 0) & (n_before[1] <= n_before[0])
+    return tuple(within.tolist()), tuple(leads.tolist()), tuple(follows.tolist())
 
 
 def _is_closed(trace: Trace, run: I64, last_ns: int) -> bool:

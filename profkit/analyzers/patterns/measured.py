@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import forward, modes, parameters, ranges
+from profkit.analyzers.patterns import forward, modes, parameters, ranges, subnormal
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
@@ -82,6 +82,13 @@ PATTERNS: Final = (
     ),
     Pattern(patterns.UNUSED_PARAMETERS, ranges.searches, ("search", "searches"), is_pause=True),
     Pattern(patterns.RECOMPUTATION, ranges.recomputed, ("stretch of forward work", "stretches of forward work")),
+    Pattern(
+        patterns.SUBNORMAL,
+        subnormal.subnormal,
+        ("such operator", "such operators"),
+        kept=subnormal.stays,
+        title=subnormal.title_of_subnormal,
+    ),
     Pattern(
         patterns.MATH_ATTENTION,
         modes.separate_attention,

@@ -32,11 +32,12 @@ Chain: TypeAlias = tuple[list[int], float, tuple[int, ...]]
 
 
 class Waste(msgspec.Struct, frozen=True):
-    """Ranges of work, the share (0-1) of their time that a change leaves, and what that is called; "" as its kind."""
+    """Ranges of work, the share (0-1) of their time that a change leaves, what that is called, and what to do; "" as its kind."""
 
     ranges: Ranges
     kept: float
     title: str = ""
+    fix: str = ""
 
 
 class Forward:

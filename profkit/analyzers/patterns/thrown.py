@@ -20,13 +20,14 @@ from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, each_with_backward, numbers_of, timed_rows
 from profkit.analyzers.patterns.smaller import made_of
 from profkit.findings.wasted import MASKED_ROWS, REPEATED, THROWN_AWAY
-from profkit.model.arrays import I64, distinct_codes, is_member, place_among
-from profkit.model.trace import Trace
+from profkit.model.arrays import I64, distinct_codes, is_member, is_one_of, place_among
+from profkit.model.trace import Spans, Trace
+from profkit.plain import clean
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import shares
 from profkit.timeline.host import enclosing_op, outermost
-from profkit.timeline.steps import edges, steps_in_window
+from profkit.timeline.steps import edges, step_of, steps_in_window
 
 _NODE: Final = later(r"^autograd::engine::evaluate_function: (\w+?)Backward\d*$")
 _DROPS: Final = frozenset({"Select", "Slice", "Index", "IndexSelect"})
@@ -245,31 +246,70 @@ def _title_of_masked(facts: Facts, drops: I64, used: float) -> str:
 
 
 SAME_TENSORS: Final = "profkit: of the same tensors"
-"""The name of its ranges: `profkit/capture/inside/places/same_inputs.py`."""
+PARAMETRIZATION: Final = "parametrization "
+"""What the names of its ranges begin with, and what stands behind the number of what is computed:
+`profkit/capture/inside/places/same_inputs.py`."""
+_MARK: Final = later(rf"^{SAME_TENSORS}")
+_VIEW: Final = later(r"^aten::(?:t|numpy_T|m[TH]|transpose|permute|view|expand|(?:un)?squeeze|select|slice|diagonal)$")
+_HOOK: Final = " by the hook of "
+_LAYER_CALLS: Final = later(r"^aten::(?:linear|conv\w*|_?convolution)$")
+_CACHED: Final = "with torch.nn.utils.parametrize.cached(): around the loop, in the step: the weight is then computed once, when it is first read"
+_NEWER: Final = "put torch.nn.utils.parametrizations.weight_norm in its place, and "
+_ONCE: Final = "compute it once, before the loop, and hand it in"
 
 
 def repeated(facts: Facts) -> Waste | None:
-    """All but the first of the products of the same tensors, with their backward nodes."""
-    again = facts.trace.again
-    if again is None or SAME_TENSORS not in again.strings or not again.steps:
+    """All but the first of what is computed of the same tensors, with its backward nodes."""
+    spans, times = _repeats(facts)
+    if spans is None or facts.trace.again is None:
         return None
-    seen = Forward(facts, again)
-    n_more = _n_more(again, seen)
-    rows = seen.rows[(n_more >= REPEATED.limit("calls") - 1) & ~seen.is_back]
-    timed = timed_rows(facts, seen, rows)
+    again, seen = facts.trace.again, Forward(facts, facts.trace.again)
+    ops = again.ops
+    place = enclosing_op(spans, ops.thread[seen.rows], ops.start_ns[seen.rows])
+    is_again = (place >= 0) & ~seen.is_back
+    timed = timed_rows(facts, seen, seen.rows[is_again])
     if not timed.size:
         return None
-    title = (
-        f"a layer computes the same {int(n_more.max()) + 1} times in a step: neither its input nor its weights change"
-    )
-    return Waste(each_with_backward(facts, timed), 0.0, title)
+    spent = np.bincount(place[is_again], weights=(ops.end_ns - ops.start_ns)[seen.rows[is_again]], minlength=len(spans))
+    most = int(spans.name[int(np.argmax(np.bincount(spans.name, weights=spent)[spans.name]))])
+    calls = seen.rows[is_again & (spans.name[np.maximum(place, 0)] == most)]
+    is_layer = bool(again.named(ops.name, _LAYER_CALLS)[calls].any())
+    title, fix = _told_of_repeats(again.name(most), times[most], is_layer=is_layer)
+    return Waste(_together(facts, timed), 0.0, title, fix)
 
 
-def _n_more(trace: Trace, seen: Forward) -> I64:
-    """Per operator of `seen` that is marked: how many of its arguments are marked in a step, on average; 0 of others."""
-    spans = trace.spans.take(np.flatnonzero(trace.named(trace.spans.name, SAME_TENSORS)))
-    ops = trace.ops
-    marked = enclosing_op(spans, ops.thread[seen.rows], ops.start_ns[seen.rows]) >= 0
-    kind = ops.signature[seen.rows]
-    count = np.bincount(kind[marked] + 1, minlength=int(kind.max(initial=-1)) + 2) // len(trace.steps)
-    return np.where(marked, count[kind + 1], 0)
+def _repeats(facts: Facts) -> tuple[Spans | None, dict[int, int]]:
+    """The marks of what a step computes often enough, and how often by the codes of their names; None of none."""
+    again = facts.trace.again
+    if again is None or not again.steps:
+        return None, {}
+    spans = again.spans
+    marks = np.flatnonzero(again.named(spans.name, _MARK))
+    codes, counts = np.unique(spans.name[marks], return_counts=True)
+    each = counts // len(again.steps)
+    times = {
+        code: n + 1 for code, n in zip(codes.tolist(), each.tolist(), strict=True) if n + 1 >= REPEATED.limit("calls")
+    }
+    return (spans.take(marks[is_one_of(spans.name[marks], list(times))]) if times else None), times
+
+
+def _told_of_repeats(name: str, n: int, *, is_layer: bool) -> tuple[str, str]:
+    """The title and what to do, by the mark of what has most of the time."""
+    _, _, whose = name.partition(PARAMETRIZATION)
+    if whose:
+        title = f"the parametrization of {clean(whose)} is computed {n} times in a step, of the same tensors"
+        return title, f"{_NEWER if _HOOK in whose else ''}{_CACHED}"
+    if is_layer:
+        return f"a layer computes the same {n} times in a step: neither its input nor its weights change", ""
+    return f"the same is computed {n} times in a step, of tensors that do not change", _ONCE
+
+
+def _together(facts: Facts, rows: I64) -> Ranges:
+    """Those of one thread with nothing but views between, with what lies between them, and their backward nodes."""
+    seen, ops = facts.once(Forward), facts.trace.ops
+    places = np.flatnonzero(is_member(seen.rows, np.sort(rows)))
+    mine = seen.rows[places]
+    apart = np.diff(np.cumsum(~facts.trace.named(ops.name, _VIEW)[seen.rows])[places]) > 1
+    apart |= np.diff(ops.thread[mine]) != 0
+    apart |= np.diff(step_of(ops.start_ns[mine], facts.trace.steps)) != 0
+    return seen.with_backward(np.split(mine, np.flatnonzero(apart) + 1))

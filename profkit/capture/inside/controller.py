@@ -40,6 +40,7 @@ from .record.tool_recorder import ToolRecorder
 from .seen import Counters, Listener, Queue, Seen, guarded, has_enough, why_none, with_enough
 from .starts import WorkerStarts
 from .steps import StepFinder, name_of
+from .subnormal import Subnormals
 from .whole_run import WholeRun
 
 _KEPT: Final[list[Any]] = []
@@ -76,6 +77,7 @@ class Controller(Listener):
         self._log: FetchLog | None = None
         self._starts = WorkerStarts()
         self._padding = Padding()
+        self._subnormals = Subnormals()
         self._threads = ThreadLooks()
         self._queue = Queue()
         self._others: set[int] = set()
@@ -141,6 +143,8 @@ class Controller(Listener):
         if self.stage == "run":
             self._goes_on(key)
             return
+        if self.stage == "warmup" and threading.get_ident() == self.home_thread:
+            self._subnormals.end(optimizer)
         if self._second.is_waiting and self._reconsider():
             return
         self._finder.optimizer_stepped(key, has_closure=has_closure)
@@ -377,6 +381,8 @@ class Controller(Listener):
         self._recorder = recorder(self.options, first_step=len(rows), n_warmup=window.warmup)
         self._recorder.start()
         self.stage, self._seen.n_boundaries = "warmup", 0
+        self._subnormals = Subnormals()
+        self._subnormals.begin()
         self._marks = []
 
     def _record(self, ended_ns: int, ended: Any) -> None:
@@ -402,6 +408,7 @@ class Controller(Listener):
         recorder.step()
         if n_recorded >= 0:
             if n_recorded == 0:
+                self._subnormals.end()
                 self.stage, self.phase = "active", make_phase()
                 self._copies.begin(self.phase)
                 self._threads = ThreadLooks()
@@ -493,6 +500,7 @@ class Controller(Listener):
 
     def _close_phases(self) -> None:
         self.phase = None
+        self._subnormals.end()
         self._copies.end()
 
     def _stop_recorder(self) -> None:
@@ -596,6 +604,7 @@ class Controller(Listener):
             "loaders": self._queue.loaders,
             "starts": self._starts.told(),
             "padding": self._padding.told(),
+            "subnormals": self._subnormals.told(),
             "thread_lines": self._threads.told(),
             "n_seen": finder.n_candidates + self._seen.n_boundaries,
             "counters": self._counters.as_numbers() if self._label else [],

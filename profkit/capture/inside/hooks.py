@@ -217,7 +217,7 @@ class Hooks:
 
         def put_back() -> None:
             # A compiled function may guard on the class: to change it now would compile it anew.
-            if _has_compiled() or vars(optimizer_class).get("step") is not step:
+            if has_compiled() or vars(optimizer_class).get("step") is not step:
                 return
             if own:
                 optimizer_class.step = inner
@@ -353,10 +353,11 @@ def _ignore_warning_of_hooks() -> None:
 def _is_compilers_own(module: Any) -> bool:
     """Whether this is a graph that a backend of torch.compile runs as a module, inside what it compiled."""
     graph_module = getattr(sys.modules.get("torch.fx.graph_module"), "GraphModule", None)
-    return graph_module is not None and isinstance(module, graph_module) and _has_compiled()
+    return graph_module is not None and isinstance(module, graph_module) and has_compiled()
 
 
-def _has_compiled() -> bool:
+def has_compiled() -> bool:
+    """Whether torch.compile has compiled something in this process."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     return dynamo is not None and bool(dynamo.counters["frames"] or dynamo.counters["stats"])
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Any, Final
+from typing import Any, Final, Optional
 
-from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, Look, Path, callee_of, in_steps, shown
+from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, MODEL, Look, Path, callee_of, in_steps, shown
 
 _LEAST_STEPS: Final = 24
 """Chosen: six in each quarter, whose lower quartile then holds against one odd one."""
@@ -28,6 +28,8 @@ one of 15 runs, and then has to have two thirds of all growth as well."""
 _OTHERS_GROW: Final = 1 / 3
 """Of the rate at which a line grows, the most at which all others do: where work becomes more all lines grow alike."""
 
+_BACKWARD: Final = "backward"
+
 
 def slower_of(
     usual: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
@@ -35,7 +37,8 @@ def slower_of(
     """`slower` of steps (place in the run: ns) that grow steadily; {} where they do not.
 
     `pace_ns`: what a step takes where the run begins; `beyond_ns`: what all of them take more; `line`, `callee`,
-    `at_place` where at least two thirds of the growth lie at one line.
+    `at_place` where at least two thirds of the growth lie at one line; `has_backward` where these are with its
+    backward pass.
     """
     places = sorted(usual)
     n = len(places)
@@ -82,6 +85,29 @@ def _place(
     if not n_before or total < LEAST_LOOKS:
         return {}
     weight = n_after * kept / n_before
+    alone = _line_of(before, after, weight)
+    if alone is not None:
+        line, grown, has_backward = *alone, False
+    else:
+        found = _with_backward(before, after, weight)
+        if found is None or found[1] < AT_ONE_PLACE * total:
+            return {}
+        line, grown, has_backward = *found, True
+    share = min(grown / total, 1.0)
+    weights = {key: after[key] - weight * before[key] for key in {*before, *after}}
+    return {
+        "line": shown(line, share),
+        "callee": callee_of(weights, [line]),
+        "at_place": round(share, 4),
+        "n_looks": round(total),
+        **({"has_backward": True} if has_backward else {}),
+    }
+
+
+def _line_of(before: Counter[Any], after: Counter[Any], weight: float) -> Optional[tuple[Path, float]]:  # noqa: UP045
+    """The path to the line that grows, and by how many looks; None of none."""
+    n_after = sum(after.values())
+    total = n_after - weight * sum(before.values())
     under: dict[Path, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for key in {*before, *after}:
         for depth in range(1, len(key[0]) + 1):
@@ -90,16 +116,24 @@ def _place(
             two[1] += after[key]
     growing = [path for path, two in under.items() if _grows_alone(two, total, n_after, weight)]
     line: Path = max(growing, key=len, default=())
-    if not line:
-        return {}
-    share = min((under[line][1] - under[line][0]) / total, 1.0)
-    weights = {key: after[key] - weight * before[key] for key in {*before, *after}}
-    return {
-        "line": shown(line, share),
-        "callee": callee_of(weights, [line]),
-        "at_place": round(share, 4),
-        "n_looks": round(total),
-    }
+    return (line, under[line][1] - under[line][0]) if line else None
+
+
+def _with_backward(before: Counter[Any], after: Counter[Any], weight: float) -> Optional[tuple[Path, float]]:  # noqa: UP045
+    """The same of a loss, say, which is computed outside of modules and whose backward pass grows with it.
+
+    Of what modules compute it may be inputs that become longer: there all grow.
+    """
+    forward, later = (Counter({key: n for key, n in one.items() if key[1] != _BACKWARD}) for one in (before, after))
+    found = _line_of(forward, later, weight)
+    if found is None:
+        return None
+    line, grown = found
+    modelled = sum(n for key, n in later.items() if key[0][: len(line)] == line and key[2] == MODEL)
+    if 2 * modelled > sum(n for key, n in later.items() if key[0][: len(line)] == line):
+        return None
+    backward = [after[key] - weight * before[key] for key in {*before, *after} if key[1] == _BACKWARD]
+    return line, grown + max(sum(backward), 0.0)
 
 
 def _grows_alone(two: Sequence[float], total: float, n_after: int, weight: float) -> bool:

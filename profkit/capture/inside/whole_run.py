@@ -18,6 +18,7 @@ from typing import Any, Final, Optional, TypeVar
 
 from ..beside import files
 from .grown import Grown
+from .holders import Holders
 from .hot_lines import hot_lines
 from .long_steps import MODEL, Look, told_of, usual_of
 from .places.looked import frames_now, nothing_collected
@@ -69,6 +70,7 @@ class WholeRun:
         self._is_package: dict[str, bool] = {}
         self._memory: list[tuple[int, int]] = []
         self._grown = Grown()
+        self._holders = Holders()
         self._models: Any = weakref.WeakSet()
         self._hooks: list[int] = []  # of the models, after 1, 2, 4, 8... steps
         self._thread = self._read_ns = 0
@@ -144,6 +146,7 @@ class WholeRun:
                 **({} if is_ahead else hot_lines(looks, list(self._waited), edges)),
                 **(slower_of(usual_of(spent), edges, [] if is_ahead else looks) if spent else {}),
                 **self._grown.told(list(self._memory)),
+                **self._holders.told(),
                 **_piled(self._hooks),
             }
         return {}
@@ -196,6 +199,8 @@ class WholeRun:
                 return
             self._looks.append(self._stack(at_ns, frame))
             self._waited.append(at_ns - slept_ns)
+            if self._looks[-1].own:
+                self._holders.look(self._looks[-1].own[-1], frames_now, self._thread, self._owns)
             if is_due:
                 self._read_ns = at_ns
                 self._memory.append((len(self._ended), held))

@@ -72,6 +72,7 @@ def top_level(facts: dict[str, Any]) -> dict[str, Any]:
         "profkit_workers": _workers(facts.get("fetches") or []) or None,
         "profkit_worker_starts": facts.get("starts") or None,
         "profkit_padding": facts.get("padding"),
+        "profkit_subnormals": facts.get("subnormals"),
         **_code(facts.get("found") or {}),
     }
     return {key: without_secrets(value, key) for key, value in keys.items() if value is not None and value != ""}

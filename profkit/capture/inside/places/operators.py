@@ -13,17 +13,20 @@ from typing import Any, Optional
 
 from torch.overrides import TorchFunctionMode
 
-from .same_inputs import SameInputs
+from .same_inputs import PRODUCTS, SameInputs
+from .zero_rows import ZeroRows
 
 
 class _PassOn(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.same = SameInputs()
+        self.zero = ZeroRows()
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with self.same.around(func, args, kwargs or {}):
-            return func(*args, **(kwargs or {}))
+        result = self.same.call(func, args, kwargs or {})
+        self.zero.watch(result, is_product=getattr(func, "__name__", "") in PRODUCTS)
+        return result
 
 
 class SignLines:
@@ -55,6 +58,7 @@ class SignLines:
         mode, self._mode = self._mode, None
         if mode is None or threading.get_ident() != self._thread:
             return
+        mode.zero.end()
         from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
 
         above = []

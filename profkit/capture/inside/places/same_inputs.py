@@ -1,15 +1,17 @@
-"""Products of the very tensors of which one was made before in the same step: all but the first are marked by ranges.
+"""What is computed of the very tensors of which it was computed before in the same step: ranges mark all but the first.
 
-That it is the same tensor is known by the object and its count of changes in place. Runs in the traced process:
-standard library and torch only.
+A tensor is known by the object and its count of changes in place, or by what it was made of: where a function makes the
+same each time, what it makes of the same tensors is the same. Runs in the traced process: standard library and torch
+only.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Optional
+from itertools import count
+from typing import Any, Final, NamedTuple, Optional
 
 import torch
 from torch.autograd.profiler import record_function
@@ -17,59 +19,152 @@ from torch.autograd.profiler import record_function
 from ..exits import in_backward
 
 SAME_TENSORS: Final = "profkit: of the same tensors"
-_PRODUCTS: Final = frozenset(
-    {"linear", "conv1d", "conv2d", "conv3d", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm"}
+"""Behind it stands a number for what is computed, and, of a parametrization, what it makes by which class."""
+PARAMETRIZATION: Final = "parametrization "
+_PRODUCTS: Final = "linear conv1d conv2d conv3d matmul __matmul__ __rmatmul__ mm bmm mv addmm baddbmm einsum"
+PRODUCTS: Final = frozenset(_PRODUCTS.split())
+_BY_NUMBER: Final = (
+    "add sub mul div neg pow square sqrt rsqrt reciprocal exp log sin cos tanh sigmoid softplus relu gelu silu abs"
+    " clamp __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __neg__ softmax"
+    " log_softmax sum mean norm linalg_norm linalg_vector_norm"
 )
+_MATRICES: Final = (
+    "tril triu diag cat stack clone detach contiguous reshape to float int inverse linalg_inv linalg_solve matrix_exp"
+    " linalg_matrix_exp linalg_solve_triangular linalg_qr linalg_cholesky linalg_eigh linalg_svd linalg_lu_factor"
+    " linalg_slogdet linalg_householder_product orgqr _weight_norm fft_fft fft_rfft"
+)
+_MAKES_THE_SAME: Final = PRODUCTS | frozenset(f"{_BY_NUMBER} {_MATRICES}".split())
+_BY_SIZE: Final = frozenset(("eye", "zeros", "ones", "new_zeros", "new_ones"))
+"""Of a parametrization alone: elsewhere such a tensor may be a buffer that numpy fills."""
 _ENDS: Final = "backward"
 """What changes weights comes behind it: what was multiplied before may be another product."""
 _MOST: Final = 10_000
+_MOST_NUMBERS: Final = 100
+"""Chosen: more than a step repeats; what comes behind them has the last one's."""
+_MOST_FRAMES: Final = 12
+_GETTERS: Final = {
+    ("parametrize.py", "get_parametrized"): ("tensor_name", "parametrization"),
+    ("weight_norm.py", "__call__"): ("self", "module"),
+}
+"""Functions of `torch.nn.utils` that compute a weight each time that it is read, and where they keep which one."""
+
+
+class _Known(NamedTuple):
+    tensor: weakref.ref[Any]
+    version: int
+    at: int
+    value: int
 
 
 class SameInputs:
-    """The products of a step so far, by what they took; no tensor is held."""
+    """What a step has computed so far, by what it was made of; no tensor is held."""
 
     def __init__(self) -> None:
-        self._seen: dict[Any, list[weakref.ref[Any]]] = {}
+        self._tensors: dict[int, _Known] = {}
+        self._values: dict[Any, int] = {}
+        self._again: dict[int, int] = {}
+        self._next = count()
 
     def forget(self) -> None:
         """A step ends."""
-        self._seen.clear()
+        self._tensors.clear()
+        self._values.clear()
+        self._again.clear()
 
-    def around(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        """A range for a product that was made before of the same tensors; nothing for all else."""
+    def call(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """What the function makes of these; in a range, where it was made before of the same tensors."""
         name = getattr(function, "__name__", "")
         if name == _ENDS:
             self.forget()
+        value, mark = None, ""
         try:
-            if name in _PRODUCTS and self._is_again((name, *args, *kwargs.items())):
-                return record_function(SAME_TENSORS)  # type: ignore[no-any-return]
+            if name in _MAKES_THE_SAME or name in _BY_SIZE:
+                value, mark = self._value((name, torch.is_grad_enabled(), *args, *kwargs.items()), name in _BY_SIZE)
         except Exception:  # noqa: BLE001, S110 - whatever tensor this is: nothing is said of it
             pass
-        return nullcontext()
+        if mark:
+            with record_function(mark):
+                made = function(*args, **kwargs)
+        else:
+            made = function(*args, **kwargs)
+        if value is not None:
+            self._note(made, value)
+        return made
 
-    def _is_again(self, given: tuple[Any, ...]) -> bool:
+    def _value(self, given: tuple[Any, ...], is_by_size: bool) -> tuple[Optional[int], str]:  # noqa: UP045 - Python 3.9
+        """The number of what is computed, None where it is not known; the name of its range, "" for the first time."""
         if in_backward() or torch.jit.is_tracing():  # a checkpoint computes again on purpose
-            return False
-        held: list[Any] = []
-        key = tuple(self._told(one, held) for one in given)
-        before = self._seen.get(key)
-        if before is not None and all(one() is not None for one in before):
-            return bool(held)
-        if len(self._seen) < _MOST:
-            self._seen[key] = [weakref.ref(one) for one in held]
-        return False
+            return None, ""
+        if is_by_size and not _parametrization():
+            return None, ""
+        key = tuple(map(self._told, given))
+        value = self._values.get(key)
+        if value is None:
+            if len(self._values) >= _MOST:
+                return None, ""
+            self._values[key] = value = next(self._next)
+            return value, ""
+        number = self._again.setdefault(value, min(len(self._again), _MOST_NUMBERS))
+        whose = _parametrization()
+        return value, f"{SAME_TENSORS} {number}" + (f": {PARAMETRIZATION}{whose}" if whose else "")
 
-    def _told(self, one: Any, held: list[Any]) -> Any:
+    def _told(self, one: Any) -> Any:
         """What an argument is known by; of a view by the tensor that it is a view of. Raises where it is not known."""
-        if isinstance(one, tuple):
-            return tuple(self._told(each, held) for each in one)
+        if isinstance(one, (tuple, list)):
+            return tuple(map(self._told, one))
         if not isinstance(one, torch.Tensor):
-            return one
-        owner: Optional[Any] = one._base if one._base is not None else one  # noqa: SLF001, UP045 - Python 3.9
+            return type(one), one
+        owner = one._base if one._base is not None else one  # noqa: SLF001
         if type(one) not in (torch.Tensor, torch.nn.Parameter) or not _is_torchs(one):
             raise TypeError
-        held.append(owner)
-        return id(owner), one._version, one.data_ptr(), one.shape, one.stride(), one.dtype  # noqa: SLF001
+        known = self._known(owner)
+        if known is None:
+            known = self._keep(owner, next(self._next))
+        return known.value, one.data_ptr() - known.at, one.shape, one.stride(), one.dtype
+
+    def _known(self, tensor: Any) -> Optional[_Known]:  # noqa: UP045 - Python 3.9
+        """What is known of it, if nobody has changed it since."""
+        known = self._tensors.get(id(tensor))
+        is_same = known is not None and known.tensor() is tensor
+        return known if is_same and known[1:3] == (tensor._version, tensor.data_ptr()) else None  # type: ignore[index]  # noqa: SLF001
+
+    def _keep(self, tensor: Any, value: int) -> _Known:
+        if len(self._tensors) >= _MOST:
+            raise MemoryError
+        known = _Known(weakref.ref(tensor), tensor._version, tensor.data_ptr(), value)  # noqa: SLF001
+        self._tensors[id(tensor)] = known
+        return known
+
+    def _note(self, made: Any, value: int) -> None:
+        """What was made is known by how; not a view, which its tensor tells, nor what was given and handed back."""
+        try:
+            parts = made if isinstance(made, (tuple, list)) else (made,)
+            for place, one in enumerate(parts):
+                if type(one) is torch.Tensor and one._base is None and self._known(one) is None:  # noqa: SLF001
+                    self._keep(one, self._values.setdefault((value, place), next(self._next)))
+        except Exception:  # noqa: BLE001, S110 - then it is known as an object
+            pass
+
+
+def _parametrization() -> str:
+    """What of a module is computed now by a parametrization, and by which class; "" where none runs."""
+    frame: Any = sys._getframe(3)  # noqa: SLF001
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            break
+        code = frame.f_code
+        names = _GETTERS.get((code.co_filename.rpartition("/")[2].rpartition("\\")[2], code.co_name))
+        if names is not None:
+            return _whose(*(frame.f_locals.get(name) for name in names))
+        frame = frame.f_back
+    return ""
+
+
+def _whose(first: Any, second: Any) -> str:
+    """From a getter's tensor name and list of parametrizations, or from the hook of `weight_norm`."""
+    if not isinstance(first, str):
+        return f"{getattr(first, 'name', 'weight')} by the hook of weight_norm"
+    return f"{first} by {type(second[0]).__name__.lstrip('_')}"
 
 
 def _is_torchs(tensor: Any) -> bool:

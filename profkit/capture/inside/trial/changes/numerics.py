@@ -155,6 +155,17 @@ class ChannelsLast(Change):
         self.done = "weights contiguous -> channels_last"
 
 
+class FlushDenormal(Change):
+    """Subnormal numbers taken for zero, whatever the script asks for."""
+
+    def install(self) -> None:
+        """In this thread, and so in all that it starts: they begin with its settings."""
+        self.why_not = "this CPU cannot take subnormal numbers for zero"
+        if torch.set_flush_denormal(True):
+            self.done = "subnormal numbers are taken for zero"
+            wrapped(torch, "set_flush_denormal", lambda _original, _mode: True)
+
+
 class Compiled(Change):
     """The model compiled."""
 
@@ -209,6 +220,7 @@ CHANGES: Final = {
     "tf32": Tf32,
     "bf16": Bf16,
     "fp32": Single,
+    "flush_denormal": FlushDenormal,
     "no_grad": NoGrad,
     "cudnn_benchmark": CudnnBenchmark,
     "channels_last": ChannelsLast,

@@ -1,0 +1,245 @@
+"""Transforms and linear algebra that another length, one matrix or fewer steps would spare.
+
+FFTs of awkward lengths and one matrix expanded to a copy per sample are known by recorded shapes and strides; figures
+that no gradient goes through by autograd's numbers.
+"""
+
+from __future__ import annotations
+
+from math import isqrt, prod
+from typing import Final
+
+import numpy as np
+
+from profkit.analyzers.patterns.cost import rows_of
+from profkit.analyzers.patterns.forward import unread_of_step
+from profkit.analyzers.patterns.ranges import Ranges
+from profkit.analyzers.patterns.shaped import (
+    Forward,
+    Waste,
+    behind,
+    each_with_backward,
+    number_of,
+    numbers_of,
+    timed_rows,
+)
+from profkit.findings.wasted import AWKWARD_FFT
+from profkit.model.arrays import I64, distinct, place_among
+from profkit.model.signature import Signature
+from profkit.model.trace import Trace
+from profkit.redact.later import later
+from profkit.timeline import Facts
+from profkit.timeline.code import shares
+from profkit.timeline.steps import edges, steps_in_window
+
+_FFT: Final = later(r"^aten::_fft_(?:c2c|r2c|c2r)$")
+_TO_REAL: Final = "aten::_fft_c2r"
+_PADS: Final = later(r"^aten::(?:fft_r?fft[2n]?|pad|constant_pad_nd)$")
+_LONGEST: Final = 1 << 24
+"""Longer transforms are not judged: chosen, so that a number in a file costs no time to take apart."""
+_KEPT_OF_FFT: Final = 0.35
+"""What a fast length near takes of the time. Measured with MKL (torch 2.13, one thread, one CPU), 960 rows of 37 to 16,381 values whose
+largest prime factor is 37 or more: 0.05 to 0.46, most of them 0.15 to 0.45; in a training step 0.41. Factors of 17 to 31 have 0.1 to 0.9."""
+
+
+def _largest_prime(n: int) -> int:
+    """The largest prime factor of a length; 1 of those that are not judged."""
+    if not 1 < n <= _LONGEST:
+        return 1
+    largest = 1
+    for factor in range(2, isqrt(n) + 1):
+        while n % factor == 0:
+            largest, n = factor, n // factor
+    return max(largest, n)
+
+
+def _fast(n: int) -> int:
+    """The least even length of factors 2, 3 and 5 that is not below."""
+    odd: list[int] = [3**a * 5**b for a in range(16) for b in range(11)]
+    return min(one << max((-(-n // one) - 1).bit_length(), 1) for one in odd if one <= n)
+
+
+def _lengths(name: str, told: Signature) -> list[int]:
+    """The lengths along the axes of a transform."""
+    dims = told.shape(0)
+    axes = [one for one in numbers_of(told, 1) if -len(dims) <= one < len(dims)]
+    sizes = [dims[one] for one in axes]
+    return [*sizes[:-1], number_of(told, 3)] if name == _TO_REAL and sizes else sizes
+
+
+def awkward_ffts(facts: Facts, seen: Forward) -> Waste | None:
+    """Transforms with a large prime factor in their length, forward and backward, less what a fast length takes.
+
+    Where nothing is padded to that length, and on a GPU, nobody knows what that would be: all of it stays.
+    """
+    trace, ops = seen.trace, seen.trace.ops
+    rows = np.flatnonzero(trace.named(ops.name, _FFT) & (ops.signature >= 0)).astype(np.int64)
+    spent: dict[int, int] = {}
+    mine, weight, total = [], 0.0, 0
+    for row in rows.tolist():
+        told = trace.given(row)
+        lengths = _lengths(trace.name(int(ops.name[row])), told) if told is not None else []
+        awkward = [n for n in lengths if _largest_prime(n) >= AWKWARD_FFT.limit("prime")]
+        if awkward:
+            ns = int(ops.end_ns[row] - ops.start_ns[row])
+            spent[max(awkward)] = spent.get(max(awkward), 0) + ns
+            mine.append(row)
+            weight, total = weight + ns * len(awkward) / len(lengths), total + ns
+    timed = timed_rows(facts, seen, np.array(mine, np.int64))
+    if not timed.size:
+        return None
+    n = max(spent, key=lambda one: spent[one])
+    is_known = facts.cpu is not None and _is_padded(seen, n)
+    kept = 1 - (1 - _KEPT_OF_FFT) * weight / max(total, 1) if is_known else 1.0
+    prime = _largest_prime(n)
+    what = "a prime number" if prime == n else f"with the prime factor {prime:,}"
+    title = f"FFTs have length {n:,}, {what}; the next fast length is {_fast(n):,}"
+    return Waste(Ranges.of(facts.trace.ops, timed, facts.trace.window_ns), kept, title)
+
+
+def _is_padded(seen: Forward, n: int) -> bool:
+    """Whether the script pads to that length: another one does as well."""
+    for place in seen.places(_PADS):
+        told = seen.given(place)
+        dims = told.shape(0) if told is not None else ()
+        if told is None or not dims:
+            continue
+        numbers = numbers_of(told, 1)
+        if "fft" in seen.name(place):
+            if n in numbers and n not in dims:
+                return True
+        elif any(size + sum(numbers[2 * at : 2 * at + 2]) == n for at, size in enumerate(reversed(dims))):
+            return True
+    return False
+
+
+_DECOMPOSES: Final = later(
+    r"^aten::(?:linalg_(?:slogdet|det|inv|inv_ex|pinv|cholesky|cholesky_ex|eigh|eigvalsh|eig|eigvals|svd|svdvals|qr|lu|"
+    r"lu_factor|matrix_exp|matrix_power)|slogdet|logdet|det|inverse|cholesky|cholesky_inverse|matrix_exp|matrix_power)$"
+)
+_BATCHED: Final = later(r"^aten::(?:bmm|matmul)$")
+_SOLVES: Final = later(r"^aten::linalg_(?:solve|solve_ex|solve_triangular)$")
+"""What takes its matrix as it is, and copies it for each right side of a batch."""
+_THIN: Final = 4
+"""Rows that each copy is multiplied by, at most: more of them make each product worth its call. Measured on one CPU, below."""
+_KEPT_OF_PRODUCT: Final = 0.1
+"""What one product or solve with the single matrix takes. Measured on one CPU with 64 and 512 copies, forward and backward: products of 16 to
+256 rows 0.02 to 0.2, one 0.33, with 16 rows each 0.12 to 0.47, with 64 0.4 and more; solves of 32 and 96 rows 0.002 to 0.27, one 0.48."""
+_EXPANDS: Final = later(r"^aten::(?:expand|expand_as|broadcast_to|repeat)$")
+_COPIES: Final = later(r"^aten::(?:repeat|clone|contiguous)$")
+_NEAR: Final = 8
+"""Operators from what expands or copies a matrix to what takes it. Chosen."""
+
+
+def _distinct(told: Signature, at: int) -> float:
+    """The share (0-1) of a batch's matrices that are distinct, by strides of 0; 1 of other arguments."""
+    sizes = told.shape(at)
+    strides = told.strides[at] if at < len(told.strides) else ()
+    if len(sizes) < 3 or len(strides) != len(sizes):
+        return 1.0
+    copies = prod(size for size, stride in zip(sizes[:-2], strides[:-2], strict=True) if stride == 0 and size)
+    return 1 / copies
+
+
+def _copied(seen: Forward, place: int) -> tuple[tuple[int, ...], float]:
+    """The shape that copies of a matrix have in memory of their own, and the share of distinct ones; () of others."""
+    told = seen.given(place)
+    sizes = told.shape(0) if told is not None else ()
+    if told is None or seen.name(place) != "aten::repeat":
+        return (sizes, _distinct(told, 0)) if told is not None else ((), 1.0)
+    times = numbers_of(told, 1)
+    if len(sizes) != 2 or len(times) < 3 or times[-2:] != [1, 1] or min(times) < 1:
+        return (), 1.0
+    return (*times[:-2], *sizes), 1 / prod(times)
+
+
+def _each(seen: Forward) -> dict[int, float]:
+    """The places of operators that work on each copy of a matrix, and the share (0-1) of their time that one takes."""
+    out: dict[int, float] = {}
+    for place in seen.places(_DECOMPOSES):
+        told = seen.given(place)
+        if told is not None and (share := _distinct(told, 0)) < 1:
+            out[place] = share
+    for place in seen.places(_COPIES):
+        shape, share = _copied(seen, place)
+        for number in behind(seen, place, _NEAR) if share < 1 else ():
+            dims = seen.dims(number)
+            if dims[:1] == [shape] and _DECOMPOSES.search(seen.name(number)):
+                out.setdefault(number, share)
+            elif shape in dims:
+                break  # it may make each another one
+    for place in seen.places(_BATCHED):
+        told = seen.given(place)
+        dims = [told.shape(0), told.shape(1)] if told is not None else []
+        if told is not None and all(len(one) >= 3 for one in dims):
+            thin = (dims[1][-1], dims[0][-2])
+            if any(_distinct(told, at) < 1 and thin[at] <= _THIN for at in (0, 1)):
+                out[place] = _KEPT_OF_PRODUCT
+    for place in seen.places(_SOLVES):
+        told = seen.given(place)
+        matrix, sides = (told.shape(0), told.shape(1)) if told is not None else ((), ())
+        is_thin = len(matrix) >= 2 and prod(sides[:-2]) > 1 and min(sides[-2:]) <= _THIN
+        if told is not None and is_thin and (prod(matrix[:-2]) == 1 or _distinct(told, 0) < 1):
+            out[place] = _KEPT_OF_PRODUCT
+    return out
+
+
+def _expand_of(seen: Forward, place: int) -> list[int]:
+    """The place of the expand before it: its backward node sums the gradients of all copies. Views have no shapes."""
+    if any(len(one) < 3 for one in seen.dims(place)):  # it copies the matrix itself
+        return []
+    before = range(place - 1, max(place - 1 - _NEAR, -1), -1)
+    return [one for one in before if _EXPANDS.search(seen.name(one))][:1]
+
+
+def one_matrix(facts: Facts, seen: Forward) -> Waste | None:
+    """Decompositions of copies of one matrix, products with a few rows each, and what expands it, with their backward nodes."""
+    each = _each(seen)
+    if not each:
+        return None
+    ops = seen.trace.ops
+    places = sorted(each)
+    spent = (ops.end_ns - ops.start_ns)[seen.rows[places]]
+    kept = float((spent * [each[one] for one in places]).sum()) / max(int(spent.sum()), 1)
+    first = places[int(spent.argmax())]
+    sizes = [dims for dims in seen.dims(first) if len(dims) >= 3][:2]
+    n = max(prod(one[:-2]) for one in sizes)
+    expands = [one for place in places for one in _expand_of(seen, place)]
+    rows = timed_rows(facts, seen, seen.rows[np.unique([*places, *expands])])
+    if not rows.size:
+        return None
+    name = seen.name(first).removeprefix("aten::").replace("linalg_", "linalg.")
+    return Waste(each_with_backward(facts, rows), kept, f"torch.{name} works on {n:,} copies of one matrix")
+
+
+_FIGURE: Final = later(r"^aten::(?:linalg_(?:eigvals|eigvalsh|svdvals|cond|matrix_rank)|histc|histogram\w*|corrcoef)$")
+"""What says how a tensor is, and is seldom part of what a model computes. Not quantiles, sorts, distances, whole decompositions:
+clipping, whitening, matching, codebooks need these without a gradient."""
+
+
+def figures(facts: Facts) -> Waste | None:
+    """Such operators in or right behind the forward passes that train, in each step, that no backward node comes back to."""
+    trace, ops = facts.trace, facts.trace.ops
+    if not any(map(_FIGURE.search, trace.strings)) or (found := facts.once(unread_of_step)) is None:
+        return None
+    is_figure = trace.named(ops.name, _FIGURE)
+    runs = [
+        run[is_figure[run]]
+        for run, within, follows in zip(found.runs, found.within, found.follows, strict=True)
+        if within or follows
+    ]
+    rows = np.concatenate([np.empty(0, np.int64), *runs])
+    begins, _ = edges(steps_in_window(trace))
+    if not rows.size or distinct(place_among(begins, ops.start_ns[rows], after=True)).size < max(facts.n_steps, 1):
+        return None
+    ranges = Ranges.of(ops, rows, trace.window_ns)
+    return Waste(ranges, 0.0, _title_of_figures(facts, trace, rows, ranges))
+
+
+def _title_of_figures(facts: Facts, trace: Trace, rows: I64, ranges: Ranges) -> str:
+    ops = trace.ops
+    largest = rows[int((ops.end_ns - ops.start_ns)[rows].argmax())]
+    name = trace.name(int(ops.name[largest])).removeprefix("aten::").replace("linalg_", "linalg.")
+    told = shares(facts.code, rows_of(facts, facts.code, ranges, spare_work=True)) if facts.code is not None else ()
+    there = f"{told[0].place.name} computes torch.{name}" if told else f"torch.{name} is computed"
+    return f"{there} in each step, and no gradient goes through it"

@@ -1,0 +1,173 @@
+"""FFTs of awkward lengths, one matrix expanded to copies, figures that no gradient goes through; and twins."""
+
+from typing import Any
+
+import pytest
+
+from profkit.analyzers.patterns.algebra import _fast, _largest_prime
+from profkit.testing import Row
+from tests.analyzers.test_spared import N_STEPS, NODE, US, at, found
+
+
+def test_a_length_is_taken_apart_and_the_next_fast_one_is_even() -> None:
+    assert [_largest_prime(n) for n in (1, 2, 2039, 2042, 2048, 37 * 37, 2**40 + 1)] == [1, 2, 2039, 1021, 2, 37, 1]
+    assert [_fast(n) for n in (37, 2021, 2039, 2048, 2053)] == [40, 2048, 2048, 2048, 2160]
+
+
+def convolved(step: int, *, n: int = 2039, padded: bool = True, pad: bool = False) -> list[Row]:
+    """An FFT of 200 us, padded from 1,020 values, and one back of 100 us in the backward pass."""
+    number, given = 100 * step + 1, 1020 if padded else n
+    first = at(step, "aten::constant_pad_nd", 1, 4, [(8, 1020), (), ()], ["", f"[0, {n - 1020}]", "0"])
+    return [
+        *([first] if pad else []),
+        at(
+            step,
+            "aten::fft_rfft",
+            5,
+            220,
+            [(8, n if pad else given), (), (), ()],
+            ["", "" if pad else n, -1],
+            Sequence_number=number,
+            Fwd_thread_id=0,
+        ),
+        at(step, "aten::_fft_r2c", 10, 210, [(8, n), (), (), ()], ["", "[1]", 0, "True"]),
+        at(step, NODE + "FftR2CBackward0", 931, 939, Sequence_number=number, Fwd_thread_id=1),
+        at(step, "aten::_fft_c2r", 932, 938, [(8, n // 2 + 1), (), (), ()], ["", "[1]", 2, n]),
+    ]
+
+
+@pytest.mark.parametrize("pad", [False, True], ids=["rfft(n=n)", "F.pad"])
+def test_an_fft_padded_to_a_prime_length_is_named_with_a_fast_one(*, pad: bool) -> None:
+    one = found("work.awkward_fft", lambda step: convolved(step, pad=pad))
+    assert one.title == "FFTs have length 2,039, a prime number; the next fast length is 2,048"
+    assert one.evidence[0].value == N_STEPS * 206 * US
+    assert one.recoverable_ns == pytest.approx(206 * US * 0.65, rel=1e-3)
+    assert one.most_recoverable_ns > 206 * US
+
+
+def test_a_length_that_nothing_is_padded_to_has_no_saving() -> None:
+    one = found("work.awkward_fft", lambda step: convolved(step, n=2042, padded=False))
+    assert one.title == "FFTs have length 2,042, with the prime factor 1,021; the next fast length is 2,048"
+    assert (one.recoverable_ns, one.most_recoverable_ns) == (0, None)
+
+
+@pytest.mark.parametrize("n", [2048, 2025, 1980, 1300, 1024])
+def test_a_length_of_small_factors_is_fine(n: int) -> None:
+    assert found("work.awkward_fft", lambda step: convolved(step, n=n)) is None
+
+
+def expanded(
+    step: int, name: str = "aten::linalg_slogdet", strides: Any = (0, 1, 32), *, rows: int = 1, copy: str = ""
+) -> list[Row]:
+    """A matrix that is expanded, an operator of 200 us on its copies, and backward nodes of 4 us for each."""
+    number, size = 100 * step + 1, (512, 32, 32)
+    dims, told = ([size], [strides]) if "bmm" not in name else ([(512, rows, 32), size], [(32 * rows, 32, 1), strides])
+    copies = {
+        "aten::clone": ([size, ()], ["", ""], [[0, 1, 32], []]),
+        "aten::repeat": ([(32, 32), ()], ["", "[512, 1, 1]"], [[1, 32], []]),
+        "aten::add": ([size, size], [], [[0, 1, 32], [1024, 32, 1]]),
+    }
+    made, concrete, given = copies.get(copy, ([], [], []))
+    node = {"Fwd_thread_id": 1}
+    return [
+        at(step, "aten::expand", 5, 8, Sequence_number=number, Fwd_thread_id=0),
+        *([at(step, copy, 9, 15, made, concrete, Input_Strides=given)] if copy else []),
+        at(step, name, 20, 220, dims, Input_Strides=[*map(list, told)], Sequence_number=number + 1, Fwd_thread_id=0),
+        at(step, NODE + "ABackward0", 931, 935, Sequence_number=number + 1, **node),
+        at(step, NODE + "ExpandBackward0", 935, 939, Sequence_number=number, **node),
+    ]
+
+
+@pytest.mark.parametrize("name", ["aten::linalg_slogdet", "aten::linalg_cholesky", "aten::inverse", "aten::bmm"])
+def test_work_on_each_copy_of_one_matrix_is_named_with_how_many(name: str) -> None:
+    one = found("work.one_matrix", lambda step: expanded(step, name))
+    assert one.title == f"torch.{name[6:].replace('linalg_', 'linalg.')} works on 512 copies of one matrix"
+    spent = (3 + 200 + 8) * US
+    assert one.evidence[0].value == N_STEPS * spent
+    assert one.recoverable_ns == pytest.approx(spent * (0.9 if name == "aten::bmm" else 511 / 512), rel=1e-3)
+
+
+@pytest.mark.parametrize("copy", ["aten::clone", "aten::repeat"])
+def test_copies_in_memory_of_their_own_are_as_many(copy: str) -> None:
+    assert found("work.one_matrix", lambda step: expanded(step, strides=(1024, 32, 1), copy=copy)) is not None
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        (("aten::linalg_slogdet", (1024, 32, 1)), {}),
+        (("aten::linalg_slogdet", (1024, 32, 1)), {"copy": "aten::add"}),
+        (("aten::bmm", (1024, 32, 1)), {}),
+        (("aten::bmm",), {"rows": 64}),
+        (("aten::relu",), {}),
+    ],
+    ids=["own matrices", "copies with something of their own", "own factors", "many rows each", "elementwise"],
+)
+def test_matrices_that_differ_and_large_products_are_fine(args: Any, kwargs: Any) -> None:
+    assert found("work.one_matrix", lambda step: expanded(step, *args, **kwargs)) is None
+
+
+def watched(
+    step: int, name: str = "aten::linalg_eigvalsh", *, begin: int = 300, used: bool = False, between: bool = True
+) -> list[Row]:
+    """An operator of 150 us between two of the forward pass, or elsewhere."""
+    number, taken = 100 * step + 1, {"Sequence_number": 100 * step + 2, "Fwd_thread_id": 0}
+    return [
+        at(step, "aten::mul", 100, 110, Sequence_number=number, Fwd_thread_id=0),
+        at(step, name, begin, begin + 150, [(64, 64), ()], **(taken if used else {})),
+        *([at(step, "aten::div", 460, 465)] if between else []),
+        at(step, NODE + "MulBackward0", 931, 932, Sequence_number=number, Fwd_thread_id=1),
+        *([at(step, NODE + "EighBackward0", 933, 934, **(taken | {"Fwd_thread_id": 1}))] if used else []),
+    ]
+
+
+@pytest.mark.parametrize("name", ["aten::linalg_eigvalsh", "aten::linalg_svdvals", "aten::histc", "aten::corrcoef"])
+def test_a_figure_that_no_gradient_goes_through_is_a_bound(name: str) -> None:
+    one = found("work.figures", lambda step: watched(step, name))
+    called = name[6:].replace("linalg_", "linalg.")
+    assert one.title == f"torch.{called} is computed in each step, and no gradient goes through it"
+    assert one.evidence[0].value == N_STEPS * 150 * US
+    assert one.recoverable_ns >= 150 * US
+    assert one.most_recoverable_ns is None
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda step: watched(step, used=True),
+        lambda step: watched(step, begin=2),
+        lambda step: watched(step, begin=750) if not step else [],
+        lambda step: watched(step, "aten::quantile"),
+        lambda step: watched(step, "aten::cdist"),
+    ],
+    ids=["the loss needs it", "before the forward pass", "in one step", "a threshold", "matching"],
+)
+def test_what_the_step_may_need_is_no_figure(made: Any) -> None:
+    assert found("work.figures", made) is None
+
+
+def test_a_preconditioner_behind_the_backward_pass_is_no_figure() -> None:
+    behind = lambda step: [at(step, "aten::linalg_eigvalsh", 955, 999)]  # noqa: E731
+    assert found("work.figures", behind) is None
+
+
+def solved(step: int, name: str = "aten::linalg_solve", *, matrix: Any = (32, 32), columns: int = 1) -> list[Row]:
+    """A solve of 200 us, and its backward node of 8 us."""
+    number, dims = 100 * step + 1, [matrix, (512, 32, columns), ()]
+    strides = [[(1024 if len(matrix) == 3 else 32), 32, 1][-len(matrix) :], [32 * columns, columns, 1], []]
+    return [
+        at(step, name, 20, 220, dims, Input_Strides=strides, Sequence_number=number, Fwd_thread_id=0),
+        at(step, NODE + "ABackward0", 931, 939, Sequence_number=number, Fwd_thread_id=1),
+    ]
+
+
+@pytest.mark.parametrize("name", ["aten::linalg_solve", "aten::linalg_solve_triangular"])
+def test_a_solve_with_one_matrix_and_a_batch_of_right_sides_copies_it(name: str) -> None:
+    one = found("work.one_matrix", lambda step: solved(step, name))
+    assert one.title == f"torch.linalg.{name[13:]} works on 512 copies of one matrix"
+    assert one.recoverable_ns == pytest.approx(208 * US * 0.9, rel=1e-3)
+
+
+@pytest.mark.parametrize("kwargs", [{"matrix": (512, 32, 32)}, {"columns": 32}], ids=["own matrices", "many columns"])
+def test_a_batch_of_solves_that_differ_is_fine(kwargs: Any) -> None:
+    assert found("work.one_matrix", lambda step: solved(step, **kwargs)) is None

@@ -1,0 +1,83 @@
+"""A look at values in a step that is not timed: it finds subnormal numbers, and changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from profkit.capture.inside import subnormal  # noqa: E402
+from profkit.capture.inside.subnormal import Subnormals, flushes  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+TINY, ROWS = 1e-40, (64, 32)
+
+
+class Cell(torch.nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, at):
+        return at * 2, [torch.full(ROWS, self.value)]
+
+
+@pytest.fixture(autouse=True)
+def all_looks(monkeypatch):
+    monkeypatch.setattr(subnormal, "_SHARE", 1e9)
+
+
+def seen(*modules, optimizer=None):
+    looks = Subnormals()
+    looks.begin()
+    try:
+        for one in modules:
+            one(torch.ones(ROWS))
+    finally:
+        looks.end(optimizer)
+    return looks.told()
+
+
+def test_what_a_module_gives_is_looked_at():
+    assert seen(Cell(TINY)) == {"flushes": False, "kinds": [{"of": "what Cell gives", "n_found": 1, "n_looks": 2}]}
+    assert seen(Cell(-TINY)) is not None
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 1.2e-38, float("inf"), float("nan")])
+def test_other_numbers_are_not_subnormal(value):
+    assert seen(Cell(value)) is None
+
+
+def test_parameters_and_what_the_optimizer_keeps_are_looked_at():
+    weight = torch.nn.Parameter(torch.ones(ROWS))
+    optimizer = torch.optim.Adam([weight])
+    weight.grad = torch.full(ROWS, 1e-18)
+    optimizer.step()
+    told = seen(optimizer=optimizer)
+    assert [one["of"] for one in told["kinds"]] == ["the optimizer's exp_avg_sq"]
+
+
+def test_what_has_no_values_is_left_alone():
+    class Odd(torch.nn.Module):
+        def forward(self, at):
+            return {"a": at}, torch.empty(ROWS, device="meta"), at.to_sparse(), at.t(), at.double(), None, at[:1]
+
+    assert seen(Odd()) is None
+
+
+def test_a_thread_that_takes_them_for_zero_says_so():
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this CPU cannot")
+    try:
+        assert flushes()
+    finally:
+        torch.set_flush_denormal(False)
+    assert not flushes()
+
+
+def test_no_hook_stays():
+    from torch.nn.modules import module
+
+    seen(Cell(1.0))
+    assert not module._global_forward_hooks
