@@ -138,7 +138,8 @@ def counts_of(metric: Metric, unit: str) -> Counts:
     return Counts.REAL if unit != "tokens/s" or kind.startswith(_REAL) else Counts.UNKNOWN
 
 
-def _words(heading: str) -> set[str]:
+def words_of(heading: str) -> set[str]:
+    """The words of a heading or a name, in lower case."""
     return set(headings.normal(heading).split("_"))
 
 
@@ -152,7 +153,7 @@ def _seen(names: Sequence[str], values: Mapping[str, set[str]], metric: Metric) 
         for name in names
         if name in {*sized, *roles, metric.column, *(padding or ())[:1]}
         or headings.is_measure(name)
-        or _words(name) & _REMARKS
+        or words_of(name) & _REMARKS
     }
 
 
@@ -162,7 +163,7 @@ def _series(names: Sequence[str], values: Mapping[str, set[str]], without: set[s
         name
         for name in names
         if name not in without
-        and (name == gpus or (_words(name) & _SERIES and not _words(name) & _NO_SERIES))
+        and (name == gpus or (words_of(name) & _SERIES and not words_of(name) & _NO_SERIES))
         and (headings.normal(name) not in _LAYERS or all(map(is_number, values[name])))
         and not headings.role_of([name], "micro_batch")
     )
@@ -196,7 +197,7 @@ def _is_set(name: str, values: Mapping[str, set[str]], n_rows: int) -> bool:
     if any(headings.role_of([name], role) for role in (*_PER_BATCH, "arm")) or _is_switch(mine):
         return True
     if all(map(is_number, filter(None, mine))):
-        return is_setting(name) or bool(_words(name) & _NO_SERIES)
+        return is_setting(name) or bool(words_of(name) & _NO_SERIES)
     return n_rows < 3 or len(mine) < n_rows  # else it names single runs
 
 

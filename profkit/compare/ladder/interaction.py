@@ -73,7 +73,7 @@ class _Composition(msgspec.Struct, frozen=True, kw_only=True):
 
 def _compositions(plan: Plan) -> Iterator[_Composition]:
     """Of told layers the base is the rung with the fewest; of names, the rungs before all parts, the nearest first."""
-    order = [*plan.places, *(name for name in plan.layers if name not in plan.places)]
+    order = plan.order
     if not plan.is_told:
         for rung in order:
             parts = tuple(sorted(plan.layers[rung], key=order.index))

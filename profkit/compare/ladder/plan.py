@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from profkit.compare.ladder.cells import Tried
-from profkit.compare.ladder.columns import Columns
-from profkit.compare.tables import headings
+from profkit.compare.ladder.columns import Columns, words_of
 from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import is_number
 from profkit.errors import UsageError
@@ -68,10 +67,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         added = new - old
         return bool(added) and added <= above and len(new - above) <= 1 and len(above) >= len(new)
 
+    @property
+    def order(self) -> list[str]:
+        """All rungs, those outside the order last."""
+        return [*self.places, *(name for name in self.layers if name not in self.places)]
+
     def in_order(self, layers: Iterable[str]) -> tuple[str, ...]:
         """Layers in the order in which the rungs bring them."""
-        names = [*self.places, *(name for name in self.layers if name not in self.places)]
-        first = {layer: number for number, name in reversed(list(enumerate(names))) for layer in self.layers[name]}
+        first = {layer: number for number, name in reversed(list(enumerate(self.order))) for layer in self.layers[name]}
         return tuple(sorted(layers, key=lambda layer: (first[layer], layer)))
 
     def free(self, settings: Settings) -> Settings:
@@ -89,9 +92,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def _is_own(self, heading: str, *rungs: str) -> bool:
         if heading in self.companions:
             return True
-        names = [word for rung in rungs for word in _words(rung)]
-        names += [word for layer in self.layers[rungs[-1]] ^ self.layers[rungs[0]] for word in _words(layer)]
-        return any(_is_short_for(one, other) for one in _words(heading) for other in names)
+        names = [word for rung in rungs for word in words_of(rung)]
+        names += [word for layer in self.layers[rungs[-1]] ^ self.layers[rungs[0]] for word in words_of(layer)]
+        return any(_is_short_for(one, other) for one in words_of(heading) for other in names)
 
 
 def plan_of(
@@ -244,10 +247,6 @@ def _parts(rung: str, rungs: Sequence[str]) -> frozenset[str]:
     return frozenset({rung})
 
 
-def _words(name: str) -> list[str]:
-    return headings.normal(name).split("_")
-
-
 def _is_short_for(one: str, other: str) -> bool:
     """Whether one of two words is the beginning of the other, or both are the same."""
     short, long = sorted((one.lower(), other.lower()), key=len)
@@ -261,14 +260,14 @@ def companions_of(cells: Sequence[Tried], columns: Columns, layers: Mapping[str,
     settings: in a table with a row per rung everything comes with the rung. A batch is chosen freely, and counts only
     where a rung is named for it.
     """
-    names = {word for rung, mine in layers.items() for name in (rung, *mine) for word in _words(name)}
+    names = {word for rung, mine in layers.items() for name in (rung, *mine) for word in words_of(name)}
     found = set()
     for heading in columns.settings:
         of_rung = grouped((one.rung, one.settings[heading]) for one in cells)
         values = {rung: set(seen) for rung, seen in of_rung.items()}
         if any(len(seen) > 1 for seen in values.values()):
             continue
-        is_named = any(_is_short_for(word, name) for word in _words(heading) for name in names)
+        is_named = any(_is_short_for(word, name) for word in words_of(heading) for name in names)
         if is_named or (heading not in columns.batches and _is_shown(heading, cells, values)):
             found.add(heading)
     return frozenset(found)

@@ -20,7 +20,6 @@ from profkit.model.documents.ladder import (
     Noise,
     Note,
     Rung,
-    Settings,
     Step,
     WhyNot,
 )  # fmt: skip
@@ -31,20 +30,15 @@ _NONE: Final = "none"
 _VERBS: Final = ("gains", "loses", "mixed", "little changed")
 
 
-def place(rung: str, settings: Settings, hidden: frozenset[str]) -> str:
-    """A cell in words: `compile (batch_size=32, use_bucketing)`; `hidden` settings come with the rung."""
-    said = told(settings, hidden=hidden)
-    return f"{rung} ({said})" if said else rung
-
-
 def of_cell(cell: Cell, hidden: frozenset[str]) -> str:
-    """A measured cell in words."""
-    return place(cell.rung, cell.settings, hidden)
+    """A cell in words: `compile (batch_size=32, use_bucketing)`; `hidden` settings come with the rung."""
+    said = told(cell.settings, hidden=hidden)
+    return f"{cell.rung} ({said})" if said else cell.rung
 
 
-def changes(changed: Iterable[Changed]) -> str:
+def changes(changed: Iterable[Changed], *, to: str = " -> ", then: str = ", ") -> str:
     """Settings that changed: `batch_size 4 -> 32, use_bucketing False -> True`."""
-    return ", ".join(f"{one.heading} {one.before or _NONE} -> {one.after or _NONE}" for one in changed)
+    return then.join(f"{one.heading} {one.before or _NONE}{to}{one.after or _NONE}" for one in changed)
 
 
 def publishable(name: str, rungs: Sequence[Rung], unit: str, hidden: frozenset[str]) -> str:
@@ -140,7 +134,8 @@ class Notes:
             factor = one.over_before
             if factor is None:
                 continue
-            moved = f"{_step(one)}: {format_speedup(factor.value)} of the rung before ({_support(factor)})"
+            name = f"{one.cell.rung}, tuned" if one.step is Step.SETTINGS else one.cell.rung
+            moved = f"{name}: {format_speedup(factor.value)} of the rung before ({_support(factor)})"
             is_less = factor.value < 1 / (1 + self._margin)
             if factor.answer is Answer.REGRESSED or (factor.is_single and is_less):
                 yield Note(id="rung.loss", statement=f"{moved}: a loss; time the rungs after it without it")
@@ -157,8 +152,10 @@ class Notes:
                 says = f"{before.cell.rung} -> {now.cell.rung} {said}: its factor is of all that together"
                 yield Note(id="rung.layers", statement=says)
             if now.confounds:
-                says = f"{before.cell.rung} -> {now.cell.rung} also went from {_went(now.confounds)}"
-                says += ": its factor is of all that together"
+                went = changes(now.confounds, to=" to ", then=" and ")
+                says = (
+                    f"{before.cell.rung} -> {now.cell.rung} also went from {went}: its factor is of all that together"
+                )
                 yield Note(id="rung.confound", statement=says)
 
     def _padding(self, counts: Counts) -> Iterator[Note]:
@@ -194,14 +191,6 @@ def _who(singles: Sequence[Factor], n_factors: int) -> str:
         return f"one run on a side of {len(singles)} of {n_factors} factors"
     is_each = all(one.n == (1, 1) for one in singles)
     return "one run each" if is_each else "one run on a side of every factor"
-
-
-def _step(one: Rung) -> str:
-    return f"{one.cell.rung}, tuned" if one.step is Step.SETTINGS else one.cell.rung
-
-
-def _went(changed: Sequence[Changed]) -> str:
-    return " and ".join(f"{one.heading} {one.before or _NONE} to {one.after or _NONE}" for one in changed)
 
 
 def _padding(cell: Cell) -> str:
