@@ -16,9 +16,10 @@ from profkit.model.arrays import distinct
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.intervals import Intervals
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows, shares, training_functions
-from profkit.timeline.cpu import training_threads
+from profkit.timeline.cpu import WRAPPER_NS, training_threads
 from profkit.timeline.scheduled import cored_share
 from profkit.timeline.whole_run import Hot, WholeRun, whole_run
 from profkit.units import format_fraction, format_ns
@@ -71,9 +72,11 @@ def measure(facts: Facts) -> Chores | Skipped:
     main = sorted(threads, key=lambda thread: -int(counts[thread]))[:1]
     gaps = (cpu.operators | cpu.data | cpu.comm | cpu.compute).gaps(*facts.trace.window_ns)
     unfed = (cpu.data | cpu.comm).gaps(*facts.trace.window_ns)
+    # a line of many operators has Python between any two of them: its price is theirs
+    long = Intervals(gaps.start_ns[gaps.lengths_ns > WRAPPER_NS], gaps.end_ns[gaps.lengths_ns > WRAPPER_NS])
     return replace(
         found,
-        between=shares(code, Rows.of_host(code, main, gaps), _MOST_LINES),
+        between=shares(code, Rows.of_host(code, main, long), _MOST_LINES),
         between_ns=gaps.total_ns,
         whole=shares(code, Rows.of_host(code, main, unfed), _MOST_LINES),
         training=training_functions(code),

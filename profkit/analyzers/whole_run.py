@@ -114,7 +114,7 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                     is_evaluation=rare.evaluates(first),
                     is_model=_is_model(rare),
                 ),
-                OTHER_STEPS.fixes[0] if kind is OTHER_STEPS else "",
+                OTHER_STEPS.fixes[0] if kind is OTHER_STEPS or _is_acting(rare) else "",
                 result.package,
             ),
             next_tools=(py_spy_main(scope.command),),
@@ -144,9 +144,13 @@ def _is_model(rare: Rare) -> bool:
 def _kind(rare: Rare) -> FindingKind:
     if rare.way in _INPUT:
         return RARE_INPUT
-    is_acting = any(_acts(line) for line in rare.lines)
+    is_acting = _is_acting(rare) and rare.share < RARE.limit("acting")
     is_small = _is_model(rare) and rare.share < RARE.limit("evaluation")
     return OTHER_STEPS if is_acting or is_small else RARE
+
+
+def _is_acting(rare: Rare) -> bool:
+    return any(_acts(line) for line in rare.lines)
 
 
 def _acts(line: Line) -> bool:

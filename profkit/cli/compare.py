@@ -160,7 +160,7 @@ def _compare_profiles(
     before: Sequence[str], after: Sequence[str], how: Showing, *, metric: str | None, limit: Loss | None
 ) -> int:
     """Print what changed in each kernel; 1 where one is slower than the limit allows."""
-    from profkit.compare.kernels.compared import compare_kernels
+    from profkit.compare.kernels import compare_kernels
     from profkit.ingest.ncu.reader import find_ncu_sources, read_profiles
 
     if metric is not None:

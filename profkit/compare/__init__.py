@@ -1,7 +1,7 @@
 """Two sides to one answer: did the change help, by how much, how sure is that, and why.
 
 In: captures, or tables of runs. Out: a `Comparison`, `ScalingReport`, `LadderReport` or `BenchReport`. Begin with
-`paths.compare_paths`; `comparison.compare` is for captures that are read, `results.compare_tables` for tables.
+`paths.compare_paths`; `comparison.compare` is for captures that are read, `paths.compare_tables` for tables.
 
 `profkit.compare(before, after)` calls this package: it has the name of the function that users know.
 """

@@ -9,16 +9,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import Pair
+from profkit.compare.captures.pair import Pair, counts_moved, is_within
 from profkit.compare.captures.readings import readings
 from profkit.compare.captures.sides import Run, Side, alike, shared_work
 from profkit.compare.captures.uneven import medians, without_slow_step
 from profkit.compare.captures.waits import launches
 from profkit.compare.captures.waterfall import per_step
-from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, judge
+from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.stats.sentences import UNLIKE_WINDOWS, of_unlike_windows
-from profkit.compare.windows import Held, held
 from profkit.errors import UnsupportedTraceError
 from profkit.findings import changes, kind_of
 from profkit.findings.capture import QUALITY, TINY
@@ -34,7 +33,8 @@ from profkit.model.documents.comparison import (
     Waterfall,
 )
 from profkit.model.finding import Finding
-from profkit.units import format_count
+from profkit.model.grouped import grouped
+from profkit.units import format_bytes, format_count
 
 _NOT_OF_THE_PROGRAM: Final = frozenset({QUALITY.id})
 _OTHER_LAUNCHES: Final = frozenset(
@@ -44,13 +44,17 @@ _OTHER_LAUNCHES: Final = frozenset(
     }
 )
 """Readings that say why a side launches more kernels than the other."""
+_PRESENCE: Final = {
+    (True, True): Presence.BOTH,
+    (False, True): Presence.APPEARED,
+    (True, False): Presence.VANISHED,
+}
+"""By whether the baseline and the candidate have it."""
 _FEW_STEPS: Final = 2
 """Ratio of recorded steps from which the sides are called unlike (chosen)."""
 
 
-def compare(
-    baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
-) -> Comparison:
+def compare(baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN) -> Comparison:
     """The comparison of two sides of traces."""
     stepped = tuple(side.name for side in (baseline, candidate) if all(trace.has_steps for trace in side.traces))
     baseline, candidate = sides = alike(baseline, candidate)
@@ -69,17 +73,21 @@ def compare(
     if work is not None:
         samples = [samples[0], _per_work(samples[1], pair.waterfall, work)]
         metric = f"{metric} per unit of work"
-    judgement = judge(*samples, margin=margin, alpha=alpha, metric=metric)
+    judgement = judge(*samples, margin=margin, metric=metric)
     against = (
         f"{work.title}: {work.seen(PER_WORK).statement}" if work is not None else "" if kind else _too_little(sides)
     )
     found = _findings(*sides)
     unseen = [item for item in found if pair.hidden and item.presence is not Presence.BOTH]
-    windows = None if unit != "ns/window" or against else held(pair, stepped=stepped[0] if len(stepped) == 1 else "")
-    if windows is not None and (pair.lost or not windows.is_equal):
-        judgement = _unproven(judgement, *samples)
+    is_same, of_windows = True, ""
+    if unit == "ns/window" and not against:
+        is_same, of_windows = _windows_hold(pair, stepped=stepped[0] if len(stepped) == 1 else "")
+        if pair.lost or not is_same:
+            judgement = _unproven(judgement, *samples)
     if not against and unit == "ns/step" and not is_unprofiled and (beside := without_slow_step(pair)):
         judgement = replace(judgement, sentence=f"{judgement.sentence}; {beside}")
+    caveats = [*_unsaid(pair, unseen, why), *([of_windows] if of_windows and not pair.lost else [])]
+    caveats += _caveats(sides, is_unprofiled=is_unprofiled)
     return Comparison(
         judgement=_withheld(judgement, against) if against else judgement,
         baseline=_report(baseline, samples[0]),
@@ -90,14 +98,7 @@ def compare(
         findings=tuple(item for item in found if item not in unseen),
         readings=why,
         unlike=tuple(_unlike(*sides)),
-        caveats=tuple(
-            dict.fromkeys(
-                (
-                    *_unsaid(pair, unseen, why),
-                    *_caveats(sides, None if pair.lost else windows, is_unprofiled=is_unprofiled),
-                )
-            )
-        ),
+        caveats=tuple(dict.fromkeys(caveats)),
         failures=baseline.failures + candidate.failures,
     )
 
@@ -128,16 +129,7 @@ def _windows(run: Run) -> tuple[int, ...]:
 
 def _too_little(sides: tuple[Side, Side]) -> str:
     """Why a side holds too little to be compared, "" where both hold enough."""
-    told = [
-        [
-            check.message
-            for trace in side.traces
-            for check in trace.report.checks
-            if check.id == TINY.id and not check.ok
-        ]
-        for side in sides
-    ]
-    return next((f"{side.name}: {messages[0]}" for side, messages in zip(sides, told, strict=True) if messages), "")
+    return next((f"{side.name}: {side.failed[TINY.id][0]}" for side in sides if TINY.id in side.failed), "")
 
 
 def _per_work(sample: Sample, whole: Waterfall, work: Finding) -> Sample:
@@ -178,7 +170,6 @@ def _report(side: Side, sample: Sample) -> SideReport:
     def share(value: Callable[[Measured], int]) -> float:
         return float(per_step(runs, value)) / step if step else 0.0
 
-    peaks = [trace.counts.peak_bytes for trace in traces if trace.counts.peak_bytes is not None]
     return SideReport(
         name=side.name,
         sources=tuple(trace.report.source for trace in traces),
@@ -188,7 +179,7 @@ def _report(side: Side, sample: Sample) -> SideReport:
         device=_usual(trace.device.name for trace in traces),
         is_cpu=traces[0].is_cpu,
         bottleneck=_usual(run.bottleneck for run in side.runs),
-        late_rank=_late_rank(side),
+        late_rank=side.late_rank,
         occupancy={
             "compute": share(lambda trace: trace.device.busy_compute_ns),
             "comm": share(lambda trace: trace.device.busy_comm_ns),
@@ -197,7 +188,7 @@ def _report(side: Side, sample: Sample) -> SideReport:
         },
         busy_comm_ns=round(per_step(runs, lambda trace: trace.comm.busy_ns)),
         hidden_comm_ns=round(per_step(runs, lambda trace: trace.comm.hidden_ns)),
-        peak_memory_bytes=max(peaks, default=None),
+        peak_memory_bytes=side.peak_bytes,
         run_values=sample.values,
     )
 
@@ -206,38 +197,26 @@ def _usual(values: Iterable[str]) -> str:
     return Counter(values).most_common(1)[0][0]
 
 
-def _late_rank(side: Side) -> int | None:
-    """The rank that the verdicts on all runs name, None where they name none or not the same."""
-    named = {run.late_rank for run in side.runs}
-    return named.pop() if len(named) == 1 else None
-
-
 def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
     """The findings that at least half of a side's runs have, with the mean of their shares there."""
     first, second = _shares(baseline), _shares(candidate)
     titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
     changes = []
     for name in dict.fromkeys((*first, *second)):
-        presence = Presence.BOTH if name in first and name in second else None
-        presence = presence or (Presence.APPEARED if name in second else Presence.VANISHED)
-        changes.append(
-            FindingChange(
-                id=name,
-                title=titles.get(name) or kind_of(name).title,
-                presence=presence,
-                baseline_fraction=first.get(name),
-                candidate_fraction=second.get(name),
-            )
+        one = FindingChange(
+            id=name,
+            title=titles.get(name) or kind_of(name).title,
+            presence=_PRESENCE[name in first, name in second],
+            baseline_fraction=first.get(name),
+            candidate_fraction=second.get(name),
         )
+        changes.append(one)
     return tuple(sorted(changes, key=lambda item: -max(item.baseline_fraction or 0, item.candidate_fraction or 0)))
 
 
 def _shares(side: Side) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for run in side.runs:
-        for name, share in run.shares.items():
-            if name not in _NOT_OF_THE_PROGRAM:
-                found.setdefault(name, []).append(share)
+    of_runs = (item for run in side.runs for item in run.shares.items())
+    found = grouped((name, share) for name, share in of_runs if name not in _NOT_OF_THE_PROGRAM)
     return {name: sum(shares) / len(shares) for name, shares in found.items() if 2 * len(shares) >= len(side.runs)}
 
 
@@ -283,9 +262,32 @@ def _unsaid(pair: Pair, unseen: Iterable[FindingChange], why: Iterable[Finding])
         yield f"whether these came or went is not known, since records are missing: {', '.join(names)}"
 
 
-def _caveats(sides: tuple[Side, Side], windows: Held | None, *, is_unprofiled: bool) -> Iterable[str]:
-    if windows is not None and windows.caveat:
-        yield windows.caveat
+def _windows_hold(pair: Pair, *, stepped: str) -> tuple[bool, str]:
+    """Whether windows hold the same work, and what that does to the comparison; `stepped` alone has steps.
+
+    A recording that is cut by the clock is as long as ever, however fast the job is: its length proves nothing. A fixed
+    piece of work, recorded whole, runs the same operations; compiled or fused it runs fewer of them, but as many
+    products of matrices; and whatever runs for it, it takes the same input.
+    """
+    share = WORK_CHANGED.limit("window")
+    operations = pair.rates(lambda trace: trace.counts.operators)
+    products = pair.rates(lambda trace: trace.compute.n_products)
+    copied = pair.rates(lambda trace: trace.counts.copied_bytes)
+    found = f"steps were found in {stepped} only" if stepped else "no steps were found"
+    if is_within(share, operations):
+        text = f"{found}, so the recorded windows are compared; they hold as many operations"
+        return True, text if stepped else ""
+    is_fused = min(products) >= 1 and is_within(share, products)
+    is_same_input = min(copied) >= WORK_CHANGED.limit("input") and is_within(share, copied)  # more than a few scalars
+    so = "the same work in other kernels"
+    if not is_fused:
+        is_input = f"{so}, since both copied {format_bytes(copied[1])} to the device"
+        so = is_input if is_same_input else "whether that is the same work is not recorded"
+    held = f"{counts_moved(operations, 'operations')}, {counts_moved(products, 'products of matrices')}"
+    return is_fused or is_same_input, f"{found}, so the recorded windows are compared: they hold {held}: {so}"
+
+
+def _caveats(sides: tuple[Side, Side], *, is_unprofiled: bool) -> Iterable[str]:
     if told := medians(sides):
         yield told
     for side in sides:
@@ -315,12 +317,7 @@ def _failed_checks(sides: tuple[Side, Side]) -> Iterable[str]:
     said: dict[str, list[str]] = {}
     places: dict[str, list[tuple[str, str, str]]] = {}
     for side in sides:
-        failed: dict[str, list[str]] = {}
-        for trace in side.traces:
-            for check in trace.report.checks:
-                if not check.ok:
-                    failed.setdefault(check.id, []).append(check.message)
-        for check_id, messages in failed.items():
+        for check_id, messages in side.failed.items():
             if len(side.traces) == 1:
                 said.setdefault(f"check {check_id} fails: {messages[0]}", []).append(side.name)
             else:

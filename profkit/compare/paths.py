@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
-from profkit.compare.ladder.study import Asked, climb_table
-from profkit.compare.results import compare_tables
+from profkit.compare.ladder.columns import Asked
+from profkit.compare.ladder.study import climb_table
 from profkit.compare.scaling.study import scale
 from profkit.compare.scaling.traced import traced_table
-from profkit.compare.stats.judge import DEFAULT_MARGIN
-from profkit.compare.tables.result_tables import is_result_table, read_table
+from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
+from profkit.compare.stats.sample import Sample
+from profkit.compare.tables.result_tables import ResultTable, is_result_table, matched, read_table
 from profkit.errors import UsageError
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.discover import path_texts
-from profkit.model.documents.comparison import Comparison
+from profkit.model.documents.comparison import Comparison, SideReport
 from profkit.model.documents.ladder import LadderReport
 from profkit.model.documents.scaling import Held, ScalingReport
 
@@ -117,3 +118,65 @@ def ladder(  # noqa: PLR0913 - each by name
         margin=DEFAULT_MARGIN if margin is None else margin,
     )
     return climb_table(given[0], asked)
+
+
+def compare_tables(paths: Sequence[str], *, metric: str | None = None, margin: float = DEFAULT_MARGIN) -> Comparison:
+    """The comparison of two tables, or of the two arms of one; raises UsageError where it is not clear which.
+
+    Each configuration that both sides have is judged by itself, without a why. Of several the one that
+    fared worst stands in front.
+    """
+    tables = [read_table(path, metric=metric) for path in paths]
+    if len(tables) > 2:
+        raise UsageError(f"{len(tables)} tables to compare", hint="put all runs of a side into one table")
+    cells = _two_arms(tables[0]) if len(tables) == 1 else matched(tables[0], tables[1])
+    judged = [
+        (name, judge(old, new, margin=margin, metric=tables[0].metric.column), old, new) for name, old, new in cells
+    ]
+    _, worst, old, new = min(judged, key=lambda item: item[1].effect)
+    caveats = [warning for table in tables for warning in table.warnings]
+    caveats.append("tables hold no traces: they show whether it changed, not why")
+    if len(judged) > 1:
+        caveats.append(f"{len(judged)} configurations, each judged alone: one of many can look changed by chance")
+    return Comparison(
+        judgement=worst,
+        baseline=_side(old, tables[0].source),
+        candidate=_side(new, tables[-1].source),
+        waterfall=None,
+        compute=None,
+        comm=None,
+        findings=(),
+        readings=(),
+        unlike=(),
+        caveats=tuple(caveats),
+        configurations=tuple((name, judgement) for name, judgement, _, _ in judged) if len(judged) > 1 else (),
+    )
+
+
+def _two_arms(table: ResultTable) -> list[tuple[str, Sample, Sample]]:
+    arms = table.arms()
+    if len(arms) != 2:
+        raise UsageError(
+            f"{table.source} holds {len(arms)} arm{'s' * (len(arms) != 1)}, not two: {'; '.join(list(arms)[:4])}",
+            hint="name two tables, or keep two values in the column 'arm'; profkit scaling reads series",
+        )
+    baseline, candidate = arms.values()
+    return [(f"{baseline.name} -> {candidate.name}", baseline, candidate)]
+
+
+def _side(sample: Sample, source: str) -> SideReport:
+    return SideReport(
+        name=sample.name,
+        sources=(source,),
+        n_runs=len(sample.values),
+        n_traces=0,
+        n_steps=sum(len(run) for run in sample.steps),
+        device="",
+        is_cpu=False,
+        bottleneck="",
+        occupancy={},
+        busy_comm_ns=0,
+        hidden_comm_ns=0,
+        peak_memory_bytes=None,
+        run_values=sample.values,
+    )

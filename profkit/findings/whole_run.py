@@ -29,9 +29,14 @@ RARE: Final = FindingKind(
             "an evaluation that runs the model most of the time fires at {} of the run, and is `host.other_steps` below",
             "chosen on programs that docs/accuracy.md shows: evaluations of the healthy ones have up to a quarter",
         ),
+        "acting": Threshold(
+            0.5,
+            "what makes the data that is trained on at {} of the run, and is `host.other_steps` below",
+            "chosen: it has more of the run than all training steps",
+        ),
     },
     lookalikes=(
-        "an evaluation that is wanted as often as this: its share is its price",
+        "an evaluation, or experience, that is wanted as often as this: its share is its price",
         "another program that takes the cores or the disk now and then",
     ),
     proof="Leave it out, or do it half as often: the mean step becomes shorter by the share shown, or by half of it.",
@@ -49,11 +54,11 @@ OTHER_STEPS: Final = FindingKind(
     meaning="Every so many steps the loop makes what it trains on: it plays, collects experience, computes targets. Or it runs the model on other data: an evaluation. That is part of the job, and a kind of step of its own: what is said of the training step holds beside it.",
     measured=_MEASURED,
     thresholds={"run": _WORTH},
-    notes=("it is told by words of the line and its function (rollout, collect, act); it is never the verdict",),
+    notes=("it is told by words of the line and its function (rollout, collect, act); it is no verdict",),
     lookalikes=("a save or an evaluation in a function with such a name",),
     proof="Record it by itself: call it in a loop of its own under profkit run.",
     fixes=(
-        "record it by itself, to see what it waits for; run it beside the training (other processes, a vector of environments)",
+        "where it asks a model for one item after the other, ask once for all; run it beside the training (other processes, a vector of environments); record it by itself, to see what it waits for",
     ),
 )
 

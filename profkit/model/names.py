@@ -100,6 +100,8 @@ _SPANS: Final = (
 )
 
 
+FULL_COLLECTION: Final = later(r"generation 2|^gc\.collect")
+"""Of Python's collector, which looks through all objects of the process then."""
 OFF_CORE: Final = "off its core"
 """The name of a wait that only the scheduler tells: the thread had no core, and no call says what it waited for."""
 _STARTING: Final = later(

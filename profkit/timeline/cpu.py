@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import distinct, distinct_codes, is_one_of, median
 from profkit.model.intervals import Intervals
+from profkit.model.names import FULL_COLLECTION
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline.collectives import is_call
 from profkit.timeline.host import nesting, scopes
@@ -34,7 +35,10 @@ class CpuBudget(msgspec.Struct, frozen=True, kw_only=True):
     compute: Intervals
     comm: Intervals
     comm_exposed: Intervals
+    fetching: Intervals
+    """Calls of the input pipeline."""
     data: Intervals
+    """The same without full collections of Python's: these come to whoever allocates, and look through all objects."""
     dispatch: Intervals
     operators: Intervals
     """All leaf operator time outside the input pipeline, dispatch cost included."""
@@ -76,15 +80,18 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     """What the CPU did in the window."""
     low, high = trace.window_ns
     spans = trace.spans
-    data = _span_set(trace, loader_ranges(spans, ())[0])
+    threads = training_threads(trace)
+    is_full = (spans.kind == SpanKind.GC) & is_one_of(spans.thread, threads) & trace.named(spans.name, FULL_COLLECTION)
+    fetching = _span_set(trace, loader_ranges(spans, ())[0])
+    data = fetching - _span_set(trace, is_full)
     comm = _span_set(trace, spans.kind == SpanKind.COMM)
-    ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, training_threads(trace))))
+    ops = trace.ops.take(np.flatnonzero(is_one_of(trace.ops.thread, threads)))
     nested = nesting(ops)
     asks = is_call(trace, ops.name)
     leaf = np.sort(nested.order[nested.is_leaf], kind="stable")
     leaf = leaf[~asks[leaf]]
     start, end = ops.start_ns[leaf], ops.end_ns[leaf]
-    inside = (end > low) & (start < high) & ~data.contains(start)
+    inside = (end > low) & (start < high) & ~fetching.contains(start)
     start, end = start[inside], end[inside]
     cost = _op_cost_ns(end - start)
     leaves = Intervals.of(start, end).clip(low, high)
@@ -108,6 +115,7 @@ def cpu_budget(trace: Trace) -> CpuBudget:
         compute=compute,
         comm=comm,
         comm_exposed=comm_exposed,
+        fetching=fetching,
         data=data,
         dispatch=dispatch,
         operators=leaves - data,

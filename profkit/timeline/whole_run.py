@@ -26,6 +26,8 @@ _LONG: Final = 1.5
 """Times the median recorded step, from which it is one of the rare ones (as the capture has it)."""
 _LEAST: Final = 3
 """Steps in a row without rare ones, from which these show the usual step (chosen: as few as a verdict takes)."""
+_LEAST_OF_RUN: Final = 2
+"""The same where the whole run shows that the long ones are no example. Chosen: few are said to be few."""
 _MANY: Final = 30
 """Steps of a run from which its thirds show whether it becomes slower (chosen: ten in each)."""
 _SLOWER: Final = 1.25
@@ -362,7 +364,7 @@ def _n_workers(trace: Trace) -> int:
 
 
 def without_rare(trace: Trace) -> Paced:
-    """The trace with the longest stretch of steps that hold nothing rare.
+    """The trace with the longest stretch, of several the last, of steps that hold nothing rare.
 
     A long step is rare where the run shows that, or where it fetches the batches of another loop.
     """
@@ -378,8 +380,8 @@ def without_rare(trace: Trace) -> Paced:
     if not odd.size:
         return Paced(trace)
     bounds = [-1, *odd.tolist(), len(steps)]
-    first, last = max(((low + 1, high) for low, high in pairwise(bounds)), key=lambda two: two[1] - two[0])
-    if last - first < _LEAST:
+    first, last = max(((low + 1, high) for low, high in pairwise(bounds)), key=lambda one: (one[1] - one[0], one))
+    if last - first < (_LEAST_OF_RUN if is_of_run else _LEAST):
         return Paced(trace)
     end = steps[last].start_ns if last < len(steps) else trace.window_ns[1]
     numbers = [steps[place].number for place in odd.tolist()]

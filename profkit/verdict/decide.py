@@ -13,12 +13,12 @@ from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED, WHOLE_GRAPHS
 from profkit.findings.communication import LATENCY_METRIC
 from profkit.findings.copies import TO_DEVICE
-from profkit.findings.host import STALL
+from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, PADDED_BATCHES, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
-from profkit.findings.patterns import CONTENTION, CORES_TAKEN, GIL, MATH_ATTENTION, NO_GRADIENT, PILED, UNREAD
+from profkit.findings.patterns import CONTENTION, CORES_TAKEN, FROZEN, GIL, MATH_ATTENTION, NO_GRADIENT, PILED, UNREAD
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.findings.wasted import MASKED_ROWS, WASTED
 from profkit.model.documents.report import Bottleneck, Verdict
@@ -316,8 +316,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 def _asked(case: Case, top: Finding | None) -> Finding | None:
     """What has most of the work, where the first finding would save too little of its time to explain it.
 
-    Rows that are dropped; the line with most of it; else, before what is true of most programs, forward work that no
-    backward pass reads.
+    Rows that are dropped; the line with most of it; else, before what is true of most programs, a model that never
+    trains, and other forward work that no backward pass reads.
     """
     if top is not None and kind_of(top.id).leads:
         return None
@@ -332,8 +332,17 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
         return rows
     if line is not None and saves < least * line.fraction and not _is_there(top, case):
         return line
+    frozen = _finding(case, FROZEN.id)
+    if frozen is not None and frozen.severity is Severity.HIGH and (top is None or _is_usual(case, top, frozen)):
+        return frozen
     is_asked = is_generic and unread is not None and not unread.recoverable_ns and saves < least * unread.fraction
     return unread if is_asked else None
+
+
+def _is_usual(case: Case, top: Finding, other: Finding) -> bool:
+    """Whether a finding is overhead of which ordinary programs have most as well, and less than another one."""
+    is_most = 2 * compete.beyond_usual(top, is_cpu=case.is_cpu) < 1
+    return top.id == LAUNCH_BOUND.id and is_most and top.fraction < other.fraction
 
 
 def _is_there(top: Finding | None, case: Case) -> bool:

@@ -160,7 +160,7 @@ def test_hooks_that_pile_up_are_said_where_a_line_takes_longer_with_each_step(ho
 class Drawn:
     """Steps of which Python stacks are known: a product, then a line of Python of the script's own."""
 
-    def __init__(self, text: str, *, python_ms: int, other_ms: int = 0) -> None:
+    def __init__(self, text: str, *, python_ms: int, other_ms: int = 0, operators_us: int = 0) -> None:
         rows = [span("train.py(1): <module>", 0, 700 * MS, cat="python_function")]
         rows.append(span("torch/profiler/p.py(1): start", 1, 2, cat="python_function"))
         now, called = 10, []
@@ -172,6 +172,8 @@ class Drawn:
                 length = 20 * MS // 8
                 rows.append(operator("aten::mm", now + part * length, now + (part + 1) * length - 1000))
             rows.append(span("train.py(30): keep", work + 10, own - 10, cat="python_function"))
+            begins = range(work + 1000, own - 1000, operators_us * 1000) if operators_us else ()
+            rows += [operator("aten::add", at, at + 5000) for at in begins]
             if text:
                 rows.append(span("copy.py(118): deepcopy", work + 20, own - 20, cat="python_function"))
                 called.append(work + 20)
@@ -187,6 +189,13 @@ def test_a_function_with_most_of_the_time_between_operators_is_named():
     assert verdict.bottleneck is Bottleneck.OVERHEAD
     assert verdict.headline.startswith("keep() (train.py:30) runs Python while no operator runs: 33.")
     assert found["host.line"].recoverable_ns == pytest.approx(10 * MS, rel=0.02)
+
+
+@pytest.mark.parametrize("operators_us", [40, 400])
+def test_python_between_the_many_operators_of_a_line_is_their_overhead(operators_us):
+    """A call that generates text, or a loop over parameters: no Python of its own to leave out."""
+    _, found, _ = told(Drawn("", python_ms=10, operators_us=operators_us).trace)
+    assert ("host.line" in found) is (operators_us == 400)
 
 
 @pytest.mark.parametrize(("python_ms", "other_ms"), [(2, 0), (3, 6)])

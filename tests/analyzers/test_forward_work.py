@@ -145,6 +145,16 @@ def test_a_model_that_never_trains_is_told_without_a_saving() -> None:
     assert "never trains" not in verdict.headline
 
 
+@pytest.mark.parametrize(("each_us", "is_asked"), [(30, True), (15, True), (5, False)])
+def test_a_model_that_never_trains_is_asked_about_before_overhead_that_is_usual(each_us: int, is_asked: bool) -> None:
+    other = of_main(("train.py(7): distil", 305, 800), ("nn.Module: Linear_1", 395, 705))
+    beside = lambda step: [at(step, "aten::gelu", one, one + each_us) for one in range(750, 1000, 50)]  # noqa: E731
+    _, verdict = triage_trace(trace_of(rows_with(other, beside)))
+    assert ("a model that never trains runs in each step" in verdict.headline) is is_asked
+    assert not is_asked or verdict.headline.endswith("Is that intentional?")
+    assert not is_asked or (verdict.bottleneck, verdict.recoverable_ns) == (Bottleneck.KERNEL, 0)
+
+
 @pytest.mark.parametrize(("function", "saved"), [("act", 0), ("sample_image", 340 * US)])
 def test_the_model_that_acts_is_needed(function: str, saved: int) -> None:
     drawn = of_main((f"train.py(7): {function}", 305, 800), ("nn.Module: Linear_0", 395, 705))

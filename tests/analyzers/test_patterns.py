@@ -164,6 +164,20 @@ def test_on_a_cpu_all_of_a_collection_counts_and_is_the_headline() -> None:
     assert "garbage collector" in verdict.headline
 
 
+@pytest.mark.parametrize(("generation", "waited_us", "first"), [(2, 200, "host.gc"), (0, 700, "input.starved")])
+def test_a_full_collection_that_begins_in_a_loader_is_no_wait_for_data(
+    generation: int, waited_us: int, first: str
+) -> None:
+    """It looks through all objects of the process, whoever allocates; a young one through what the loader made."""
+    loader = each_step("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 250, 950)
+    rows = on_cpu(*loader, *each_step(f"Python GC (generation {generation})", 300, 800))
+    starved = found(rows, "input.starved")
+    assert starved.recoverable_ns == waited_us * US
+    assert starved.evidence[1].statement.startswith("each step waits once")
+    _, verdict = triage_trace(trace_of(rows))
+    assert verdict.findings[0].id == first
+
+
 def test_a_collection_in_one_step_is_less_certain() -> None:
     every = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800)), "host.gc")
     once = found(on_cpu(*each_step("Python GC (generation 2)", 300, 800, steps=range(3, 4))), "host.gc")
@@ -713,6 +727,15 @@ def test_too_many_threads_are_named_beside_programs_of_others_with_their_own_par
     assert found["host.contention"].recoverable_ns == pytest.approx(0.12 * STEP, abs=1)
     assert "waited for a core for 51.0 %" in found["host.contention"].evidence[1].statement
     assert scheduled(**told, cores=2, threads=2).id == "host.cores_taken"
+
+
+@pytest.mark.parametrize(("all_wait_ns", "least"), [(1150, 0.12), (5900, 0.63)])
+def test_their_ceiling_has_the_waits_for_a_core_where_they_alone_want_more(all_wait_ns: int, least: float) -> None:
+    told = {"span_ns": 1000, "run_ns": 370, "wait_ns": 510, "all_run_ns": 640, "children": 0, "cores": 2, "threads": 4}
+    rank, _ = triage_trace(trace_of(on_cpu(), profkit_scheduling={**told, "all_wait_ns": all_wait_ns}))
+    one = next(one for one in rank.findings if one.id == "host.contention")
+    assert one.recoverable_ns == pytest.approx(0.12 * STEP, abs=1)
+    assert least * STEP <= (one.most_recoverable_ns or 0) <= (least + 0.2) * STEP
 
 
 def test_many_threads_that_nobody_waits_for_are_fine() -> None:

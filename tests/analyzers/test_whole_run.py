@@ -37,10 +37,10 @@ KEPT = {"name": "losses", "has_graph": True, "has_tensor": True, "per_step": 1.0
 GROWS = {"bytes_per_step": 5 * 2**20, "grown_bytes": 500 * 2**20, "first_step": 20, "n_steps": 100}
 
 
-def computing(*, long=(), step_ms=32, **metadata):
-    """Twelve recorded steps of compute; those in `long` take five times as long, in Python."""
+def computing(*, long=(), step_ms=32, n_steps=12, **metadata):
+    """Recorded steps of compute; those in `long` take five times as long, in Python."""
     rows, now = [], 0
-    for number in range(12):
+    for number in range(n_steps):
         work, end = now + step_ms * MS, now + step_ms * MS * (5 if number in long else 1)
         rows.append(span(f"ProfilerStep#{number}", now, end))
         for part in range(8):
@@ -77,6 +77,13 @@ def test_a_long_recorded_step_is_set_apart_where_the_run_has_few(n_long, n, is_a
     assert ("host.stall" in found) is not is_apart, "the end of an epoch, say, that nothing else caught"
     note = "step 2 also does what only some steps of the run do: shares are of the 9 steps without it"
     assert any(one.startswith(note) for one in verdict.caveats) is is_apart
+
+
+def test_of_five_recorded_steps_the_long_one_in_the_middle_is_set_apart_as_well():
+    verdict, _, rank = told(computing(long=(2,), n_steps=5, profkit_run={**RUN, "n_long": 0, "n": 60}))
+    assert any("shares are of the 2 steps without it" in one for one in verdict.caveats)
+    assert rank.steps.mean_ns == 32 * MS
+    assert rank.window_ns[1] - rank.window_ns[0] == 2 * 32 * MS
 
 
 def test_a_rare_step_that_waits_for_an_item_is_about_the_input_and_no_profiler_cost():
@@ -133,6 +140,18 @@ def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(shar
     assert "validation_step" in finding.title
     assert "evaluate less often" in finding.fix
     assert (verdict.bottleneck is Bottleneck.OVERHEAD) is is_cause
+
+
+@pytest.mark.parametrize(("share", "is_cause"), [(0.4, False), (0.6, True)])
+def test_experience_that_takes_more_than_all_training_is_the_verdict(share, is_cause):
+    text = "action = torch.stack([policy(s).sample() for s in state])"
+    line = {"file": "train.py", "line": 4, "function": "<listcomp>", "text": text, "share": 1.0}
+    rare = {**RARE, "lines": [line], "way": "", "share": share, "beyond_ns": 3000 * MS}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    finding = found["host.rare" if is_cause else "host.other_steps"]
+    assert finding.fix.startswith("where it asks a model for one item after the other, ask once for all")
+    assert (finding.recoverable_ns > 0) is is_cause
+    assert verdict.bottleneck is (Bottleneck.OVERHEAD if is_cause else Bottleneck.KERNEL)
 
 
 @pytest.mark.parametrize(("text", "kind"), [("gc.collect()", "host.rare"), ("rows = collect(env)", "host.other_steps")])

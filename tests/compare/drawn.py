@@ -1,7 +1,7 @@
 """Jobs of known structure for the tests of comparisons: the same step again and again, times in us."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profkit.compare.captures.measured import measured
@@ -34,6 +34,17 @@ class K:
 
 def N(at: int, us: int) -> K:  # noqa: N802 - a collective, as in testing.draw
     return K(at=at, us=us, name=NCCL, stream=20)
+
+
+def collective(name: str, at: int, us: int = 60, *, elements: int = 1000, dtype: str = "Float") -> K:
+    """One whose arguments were recorded."""
+    sizes = {"In msg nelems": elements, "Out msg nelems": elements}
+    return replace(N(at, us), args={"Collective name": name, "dtype": dtype, **sizes})
+
+
+def copy(at: int, us: int, n_bytes: int, *, memory: str = "Pageable") -> K:
+    """A copy to the device of each step."""
+    return K(at=at, us=us, name=f"Memcpy HtoD ({memory} -> Device)", args={"bytes": n_bytes})
 
 
 def host(name: str, at: int, us: int, cat: str = "cpu_op") -> tuple[str, int, int, str]:

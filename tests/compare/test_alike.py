@@ -10,7 +10,7 @@ from profkit.compare.captures.pair import Pair
 from profkit.compare.comparison import compare
 from profkit.model.trace import Trace
 from profkit.testing import Row, kernel, launch, span, trace_of
-from tests.compare.drawn import K, compared, explained, job, read, side
+from tests.compare.drawn import K, compared, explained, host, job, read, side
 
 US = 1000
 
@@ -137,6 +137,13 @@ def test_one_slow_step_is_named_and_no_cause():
     assert "step 7 of the candidate takes over twice its median; the median step changes by +0.0 %" in (
         " ".join(comparison.caveats)
     )
+
+
+def test_one_slow_step_on_a_cpu_is_named_as_well():
+    """There the slow step has no part for waits for a device."""
+    ranges = [host("aten::mm", 10, 500)]
+    found = read(job([], ranges=ranges, n_steps=20), job([], ranges=ranges, n_steps=20, slow={7: 8000}))
+    assert explained(found["slow_step"]) == pytest.approx(400_000, rel=0.02)
 
 
 def test_a_slow_step_does_not_hide_what_changed_in_all_steps():

@@ -124,16 +124,6 @@ def test_the_noise_floor_says_what_blocks_would_see() -> None:
     assert "runs vary by" in shown
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_terminal_keeps_to_its_width(width: int) -> None:
-    design = Design(n_blocks=4)
-    trials = measure(made_up(effect=0.1), design)
-    result = report(trials, design, {"A": "python " + "x" * 200, "B": "\x1b[31mred"})
-    shown = rendering.render(result, width=width, color=False)
-    assert all(len(line) <= width for line in shown.splitlines())
-    assert "\x1b" not in shown
-
-
 # ---------------------------------------------------------------------------------------------------------- processes
 
 STEPPING = (

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.model.trace import Trace
-from tests.compare.drawn import K, compared, explained, host, job, read
+from tests.compare.drawn import K, compared, copy, explained, host, job, read
 from tests.compare.test_changes import FUSED, GEMM, NNC, batch, gemms, title
 
 
@@ -80,8 +80,9 @@ def test_a_part_that_is_more_than_the_whole_stands_beside_the_others():
     """Waiting for data falls by 300 us, copies rise by 100 us: each has the rest beside it."""
     kernels = [K(at=510 + 60 * place, us=50, name=GEMM) for place in range(6)]
     before = job(kernels, ranges=[host("next_batch", 5, 495, "user_annotation")])
-    copy = [K(at=10, us=100, name="Memcpy HtoD (Pageable -> Device)", args={"bytes": 600_000})]
-    found = read(before, job([*copy, *(replace(item, at=item.at - 390) for item in kernels)], step_us=610))
+    found = read(
+        before, job([copy(10, 100, 600_000), *(replace(item, at=item.at - 390) for item in kernels)], step_us=610)
+    )
     said = {name: item.seen("compare.explained_ns").statement for name, item in found.items()}
     assert said["input"] == "explains -495 us; others +105 us; step -390 us"
     assert said["copies"] == "explains +100 us; others -490 us; step -390 us"

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -37,14 +36,6 @@ def test_far_tails_keep_their_digits() -> None:
 def test_very_many_degrees_of_freedom_are_the_normal_distribution() -> None:
     assert t_quantile(0.975, 1e13) == pytest.approx(stats.norm.ppf(0.975), rel=1e-9)
     assert t_cdf(-1.0, 1e13) == pytest.approx(stats.norm.cdf(-1.0), abs=1e-12)
-
-
-def test_quantile_inverts_cdf() -> None:
-    rng = np.random.default_rng(5)
-    for probability, df in zip(rng.uniform(0.001, 0.999, 200), np.exp(rng.uniform(-0.5, 9, 200)), strict=True):
-        assert t_cdf(t_quantile(float(probability), float(df)), float(df)) == pytest.approx(
-            float(probability), abs=1e-9
-        )
 
 
 @pytest.mark.parametrize("probability", [0, 1, -0.1, math.nan])

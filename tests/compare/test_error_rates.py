@@ -55,13 +55,6 @@ def test_coverage_of_intervals_where_something_changed(n: int, effect: float) ->
     assert 0.93 <= coverage(changes, effect) <= 0.98
 
 
-def test_no_interval_of_one_run_and_no_answer_of_two() -> None:
-    for n in (1, 2):
-        changes = judge_all(sessions(100, n, STEADY, effect=0.5), is_blocked=False)
-        assert {change.answer for change in changes} == {Answer.INCONCLUSIVE}
-        assert all((change.interval is None) == (n == 1) for change in changes)
-
-
 @pytest.mark.parametrize(
     ("n_a", "n_b", "cv_a", "cv_b"), [dear(3, 16, 0.05, 0.05), (3, 16, 0.05, 0.01), dear(4, 12, 0.05, 0.01)]
 )

@@ -1,6 +1,5 @@
 """The judge against scipy, against the seed's study, and by its symmetries."""
 
-import csv
 import math
 import re
 
@@ -12,10 +11,8 @@ from scipy import stats
 
 from profkit.compare.stats.inference import batch_means_error, paired, permutation_p, welch
 from profkit.compare.stats.judge import Answer, Judgement, Sample, judge
-from tests.conftest import ROOT
 from tests.special import within
 
-SEED = ROOT.parent / "shared" / "data" / "seeds" / "fsdp_study"
 # The seed's facts: tokens/s of four runs on 8 GPUs without and with forward prefetch.
 OFF = (3230.0, 3197.0, 3104.0, 3125.0)
 ON = (3138.0, 3149.0, 2934.0, 3013.0)
@@ -48,30 +45,6 @@ def assert_is_the_seeds_verdict(change: Judgement) -> None:
 
 def test_the_seeds_prefetch_study_is_inconclusive() -> None:
     assert_is_the_seeds_verdict(judge(rates(*OFF), rates(*ON)))
-
-
-@pytest.mark.shared
-def test_the_seeds_prefetch_study_from_its_files() -> None:
-    if not SEED.is_dir():
-        pytest.skip("no seed studies beside this checkout")
-
-    def column(name: str) -> list[float]:
-        with (SEED / name).open() as file:
-            rows = [
-                row for row in csv.DictReader(file) if row["world_size"] == "8" and row["activation_ckpt"] == "False"
-            ]
-        return [float(row["tokens_per_sec"]) for row in rows]
-
-    assert_is_the_seeds_verdict(judge(rates(*column("results1.csv")), rates(*column("8gpuprefetch.csv"))))
-
-
-def test_which_figures_of_the_seed_are_raw_and_which_are_logs() -> None:
-    raw = stats.ttest_ind(ON, OFF, equal_var=False)
-    bounds = raw.confidence_interval(0.95)
-    assert [round(100 * bound / np.mean(OFF), 1) for bound in bounds] == [-8.2, 1.6]
-    logs = stats.ttest_ind(np.log(ON), np.log(OFF), equal_var=False)
-    assert [round(100 * math.expm1(bound), 1) for bound in logs.confidence_interval(0.95)] == [-8.2, 1.7]
-    assert round(raw.pvalue, 2) == round(logs.pvalue, 2) == 0.14
 
 
 @pytest.mark.parametrize(("n_a", "n_b"), [(2, 2), (3, 3), (3, 4), (5, 4), (8, 8), (16, 12)])

@@ -6,8 +6,7 @@ import jsonschema
 import pytest
 
 from profkit.cli import group
-from profkit.compare.kernels.compared import CLOCK, SAME, compare_kernels
-from profkit.compare.kernels.metrics import CYCLES, DRAM_CLOCK, DRAM_THROUGHPUT, SM_CLOCK
+from profkit.compare.kernels import CLOCK, CYCLES, DRAM_CLOCK, DRAM_THROUGHPUT, SAME, SM_CLOCK, compare_kernels
 from profkit.errors import UsageError
 from profkit.model.kernel import KernelProfile
 from profkit.model.names import function_name
@@ -29,12 +28,7 @@ def launch(name="void k<float>(float *)", us=10.0, *, grid=8, device="NVIDIA H10
 
 def compared(before, after):
     report = compare_kernels(before, after, sources=(["a"], ["b"]))
-    document = json.loads(render(report))
-    jsonschema.Draft202012Validator(schema("compare_kernels")).validate(document)
-    for width in (60, 80, 120):
-        for verbose in (False, True):
-            shown = terminal.render(report, width=width, color=False, verbose=verbose)
-            assert max(map(len, shown.splitlines())) <= width
+    jsonschema.Draft202012Validator(schema("compare_kernels")).validate(json.loads(render(report)))
     return report
 
 

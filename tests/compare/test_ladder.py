@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from profkit.compare.ladder.columns import Asked
 from profkit.compare.ladder.plan import Plan
-from profkit.compare.ladder.study import Asked, climb_records
+from profkit.compare.ladder.study import climb_records
 from profkit.errors import TraceFormatError, UsageError
 from profkit.model.documents.ladder import Ladder, LadderReport, Mix, OrderSource, Settings, WhyNot
 

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
@@ -46,11 +45,8 @@ def test_a_table_on_the_terminal(table: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(invoke(table, "-v").output) > len(done.output)
 
 
-def test_json_and_its_schema(table: Path) -> None:
-    done = invoke(table, "-f", "json")
-    printed = CliRunner().invoke(group, ["schema", "ladder"], standalone_mode=False)
-    document = json.loads(done.output)
-    jsonschema.validate(document, json.loads(printed.output))
+def test_json(table: Path) -> None:
+    document = json.loads(invoke(table, "-f", "json").output)
     assert [ladder["total"] for ladder in document["ladders"]] == [2.0, 1.8]
     assert document["ladders"][0]["rungs"][1]["over_before"]["interval"] is None
 

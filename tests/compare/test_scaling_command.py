@@ -4,7 +4,6 @@ import json
 import math
 from pathlib import Path
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
@@ -46,19 +45,6 @@ def test_a_table_on_the_terminal(table: Path) -> None:
     assert done.output.strip().startswith("SCALING")
     assert "E = 0.95" in done.output
     assert "weak scaling at 8 per step and GPU" in " ".join(done.output.split())
-
-
-def test_json_and_its_schema(table: Path) -> None:
-    done = invoke(table, "-f", "json")
-    printed = CliRunner().invoke(group, ["schema", "scaling"], standalone_mode=False)
-    document = json.loads(done.output)
-    jsonschema.validate(document, json.loads(printed.output))
-    assert document["series"][0]["standing"] == "sound"
-
-
-def test_markdown_by_the_suffix_of_the_output(table: Path, tmp_path: Path) -> None:
-    assert invoke(table, "-o", tmp_path / "report.md").exception is None
-    assert (tmp_path / "report.md").read_text().startswith("## profkit: scaling")
 
 
 def test_capacity_is_an_amount_of_memory(table: Path) -> None:

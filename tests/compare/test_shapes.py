@@ -15,15 +15,22 @@ OPS = ("linear", "gelu", "layer_norm", "softmax", "add", "mul", "matmul", "dropo
 
 
 def side(
-    tmp_path: Path, name: str, *, batch: int, step_us: int = 1000, calls: int = 1, lengths: dict[str, int] | None = None
+    tmp_path: Path,
+    name: str,
+    *,
+    batch: int,
+    step_us: int = 1000,
+    calls: int = 1,
+    lengths: dict[str, int] | None = None,
+    ops: tuple[str, ...] = OPS,
 ) -> Side:
     """Four steps of ten operators on `[batch, 64]` and one on a weight; with `calls` each runs so often in a step."""
     rows = []
     for number in range(4):
         begin = number * step_us * 1000
         rows.append(span(f"ProfilerStep#{number}", begin, begin + step_us * 1000))
-        for place, op in enumerate(OPS * calls):
-            at = begin + place * (step_us * 900 // (len(OPS) * calls))
+        for place, op in enumerate(ops * calls):
+            at = begin + place * (step_us * 900 // (len(ops) * calls))
             dims = [[(lengths or {}).get(op, batch), 64], [128, 64], []]
             rows.append(Row(name=f"aten::{op}", cat="cpu_op", start_ns=at, end_ns=at + 2000, args={"Input Dims": dims}))
     file = tmp_path / f"{name}.json.gz"
@@ -72,6 +79,14 @@ def test_inputs_that_all_grew_are_other_work_even_without_one_factor(tmp_path):
     assert work(comparison) == ["a step does 7.00x the work"]
     assert "the middle half of them 4.00x to 9.00x" in comparison.readings[0].evidence[0].statement
     assert not comparison.judgement.is_comparable
+
+
+def test_the_batch_is_named_by_operators_whose_first_dimension_it_is(tmp_path):
+    ops = ("conv2d", *OPS)
+    sides = side(tmp_path, "a", batch=16, ops=ops), side(tmp_path, "b", batch=32, step_us=1500, ops=ops)
+    judged = compare(*sides).judgement
+    assert judged.sentence.startswith("the batch is 32, before 16: 25.0 % less time per sample (1.33x)")
+    assert judged.change == pytest.approx(-0.25)
 
 
 def test_shapes_are_read_from_the_file_and_bounded(tmp_path):

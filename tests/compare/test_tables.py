@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.compare.results import compare_tables
-from profkit.compare.stats.judge import Answer, judge
+from profkit.compare.paths import compare_tables
+from profkit.compare.stats.judge import judge
 from profkit.compare.tables.headings import capacity_of, memory_of, metric_of, role_of
 from profkit.compare.tables.result_tables import is_result_table, matched, read_table
 from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, UsageError
+from tests.compare.test_judge import assert_is_the_seeds_verdict
 from tests.conftest import ROOT
 
 SEEDS = ROOT.parent / "shared" / "data" / "seeds"
@@ -232,7 +233,7 @@ def test_the_seeds_prefetch_pair_is_matched_by_configuration() -> None:
     ((name, old, new),) = matched(read_table(folder / "results1.csv"), read_table(folder / "8gpuprefetch.csv"))
     assert name == "8 GPUs, batch 4 x 1, activation_ckpt=False"
     assert (len(old.values), len(new.values)) == (4, 4)
-    assert judge(old, new).answer is Answer.INCONCLUSIVE
+    assert_is_the_seeds_verdict(judge(old, new))
 
 
 @pytest.mark.shared

@@ -7,8 +7,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from profkit.compare.bench.interleaved import Design
-from profkit.compare.kernels.compared import compare_kernels
-from profkit.compare.ladder.study import Asked, climb_table
+from profkit.compare.kernels import compare_kernels
+from profkit.compare.ladder.columns import Asked
+from profkit.compare.ladder.study import climb_table
 from profkit.compare.scaling.study import scale
 from profkit.compare.tables.result_tables import read_table
 from profkit.kernels.assess import assess_all
@@ -18,9 +19,9 @@ from profkit.model.documents.rank_report import TableView
 from profkit.model.documents.trial import Losses, Numbers, Outcome, Trial, TrialReport
 from profkit.model.documents.where import PlacesOf, Where
 from profkit.model.kernel import KernelProfile
-from tests.compare.drawn import K, N, compared, job
+from tests.compare.drawn import LOADER, K, N, compared, host, job
 from tests.compare.test_bench import found, made_up
-from tests.compare.test_scaling import study
+from tests.compare.test_scaling import rank_report, scaled, study
 from tests.probe.drawn import probed, slope
 from tests.render.reports import ALL
 
@@ -64,8 +65,18 @@ def _where(folder: Path) -> Any:
     return Where(source=EVIL, window_ns=100, n_steps=2, subjects=subjects, **tree)
 
 
+def _other_work(folder: Path) -> Any:
+    waits = [host(LOADER, 400, 99, "user_annotation")]
+    return compared(job([K(at=10, us=300)]), job([K(at=10, us=300, blocks=640)], ranges=waits))
+
+
 def _scaling(folder: Path) -> Any:
     return scale([read_table(study(folder))])
+
+
+def _traced_scaling(folder: Path) -> Any:
+    traces = {1: [rank_report(100)], 2: [rank_report(125, comm_exposed=25)] * 2}
+    return scaled(folder, "gpus,batch_size,step_ms\n1,8,0.1\n2,8,0.125\n", traces=traces)
 
 
 def _ladder(folder: Path) -> Any:
@@ -128,10 +139,12 @@ def _bench(folder: Path) -> Any:
 DOCUMENTS: Final[dict[tuple[str, str], Callable[[Path], Any]]] = {
     **{("triage", name): (lambda folder, report=report: report) for name, report in ALL.items()},
     ("compare", "more overlap"): _comparison,
+    ("compare", "other work"): _other_work,
     ("compare_kernels", "another grid"): _compared_kernels,
     ("kernels", "one launch"): _kernels,
     ("where", "a finding and a kernel"): _where,
     ("scaling", "a study"): _scaling,
+    ("scaling", "with traces"): _traced_scaling,
     ("ladder", "two series"): _ladder,
     ("bench", "slower"): _bench,
     ("probe", "all readings"): _probe,

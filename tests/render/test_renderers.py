@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from rich.cells import cell_len
 
 from profkit.errors import UsageError
 from profkit.render import DOCUMENTS, format_of, formats, formats_of, renderer_for
@@ -31,6 +32,10 @@ def test_every_renderer_prints_every_document(document: str, name: str, tmp_path
             assert "\x1b" not in text
             if name == "json":
                 jsonschema.Draft202012Validator(schema(document)).validate(json.loads(text))
+            for width in (60, 80, 200) if name == "terminal" and document != "triage" else ():  # see test_terminal
+                shown = renderer_for(document, name)(value, width=width, color=False, verbose=verbose)
+                prose = [line for line in shown.splitlines() if "profkit " not in line]  # commands are never cut
+                assert max(map(cell_len, prose)) <= width
             if name == "markdown":
                 assert text.count("<details>") == text.count("</details>")
                 assert not re.search(r"(?<!\\)<b>|^# title", text, re.MULTILINE)

@@ -18,16 +18,19 @@ def row(name: str, first_ns: int, last_ns: int, *, cat: str = "cpu_op", **args: 
     return Row(name=name, cat=cat, start_ns=START + first_ns, end_ns=START + last_ns, args=args)
 
 
-def looked_at(once: dict[int, list[str]], n_items: int = 4) -> Trace:
+def looked_at(once: dict[int, list[str]], n_items: int = 4, since_us: int = 0) -> Trace:
     """A step of some items, each 900 us of Python, a sum and 90 us of Python, a log; looks each 2 ms, in us.
 
-    `once` says what a look alone has found in step().
+    `once` says what a look alone has found in step(), which begins at `since_us`.
     """
     last = n_items * 1000
-    calls: list[tuple[str, int, int, int | None]] = [(MAIN, 0, last * US, None), (STEP, 1, last * US - 1, 0)]
+    calls: list[tuple[str, int, int, int | None]] = [
+        (MAIN, since_us * US, last * US, None),
+        (STEP, since_us * US + 1, last * US - 1, 0),
+    ]
     for at, names in once.items():
         for depth, name in enumerate(names):
-            start = at * US + depth
+            start = at * US + depth + 2
             parent = 1 if not depth else len(calls) - 1
             calls.append((name, start, start + 2 * (len(names) - depth) - 1, parent))
     frames = [
@@ -79,6 +82,12 @@ def test_operators_have_no_place_from_looks_beside_them():
 def test_two_levels_of_one_look_are_both_kept_with_the_inner_one_first():
     found = of_frames(looked_at({1400: [ENCODE, TABLE]}))
     assert functions(found, [1400, 2400]) == ["table", "table"]
+
+
+def test_what_a_look_found_lies_inside_the_calls_that_begin_with_it():
+    """Else it begins before all of them, and what was running when the recording began is not known as the loop."""
+    found = of_frames(looked_at({1400: [TABLE]}, since_us=1400))
+    assert functions(found, [1410, 1890, 1950]) == ["table", "table", "step"]
 
 
 def test_stacks_that_were_not_looked_at_stay_as_they_are():

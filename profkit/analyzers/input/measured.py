@@ -200,17 +200,19 @@ def measure(facts: Facts) -> InputWaits | Skipped:
             how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
         )
     kind = UNMARKED if is_unmarked else _loader_kind(trace, _of_step(facts, rows))
-    worst = int(waits.lengths_ns.argmax())
+    whole = facts.cpu.fetching if facts.cpu is not None else waits
+    lasts_ns = waits.covered_ns(*whole.sets)
+    worst = int(lasts_ns.argmax())
     per_step = waits.covered_ns(*edges(whole_steps(trace)))
     return InputWaits(
         scope=scope_of(facts),
-        n_waits=len(waits),
+        n_waits=len(whole),
         waited_ns=waits.total_ns,
         idle_ns=facts.budget.idle_data,
-        longest_ns=int(waits.lengths_ns[worst]),
-        shortest_ns=int(waits.lengths_ns.min()),
-        is_once_a_step=_is_once_a_step(trace, waits.start_ns),
-        longest_span_ns=(int(waits.start_ns[worst]), int(waits.end_ns[worst])),
+        longest_ns=int(lasts_ns[worst]),
+        shortest_ns=int(lasts_ns.min()),
+        is_once_a_step=_is_once_a_step(trace, whole.start_ns),
+        longest_span_ns=(int(whole.start_ns[worst]), int(whole.end_ns[worst])),
         loader=kind,
         top_step_share=float(per_step.max() / per_step.sum()) if per_step.sum() else 0.0,
         n_steps_waiting=int((per_step > 0).sum()),

@@ -12,6 +12,7 @@ from profkit.findings.patterns import CONVERSIONS, CPU_OPERATORS, GC
 from profkit.model.arrays import I64, coded, distinct, distinct_codes, is_member, is_one_of, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
+from profkit.model.names import FULL_COLLECTION
 from profkit.model.table import Table
 from profkit.model.trace import CallKind, CpuOps, RuntimeCalls, SpanKind, Spans, Trace
 from profkit.redact.later import later
@@ -21,7 +22,6 @@ from profkit.timeline.host import BACKWARD_NODE, enclosing_op, in_backward
 from profkit.timeline.steps import edges, steps_in_window
 
 _NUMBERED: Final = later(r"^Torch-Compiled Region: \d")
-_FULL: Final = later(r"generation 2|^gc\.collect")
 _LEAST_STEPS: Final = 3
 """From which a full collection in each step is no chance. Chosen: the collector makes one in hundreds of steps."""
 _SEARCH: Final = later(r"search_unused_parameters$")
@@ -127,7 +127,7 @@ def fix_of_collections(facts: Facts, found: Ranges) -> str:
     """A full collection in each step is one that the code asks for: the collector itself makes them far more seldom."""
     steps = steps_in_window(facts.trace)
     begins, _ = edges(steps)
-    is_full = facts.trace.named(found.name, _FULL)
+    is_full = facts.trace.named(found.name, FULL_COLLECTION)
     at = distinct(place_among(begins, np.sort(found.start_ns[is_full]), after=True))
     if len(steps) >= _LEAST_STEPS and at.size >= len(steps) - 1:
         return "leave out gc.collect() in the loop: a full collection in each step is one that the code asks for"

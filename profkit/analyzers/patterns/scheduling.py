@@ -165,10 +165,22 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
             fraction=share,
             confidence=_CONFIDENCE,
             recoverable_ns=0 if _is_outside(result) else scope.per_step(lost_ns),  # no change of the job gives it
+            most_recoverable_ns=_most_ns(result),
             evidence=tuple(_evidence(result)),
             fix=_fix(result),
         ),
     )
+
+
+def _most_ns(result: Scheduling) -> int | None:
+    """With its waits for a core, where programs of others run and its own threads alone want more cores than there are.
+
+    Whose turn it waits for, nobody tells. None elsewhere: these waits are in what a fix saves, or others' alone.
+    """
+    wanted, cores = result.wanted_cores, result.usable_cores
+    if not result.is_beside or wanted is None or cores is None or wanted <= cores:
+        return None
+    return result.scope.per_step(round(min(result.wait_share + result.helpers_share, 1.0) * result.scope.window_ns))
 
 
 def _evidence(result: Scheduling) -> Iterator[Evidence]:

@@ -19,7 +19,7 @@ from profkit.compare.bench.process import SETTLING_STEPS, Outcome
 from profkit.compare.stats.distributions import two_sided_p
 from profkit.compare.stats.inference import paired
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, MIN_RUNS, judge
-from profkit.compare.stats.sample import Sample
+from profkit.compare.stats.sample import Sample, variation
 from profkit.model.documents.bench import Arm, BenchReport, Drift
 from profkit.model.documents.comparison import Answer, Judgement
 
@@ -159,7 +159,7 @@ def report(
         is_same=is_same,
         n_blocks=n_blocks,
         n_planned=design.n_blocks,
-        arms=(_arm(pair[0], commands[pair[0].name]), _arm(pair[1], commands[pair[1].name])),
+        arms=(_arm(pair[0], commands), _arm(pair[1], commands)),
         blocks_for=_blocks_for(pair, design.alpha),
         drift=drift_of(trials, pair),
         judged_by=_judged_by(trials),
@@ -192,15 +192,14 @@ def _blocks_for(pair: tuple[Sample, Sample], alpha: float) -> tuple[tuple[float,
     return tuple((effect, estimate.runs_to_detect(math.log1p(effect), alpha)) for effect in _EFFECTS)
 
 
-def _arm(sample: Sample, command: str) -> Arm:
-    values = np.array(sample.values)
-    cv = float(values.std(ddof=1) / values.mean()) if len(values) > 1 else None
-    return Arm(name=sample.name, command=command, mean=sample.mean, unit=sample.unit, cv=cv)
+def _arm(arm: Sample, commands: Mapping[str, str]) -> Arm:
+    return Arm(name=arm.name, command=commands[arm.name], mean=arm.mean, unit=arm.unit, cv=variation(arm.values))
 
 
 def drift_of(trials: Sequence[Trial], arms: Sequence[Sample]) -> Drift | None:
     """The trend of log values over the session, arms set equal; None below three blocks of two arms."""
-    by_run = {(sample.name, block): value for sample in arms for block, value in _by_block(sample).items()}
+    of_arms = ((sample.name, zip(sample.blocks, sample.values, strict=True)) for sample in arms)
+    by_run = {(name, block): value for name, runs in of_arms for block, value in runs}
     kept = [trial for trial in trials if (trial.arm, trial.block) in by_run]
     n_runs = len(kept)
     if n_runs < 3 * len(arms):
@@ -217,10 +216,6 @@ def drift_of(trials: Sequence[Trial], arms: Sequence[Sample]) -> Drift | None:
     return Drift(
         fraction=math.expm1(slope), p_value=p_value, is_seen=abs(slope) > _DRIFT_FROM and p_value < DEFAULT_ALPHA
     )
-
-
-def _by_block(sample: Sample) -> dict[int, float]:
-    return dict(zip(sample.blocks, sample.values, strict=True))
 
 
 def table(trials: Sequence[Trial], names: Mapping[str, str], metric: str = "metric") -> str:

@@ -170,8 +170,13 @@ def _outcome(wall_ns: int, text: str, command: Sequence[str], metric: re.Pattern
 
 def _steps_in(folder: Path, pattern: str) -> list[list[tuple[float, ...]]]:
     """The steps of each process that has enough of them."""
-    logs = map(_read_steps, sorted(folder.glob(pattern)))
-    return [log for log in logs if len(log) >= SETTLING_STEPS + _MIN_STEPS]
+    found = []
+    for log in sorted(folder.glob(pattern)):
+        with open_file(log, follow=False) as file:
+            lines = file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace").splitlines()
+        rows = [line.split() for line in lines if not line.startswith("#")]
+        found.append([tuple(map(float, row)) for row in rows if len(row) == 4])
+    return [steps for steps in found if len(steps) >= SETTLING_STEPS + _MIN_STEPS]
 
 
 def _found_by(folder: Path) -> str:
@@ -181,12 +186,6 @@ def _found_by(folder: Path) -> str:
             first = file.readline(_MOST_HEADING).decode("utf-8", errors="replace")
         return first.removeprefix("#").strip()
     return ""
-
-
-def _read_steps(log: Path) -> list[tuple[float, ...]]:
-    with open_file(log, follow=False) as file:
-        lines = file.read(_MOST_LOG_BYTES).decode("utf-8", errors="replace").splitlines()
-    return [tuple(map(float, line.split())) for line in lines if len(line.split()) == 4 and not line.startswith("#")]
 
 
 def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> tuple[float, int]:

@@ -1,6 +1,6 @@
 """What overlap costs: the same rows beside communication and alone, and the same collectives on both sides.
 
-A kernel that shares memory, cache and power with a collective takes longer. That is read from twins (`compare.rows`):
+A kernel that shares memory, cache and power with a collective takes longer. That is read from twins (`work_rows`):
 the median of a kernel's durations under communication against its median alone. Where one side has no such kernel
 alone, the other side's lone ones stand in, corrected by how much all lone kernels differ between the sides, so that a
 slower clock is not read as contention (docs/compare.md).
@@ -49,14 +49,14 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
     def total_ns(self, chosen: NDArray[np.bool_]) -> dict[str, float]:
         """The time of the chosen rows per step by twin, ns."""
-        sums = np.bincount(
-            self.twin[chosen], weights=(self.duration_ns * self.weight)[chosen], minlength=len(self.twins)
-        )
-        return {self.twins[code]: float(sums[code]) for code in np.flatnonzero(sums)}
+        return self._by_twin(self.twin[chosen], (self.duration_ns * self.weight)[chosen])
 
     def counts(self) -> dict[str, float]:
         """How often each twin runs per step."""
-        sums = np.bincount(self.twin, weights=self.weight, minlength=len(self.twins))
+        return self._by_twin(self.twin, self.weight)
+
+    def _by_twin(self, twin: NDArray[np.int64], weight: NDArray[np.float64]) -> dict[str, float]:
+        sums = np.bincount(twin, weights=weight, minlength=len(self.twins))
         return {self.twins[code]: float(sums[code]) for code in np.flatnonzero(sums)}
 
     @property

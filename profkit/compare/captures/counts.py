@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.numbers import MOST_BYTES, whole
-from profkit.model.arrays import rows_by_value
+from profkit.model.arrays import I64, rows_by_value
+from profkit.model.grouped import grouped
 from profkit.model.intervals import Intervals
 from profkit.model.names import COPIES_TO_DEVICE, is_inductors
 from profkit.model.trace import Kind, SpanKind, Trace, TraceMeta
@@ -24,24 +25,10 @@ from profkit.timeline.host import BACKWARD_NODE
 _FORWARD_ONLY: Final = frozenset(
     "aten::" + name
     for name in (
-        "linear",
-        "addmm",
-        "layer_norm",
-        "rms_norm",
-        "batch_norm",
-        "group_norm",
-        "gelu",
-        "silu",
-        "relu",
-        "softmax",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "scaled_dot_product_attention",
-        "embedding",
-        "dropout",
+        "linear", "addmm", "layer_norm", "rms_norm", "batch_norm", "group_norm", "gelu", "silu", "relu", "softmax",
+        "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention", "embedding", "dropout",
     )
-)
+)  # fmt: skip
 _TORCHSCRIPT: Final = re.compile(r"^CudaCodeGen::|^nvfuser")
 """Kernels that nvFuser generates for TorchScript."""
 _MADE_BY: Final = (("DALI", re.compile(r"^\[DALI\]|\bdali::")), ("nvJPEG", re.compile(r"nvjpeg", re.IGNORECASE)))
@@ -145,7 +132,7 @@ def counts_of(facts: Facts, results: dict[str, Any]) -> Counts:
         n_workers=_n_workers(trace.meta),
         made_by=tuple(name for name, pattern in _MADE_BY if any(map(pattern.search, trace.strings))),
         scales_loss=any(map(_SCALER.search, trace.strings)),
-        optimizer_steps=int(_in_window(trace, trace.spans.kind == SpanKind.OPTIMIZER).sum()),
+        optimizer_steps=_optimizer_steps(trace),
         collectives=_collectives(facts),
         generators=tuple(sorted({name for text in trace.strings if (name := generator_of(text))})),
     )
@@ -157,9 +144,14 @@ def generator_of(kernel: str) -> str:
     return "torch.compile" if is_inductors(kernel) else "TorchScript" if _TORCHSCRIPT.search(kernel) else ""
 
 
-def _in_window(trace: Trace, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _begins_inside(trace: Trace, start_ns: I64) -> NDArray[np.bool_]:
     low, high = trace.window_ns
-    return rows & (trace.spans.start_ns >= low) & (trace.spans.start_ns < high)
+    return (start_ns >= low) & (start_ns < high)
+
+
+def _optimizer_steps(trace: Trace) -> int:
+    is_step = trace.spans.kind == SpanKind.OPTIMIZER
+    return int((is_step & _begins_inside(trace, trace.spans.start_ns)).sum())
 
 
 def _n_workers(meta: TraceMeta) -> int:
@@ -178,32 +170,29 @@ def _collectives(facts: Facts) -> dict[str, Called]:
         moved, place = bytes_of(trace, rows), arguments_of(trace, rows)
         told = np.append(trace.collectives.collective, -1)[place]  # the last one for those without arguments
         names = np.where(told >= 0, told, names)
-    found: dict[str, Called] = {}
-    for code, places in rows_by_value(names):
-        kind = next((kind for kind, pattern in _COLLECTIVES if pattern.search(trace.name(int(code)))), "")
-        if kind:
-            mine = rows[places]
-            length = int((work.end_ns[mine] - work.start_ns[mine]).sum())
-            one = Called(n=mine.size, total_ns=length, n_bytes=_sum(moved[places]))
-            found[kind] = _together(found[kind], one) if kind in found else one
+    of_kind = grouped((_kind_of(trace.name(int(code))), places) for code, places in rows_by_value(names))
+    found = {}
+    for kind, parts in of_kind.items():
+        places = np.concatenate(parts)
+        mine, n_bytes = rows[places], moved[places]
+        found[kind] = Called(
+            n=mine.size,
+            total_ns=int((work.end_ns[mine] - work.start_ns[mine]).sum()),
+            n_bytes=int(n_bytes.sum()) if n_bytes.min() > UNKNOWN else 0,
+        )
+    found.pop("", None)
     return found
 
 
-def _sum(moved: NDArray[np.int64]) -> int:
-    return int(moved.sum()) if moved.size and moved.min() > UNKNOWN else 0
-
-
-def _together(one: Called, other: Called) -> Called:
-    n_bytes = one.n_bytes + other.n_bytes if one.n_bytes and other.n_bytes else 0
-    return Called(n=one.n + other.n, total_ns=one.total_ns + other.total_ns, n_bytes=n_bytes)
+def _kind_of(name: str) -> str:
+    return next((kind for kind, pattern in _COLLECTIVES if pattern.search(name)), "")
 
 
 def _forward_operators(trace: Trace) -> tuple[int, int]:
     """How many forward operators of the window ran inside backward nodes, and how many outside."""
     ops = trace.ops
-    low, high = trace.window_ns
     is_forward = np.array([name in _FORWARD_ONLY for name in trace.strings], np.bool_)
-    rows = np.flatnonzero(is_forward[ops.name] & (ops.start_ns >= low) & (ops.start_ns < high))
+    rows = np.flatnonzero(is_forward[ops.name] & _begins_inside(trace, ops.start_ns))
     n_inside = 0
     nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     nodes_of = {thread: nodes[places] for thread, places in rows_by_value(ops.thread[nodes])}
@@ -231,8 +220,7 @@ def _copied(facts: Facts) -> dict[str, int]:
     """What copies to the device move and take; without sizes of theirs 0 bytes."""
     if facts.main_device is None:
         return {"copied_bytes": 0}
-    gpu, activity = facts.trace.gpu, facts.main_device.activity
-    rows = activity.rows
+    gpu, activity, rows = facts.trace.gpu, facts.main_device.activity, facts.main_device.activity.rows
     to_device = facts.trace.named(gpu.name[rows], COPIES_TO_DEVICE)
     mine = rows[(gpu.kind[rows] == Kind.COPY) & to_device & (gpu.n_bytes[rows] > 0)]
     is_apart = ~np.isin(gpu.stream[mine], gpu.stream[rows[gpu.kind[rows] == Kind.COMPUTE]])
@@ -274,8 +262,7 @@ def _peak_bytes(meta: TraceMeta, memory: Any) -> int | None:
 
 def op_calls(trace: Trace) -> dict[str, int]:
     """How often each `aten::` operator began in the window."""
-    low, high = trace.window_ns
-    names = trace.ops.name[(trace.ops.start_ns >= low) & (trace.ops.start_ns < high)]
+    names = trace.ops.name[_begins_inside(trace, trace.ops.start_ns)]
     codes, counts = np.unique(names, return_counts=True)
     called = {trace.name(code): count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
     return {name: count for name, count in called.items() if name.startswith("aten::")}

@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.compare.captures.counts import NO_CALLS
-from profkit.compare.captures.pair import Pair, Reading, moved, reading
+from profkit.compare.captures.pair import Pair, Reading, change, counts_moved, is_within, moved, reading
 from profkit.findings import changes
-from profkit.model.finding import Evidence
-from profkit.units import format_bytes, format_count, format_ns
+from profkit.units import format_bytes, format_ns
 
 _WITHIN: Final = "DtoD"
-
-
-def readings(pair: Pair) -> tuple[Reading, ...]:
-    """What is exchanged otherwise."""
-    if pair.hidden:
-        return ()
-    found = (buckets(pair), broadcasts(pair), bucket_copies(pair), collectives(pair))
-    return tuple(item for item in found if item is not None)
 
 
 def buckets(pair: Pair) -> Reading | None:
@@ -27,21 +18,13 @@ def buckets(pair: Pair) -> Reading | None:
     n, time, size = (_of(pair, "all-reduce", field) for field in ("n", "total_ns", "n_bytes"))
     if min(n) < 1 or max(n) < max(kind.limit("ratio") * min(n), min(n) + 1):
         return None
-    if not _is_same(size, kind.limit("bytes")) or not _is_same(_n_kernels(pair), kind.limit("kernels")):
+    if not _is_same(size, kind.limit("bytes")) or not _has_same_kernels(pair):
         return None
-    is_fewer = n[1] < n[0]
-    told = f", {moved(*map(format_bytes, size))}" if all(size) else ""
+    told = f", {moved(size, format_bytes)}" if all(size) else ""
     return reading(
         kind,
-        f"gradients are all-reduced in {'fewer, larger' if is_fewer else 'more, smaller'} buckets (bucket_cap_mb)",
-        evidence=(
-            Evidence(
-                statement=f"all-reduces {_counts(n)}{told}, {moved(*map(format_ns, time), of=pair.per)}",
-                metric="compare.all_reduces_change",
-                value=n[1] - n[0],
-                unit="count",
-            ),
-        ),
+        f"gradients are all-reduced in {'fewer, larger' if n[1] < n[0] else 'more, smaller'} buckets (bucket_cap_mb)",
+        change(f"all-reduces {counts_moved(n)}{told}, {moved(time, format_ns, pair.per)}", "all_reduces", n, "count"),
         fix="the last bucket is exposed: larger ones cost fewer launches, smaller ones overlap more",
         confidence=0.7 if all(size) else 0.6,
         claims=("comm_exposed",),
@@ -60,14 +43,7 @@ def broadcasts(pair: Pair) -> Reading | None:
     return reading(
         kind,
         f"buffers are {'broadcast' if is_more else 'no longer broadcast'} in each step (broadcast_buffers)",
-        evidence=(
-            Evidence(
-                statement=f"broadcasts {_counts(n)}, {moved(*map(format_ns, time), of=pair.per)}",
-                metric="compare.broadcasts_change",
-                value=n[1] - n[0],
-                unit="count",
-            ),
-        ),
+        change(f"broadcasts {counts_moved(n)}, {moved(time, format_ns, pair.per)}", "broadcasts", n, "count"),
         fix="broadcast_buffers=False where no layer has buffers that must agree"
         if is_more
         else "keep it, unless buffers must agree between ranks (BatchNorm's statistics)",
@@ -87,24 +63,15 @@ def bucket_copies(pair: Pair) -> Reading | None:
     n, time, size = (_copies(pair, place) for place in (0, 1, 2))
     if min(_of(pair, "all-reduce", "n")) < 1 or abs(n[1] - n[0]) < kind.limit("copies"):
         return None
-    if min(size) > kind.limit("gone") * max(size) or not _is_same(
-        _n_kernels(pair), changes.BUCKET_SIZE.limit("kernels")
-    ):
+    if min(size) > kind.limit("gone") * max(size) or not _has_same_kernels(pair):
         return None
     is_more = n[1] > n[0]
+    said = f"{counts_moved(n)}, {moved(size, format_bytes)}, {moved(time, format_ns, pair.per)}"
     return reading(
         kind,
         f"DDP {'copies its gradients out of' if is_more else 'no longer copies its gradients out of'} their buckets"
         " (gradient_as_bucket_view)",
-        evidence=(
-            Evidence(
-                statement=f"copies within the device {_counts(n)}, {moved(*map(format_bytes, size))},"
-                f" {moved(*map(format_ns, time), of=pair.per)}",
-                metric="compare.bucket_copies_change",
-                value=n[1] - n[0],
-                unit="count",
-            ),
-        ),
+        change(f"copies within the device {said}", "bucket_copies", n, "count"),
         fix="gradient_as_bucket_view=True saves these copies, and the memory of the gradients"
         if is_more
         else "keep gradient_as_bucket_view=True",
@@ -116,25 +83,17 @@ def bucket_copies(pair: Pair) -> Reading | None:
 def collectives(pair: Pair) -> Reading | None:
     """Ranks exchange by collectives of another kind: a sharded job instead of a replicated one."""
     least = changes.COLLECTIVES.limit("calls")
-    names = {name for side in pair.sides for trace in side.traces for name in trace.counts.collectives}
+    names = {name for trace in pair.traces for name in trace.counts.collectives}
     calls = {name: _of(pair, name, "n") for name in sorted(names - {"broadcast"})}
     came, went = (
         [name for name, both in calls.items() if both[side] >= least and both[1 - side] == 0] for side in (1, 0)
     )
     if not came or not went:
         return None
-    busy = pair.rates(lambda trace: trace.comm.busy_ns)
     return reading(
         changes.COLLECTIVES,
         f"ranks exchange by {' and '.join(came)}, before by {' and '.join(went)}",
-        evidence=(
-            Evidence(
-                statement=f"communication, alone or not, {moved(*map(format_ns, busy), of=pair.per)}",
-                metric="compare.comm_busy_change_ns",
-                value=busy[1] - busy[0],
-                unit="ns",
-            ),
-        ),
+        pair.comm_shown(),
         fix="compare peak memory as well: sharding trades communication for memory",
         confidence=0.8,
         claims=("comm_exposed",),
@@ -153,14 +112,10 @@ def _copies(pair: Pair, place: int) -> tuple[float, float]:
     )
 
 
-def _n_kernels(pair: Pair) -> tuple[float, float]:
-    return pair.rates(lambda trace: trace.compute.work.size)
+def _has_same_kernels(pair: Pair) -> bool:
+    return _is_same(pair.rates(lambda trace: trace.compute.work.size), changes.BUCKET_SIZE.limit("kernels"))
 
 
-def _is_same(both: tuple[float, float], least: float) -> bool:
+def _is_same(both: tuple[float, float], share: float) -> bool:
     """Whether two numbers agree within a share, or one is not known."""
-    return min(both) >= (1 - least) * max(both) or min(both) == 0
-
-
-def _counts(both: tuple[float, float]) -> str:
-    return moved(*(format_count(round(count, 1)) for count in both))
+    return is_within(share, both) or min(both) == 0

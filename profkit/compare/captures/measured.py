@@ -16,19 +16,23 @@ from profkit.ingest.numbers import rank_in_name
 from profkit.model.arrays import median
 from profkit.model.documents.rank_report import DeviceReport, RankReport
 from profkit.model.documents.report import Verdict
+from profkit.model.grouped import grouped
 from profkit.model.trace import SpanKind, Trace, TraceMeta
 from profkit.pipeline import Analysed, analyse, narrowed
 from profkit.ranks.reduce.outcome import Outcome, outcome
 from profkit.timeline import Facts
 from profkit.timeline.steps import edges, steps_in_window, whole_steps
 
+KINDS: Final = ("tokens", "samples")
+"""What is counted of a step's work, the best measure first: padding is no work."""
+_CAPTURED: Final = "profkit_step_source"  # a key of every trace that profkit captured
 _CUT: Final = 0.02
 """Of the time from step to step, which markers leave out from which the last step is cut off. Chosen, as the effect
 from which a reading is made."""
 _LEAST: Final = 4
 """Marked steps from which the last may be left out. Chosen: three are left, which show what varies."""
-_SLOW: Final = 2
-"""Times the median from which a lone step is slow. Chosen, as for steps that are start-up."""
+SLOW: Final = 2
+"""Times the median from which a step is slow. Chosen, as for steps that are start-up."""
 _AMONG: Final = 10
 """Steps among which one is alone. Chosen: of fewer, one may well come back in every tenth."""
 
@@ -42,7 +46,7 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
     median_ns: int
     """Of all steps."""
     parts: Mapping[str, int]
-    """The parts of the budget in this step."""
+    """The parts of the budget in this step; those that it has not are absent on a CPU."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +71,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """The job's own numbers of the steps in the window."""
     op_calls: Mapping[str, int]
     """How often each `aten::` operator began in the window."""
+    work: Mapping[str, float] = {}
+    """What a step of this rank works on, by kind (tokens, samples): the mean of all that the script told."""
     inputs: Inputs = Inputs()
     """Shapes of the inputs of operators, where they were recorded."""
     outcome: Outcome | None = None
@@ -119,6 +125,7 @@ def _measured(whole: Analysed, *, is_one_of_many: bool) -> Measured:
         span_unix_ns=(trace.origin_unix_ns + low, trace.origin_unix_ns + high),
         step_numbers=frozenset(step.number for step in steps_in_window(trace)),
         op_calls=op_calls(trace),
+        work=_work(trace),
         outcome=outcome(whole) if is_one_of_many else None,
         note=whole.note,
         slow=_slow_step(facts),
@@ -142,7 +149,7 @@ def _slow_step(facts: Facts) -> SlowStep | None:
     start, end = edges(steps)
     lengths = end - start
     usual = median(lengths) if len(steps) >= _AMONG else 0
-    found = np.flatnonzero(lengths > _SLOW * usual)
+    found = np.flatnonzero(lengths > SLOW * usual)
     if not usual or found.size != 1:
         return None
     slow = int(found[0])
@@ -150,6 +157,14 @@ def _slow_step(facts: Facts) -> SlowStep | None:
     if facts.cpu is not None:  # whose parts leave out the host's
         parts["idle_unknown" if facts.cpu.has_no_operators else "idle_host"] = int(lengths[slow]) - sum(parts.values())
     return SlowStep(number=steps[slow].number, duration_ns=int(lengths[slow]), median_ns=usual, parts=parts)
+
+
+def _work(trace: Trace) -> dict[str, float]:
+    """The mean work per step by kind, over all steps that told theirs; empty for a trace of another origin."""
+    if _CAPTURED not in trace.meta.metadata:
+        return {}
+    told = grouped(zip(map(trace.name, trace.work.name.tolist()), trace.work.value.tolist(), strict=True))
+    return {kind: sum(told[kind]) / len(told[kind]) for kind in KINDS if kind in told}
 
 
 def _pid(trace: Trace) -> str:

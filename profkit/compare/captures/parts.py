@@ -5,22 +5,16 @@ Each names the row that moved most. It says what changed, and claims no cause be
 
 from __future__ import annotations
 
-from profkit.compare.captures.groups import PREFIX, group_of
-from profkit.compare.captures.pair import COMPUTE, Pair, Reading, counted, moved, part_shown, reading
+from profkit.compare.captures.pair import COMPUTE, Pair, Reading, change, counts_moved, measure, moved, reading
+from profkit.compare.captures.waterfall import PREFIX, group_of
 from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.comparison import Account, Presence, WorkChange
 from profkit.model.finding import Evidence
 from profkit.model.names import short_name
-from profkit.units import format_bytes, format_count, format_fraction, format_ns, format_signed_ns
+from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns
 
 IDLE_REST = ("idle_dependency", "idle_unknown")
-
-
-def readings(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
-    """The parts that changed; `taken` is what other readings stand for."""
-    found = (copies(pair, taken), communication(pair, taken), compute(pair, taken), idle(pair, taken))
-    return tuple(item for item in found if item is not None)
 
 
 def copies(pair: Pair, taken: frozenset[str]) -> Reading | None:
@@ -31,7 +25,8 @@ def copies(pair: Pair, taken: frozenset[str]) -> Reading | None:
     return reading(
         comparison.COPIES,
         f"copies hold the device {'longer' if bar.delta_ns > 0 else 'less long'}",
-        evidence=(part_shown(pair, "copy_exposed"), *_copy_that_moved(pair)),
+        pair.part_shown("copy_exposed"),
+        *_copy_that_moved(pair),
         fix="copy less often, from pinned memory with non_blocking=True, so that copies run under compute",
         confidence=0.7,
         claims=("copy_exposed",),
@@ -40,26 +35,18 @@ def copies(pair: Pair, taken: frozenset[str]) -> Reading | None:
 
 def _copy_that_moved(pair: Pair) -> list[Evidence]:
     """The kind of copy whose time changed most."""
-    names = {name for side in pair.sides for trace in side.traces for name in trace.counts.copies}
 
     def rates(name: str, place: int) -> tuple[float, float]:
         return pair.rates(lambda trace: trace.counts.copies.get(name, (0, 0, 0))[place])
 
-    times = {name: rates(name, 1) for name in sorted(names)}
+    times = {name: rates(name, 1) for name in sorted({name for trace in pair.traces for name in trace.counts.copies})}
     if not times:
         return []
     name = max(times, key=lambda name: abs(times[name][1] - times[name][0]))
-    n_copies, n_bytes = rates(name, 0), rates(name, 2)
-    told = f", {moved(*map(format_bytes, n_bytes))}" if any(n_bytes) else ""
-    counts = moved(*(format_count(round(count, 1)) for count in n_copies))
-    return [
-        Evidence(
-            statement=f"{name}: copies {counts}{told}, {moved(*map(format_ns, times[name]), of=pair.per)}",
-            metric="compare.copies_change_ns",
-            value=times[name][1] - times[name][0],
-            unit="ns",
-        )
-    ]
+    n_bytes = rates(name, 2)
+    told = f", {moved(n_bytes, format_bytes)}" if any(n_bytes) else ""
+    said = f"{name}: copies {counts_moved(rates(name, 0))}{told}, {moved(times[name], format_ns, pair.per)}"
+    return [change(said, "copies", times[name])]
 
 
 def communication(pair: Pair, taken: frozenset[str]) -> Reading | None:
@@ -70,24 +57,19 @@ def communication(pair: Pair, taken: frozenset[str]) -> Reading | None:
     waiting = _waiting(pair, exposed)
     if waiting is not None:
         return waiting
-    busy = pair.rates(lambda trace: trace.comm.busy_ns)
+    busy = pair.comm_busy_ns
     is_itself = _is_most(busy[1] - busy[0], exposed)
     title = (
         f"communication takes {'longer' if exposed > 0 else 'less time'}"
         if is_itself
         else f"{'more' if exposed > 0 else 'less'} communication runs alone"
     )
-    total = Evidence(
-        statement=f"communication, alone or not, {moved(*map(format_ns, busy), of=pair.per)}",
-        metric="compare.comm_busy_change_ns",
-        value=busy[1] - busy[0],
-        unit="ns",
-    )
     split = _split(pair)
     return reading(
         comparison.COMM,
         title,
-        evidence=(part_shown(pair, "comm_exposed"), *split, total, *_rows(pair, pair.comm, "collectives", 1)),
+        *(pair.part_shown("comm_exposed"), *split, pair.comm_shown()),
+        *_rows(pair, pair.comm, "collectives", 1),
         fix="compare bytes, bucket sizes and links: profkit triage -v shows them for each group of ranks"
         if split
         else "waiting for a late rank counts as well: profkit triage on all ranks of each side tells it from transfer",
@@ -106,15 +88,9 @@ def _split(pair: Pair) -> list[Evidence]:
     before, after = pair.baseline.waits_ns, pair.candidate.waits_ns
     if before is None or after is None:
         return []
-    wait, transfer = (moved(*map(format_ns, both)) for both in zip(before, after, strict=True))
-    return [
-        Evidence(
-            statement=f"of it waiting for other ranks {wait}, transfer {transfer} {pair.per} (mean of ranks)",
-            metric="compare.comm_wait_change_ns",
-            value=after[0] - before[0],
-            unit="ns",
-        )
-    ]
+    waits, transfers = zip(before, after, strict=True)
+    said = f"waiting for other ranks {moved(waits, format_ns)}, transfer {moved(transfers, format_ns)} {pair.per}"
+    return [change(f"of it {said} (mean of ranks)", "comm_wait", waits)]
 
 
 def _waiting(pair: Pair, exposed_ns: float) -> Reading | None:
@@ -123,20 +99,14 @@ def _waiting(pair: Pair, exposed_ns: float) -> Reading | None:
     if not split or not _is_most(split[0].value, exposed_ns):
         return None
     late = [
-        Evidence(
-            statement=f"{side.name}: rank {run.late_rank} is late ({run.bottleneck})",
-            metric=f"compare.{side.name}_late_rank",
-            value=float(run.late_rank),
-            unit="rank",
-        )
+        measure(f"{side.name}: rank {rank} is late ({side.runs[0].bottleneck})", f"{side.name}_late_rank", rank, "rank")
         for side in pair.sides
-        for run in side.runs[:1]
-        if run.late_rank is not None and len({run.late_rank for run in side.runs}) == 1
+        if (rank := side.late_rank) is not None
     ]
     return reading(
         comparison.COMM,
         f"ranks wait {'longer' if exposed_ns > 0 else 'less'} for each other",
-        evidence=(part_shown(pair, "comm_exposed"), *split, *late),
+        *(pair.part_shown("comm_exposed"), *split, *late),
         fix="profkit triage on each side says which rank is late, and what holds it up",
         confidence=0.7,
         claims=("comm_exposed",),
@@ -147,25 +117,17 @@ def compute(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """Compute takes more or less time, as far as no other reading says why."""
     kind, bar = comparison.COMPUTE, pair.waterfall.bar("compute")
     free = tuple(name for name in COMPUTE if name not in taken)
-    change = sum(pair.change(name) for name in free)
+    rise = sum(pair.change(name) for name in free)
     least = kind.limit("compute_cpu" if pair.is_cpu else "compute") * bar.baseline_ns
-    if abs(pair.fraction(change)) < kind.limit("effect") or abs(change) < least:
+    if abs(pair.fraction(rise)) < kind.limit("effect") or abs(rise) < least:
         return None
     what = "compute" if len(free) == len(COMPUTE) else "the rest of compute"
     return reading(
         kind,
-        f"{what} takes {'longer' if change > 0 else 'less time'}"
-        f"{'' if pair.hidden else _other_kernels(pair, free, change)}",
-        evidence=(
-            part_shown(pair, "compute"),
-            counted(
-                pair,
-                "operators" if pair.is_cpu else "kernels and copies",
-                "operations",
-                lambda trace: trace.counts.operators,
-            ),
-            *([] if pair.hidden else _rows(pair, pair.compute, "compute", 2, free)),
-        ),
+        f"{what} takes {'longer' if rise > 0 else 'less time'}"
+        f"{'' if pair.hidden else _other_kernels(pair, free, rise)}",
+        *(pair.part_shown("compute"), pair.operations_shown()),
+        *([] if pair.hidden else _rows(pair, pair.compute, "compute", 2, free)),
         fix="see which of them should have changed: -v lists them with calls and durations",
         confidence=0.5,
         claims=free,
@@ -181,61 +143,52 @@ def _other_kernels(pair: Pair, free: tuple[str, ...], change_ns: int) -> str:
 def idle(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """The device idles longer, or less long, for what is neither data, nor a call that waits, nor a launch."""
     names = tuple(name for name in (*IDLE_REST, *(HOST_PARTS if pair.is_cpu else ())) if name not in taken)
-    change = sum(pair.change(name) for name in names)
-    if abs(pair.fraction(change)) < comparison.IDLE.limit("effect"):
+    rise = sum(pair.change(name) for name in names)
+    if abs(pair.fraction(rise)) < comparison.IDLE.limit("effect"):
         return None
-    what = "more time passes outside operators" if change > 0 else "less time passes outside operators"
+    what = "more time passes outside operators" if rise > 0 else "less time passes outside operators"
     if not pair.is_cpu:
-        what = f"the device idles {'longer' if change > 0 else 'less long'} for dependencies or unknown causes"
+        what = f"the device idles {'longer' if rise > 0 else 'less long'} for dependencies or unknown causes"
     return reading(
         comparison.IDLE,
         what,
-        evidence=tuple(part_shown(pair, name) for name in names if pair.change(name)),
+        *(pair.part_shown(name) for name in names if pair.change(name)),
         fix="profkit triage on each side says what the host does meanwhile",
         confidence=0.5,
         claims=names,
     )
 
 
-def slower(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
+def slower(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """The reading that the same rows take longer, or less long, across the board."""
-    change = pair.drift
-    if change is None or pair.hidden or set(COMPUTE) <= taken:
-        return ()
-    kind = comparison.SLOWER if change.factor > 1 else comparison.FASTER
-    if change.covered_ns < kind.limit("matched") * pair.compute.candidate_ns:
-        return ()
-    is_small = abs(change.factor - 1) < kind.limit("slower_cpu" if pair.is_cpu else "slower") or abs(
-        pair.fraction(change.cost_ns)
-    ) < kind.limit("effect")
-    if is_small or change.shared_direction < kind.limit("one_way"):
-        return ()
+    drift = pair.drift
+    if drift is None or pair.hidden or set(COMPUTE) <= taken:
+        return None
+    kind = comparison.SLOWER if drift.factor > 1 else comparison.FASTER
+    if drift.covered_ns < kind.limit("matched") * pair.compute.candidate_ns:
+        return None
+    least = kind.limit("slower_cpu" if pair.is_cpu else "slower")
+    is_small = abs(drift.factor - 1) < least or abs(pair.fraction(drift.cost_ns)) < kind.limit("effect")
+    if is_small or drift.shared_direction < kind.limit("one_way"):
+        return None
     what = "operators" if pair.is_cpu else "kernels"
-    return (
-        reading(
-            kind,
-            f"the same {what} take {'longer' if change.factor > 1 else 'less time'}, across the board",
-            evidence=(
-                Evidence(
-                    statement=f"the same {what} take {change.factor:.2f}x as long ({change.n_rows:,} rows of"
-                    f" {change.n_twins:,} kinds, by their medians); {format_fraction(change.shared_direction)} of their"
-                    " time changed in the same direction",
-                    metric="compare.same_work_factor",
-                    value=change.factor,
-                    unit="ratio",
-                ),
-                Evidence(
-                    statement=f"these rows changed by {format_signed_ns(change.cost_ns)} {pair.per}",
-                    metric="compare.same_work_change_ns",
-                    value=change.cost_ns,
-                    unit="ns",
-                ),
-            ),
-            fix="check clocks, power limits, the device and other processes on the cores; run both sides in turns on"
-            " one machine",
-            confidence=0.7,
-            claims=COMPUTE,
+    said = (
+        f"take {drift.factor:.2f}x as long ({drift.n_rows:,} rows of {drift.n_twins:,} kinds, by their medians);"
+        f" {format_fraction(drift.shared_direction)} of their time changed in the same direction"
+    )
+    return reading(
+        kind,
+        f"the same {what} take {'longer' if drift.factor > 1 else 'less time'}, across the board",
+        measure(f"the same {what} {said}", "same_work_factor", drift.factor, "ratio"),
+        measure(
+            f"these rows changed by {format_signed_ns(drift.cost_ns)} {pair.per}",
+            "same_work_change_ns",
+            drift.cost_ns,
         ),
+        fix="check clocks, power limits, the device and other processes on the cores; run both sides in turns on"
+        " one machine",
+        confidence=0.7,
+        claims=COMPUTE,
     )
 
 
@@ -250,11 +203,7 @@ def _rows(
 
 
 def _row(pair: Pair, row: WorkChange, metric: str) -> Evidence:
-    counts = (format_count(round(count, 1)) for count in (row.baseline_count, row.candidate_count))
+    calls = counts_moved((row.baseline_count, row.candidate_count))
     name = short_name(row.name) + (f" -> {short_name(row.replaced_by)}" if row.replaced_by else "")
-    return Evidence(
-        statement=f"{name}: {format_signed_ns(row.delta_ns)} {pair.per} (calls {moved(*counts)})",
-        metric=f"compare.{metric}_change_ns",
-        value=float(row.delta_ns),
-        unit="ns",
-    )
+    said = f"{name}: {format_signed_ns(row.delta_ns)} {pair.per} (calls {calls})"
+    return change(said, metric, (row.baseline_ns, row.candidate_ns))

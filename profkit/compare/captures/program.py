@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
-from profkit.compare.captures.groups import PREFIX, group_of
 from profkit.compare.captures.kinds import attention
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import COMPUTE, Pair, Reading, counted, moved, part_name, part_shown, reading
+from profkit.compare.captures.pair import COMPUTE, Pair, Reading, change, measure, moved, reading
+from profkit.compare.captures.waterfall import PREFIX, group_of
 from profkit.findings import comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
@@ -39,6 +37,9 @@ _AROUND_PRODUCTS: Final = ("aten::linear", "aten::matmul", "aten::t", "aten::tra
 _AS_OFTEN: Final = 0.05
 _CAST_NODE: Final = "ToCopyBackward0"
 _LOSS: Final = "compare the loss as well: a number format changes the result, not only the speed"
+_SCALER_ALONE: Final = (
+    "kernels that check and unscale gradients run on one side only; names of matrix kernels do not tell their format"
+)
 _MATRIX: Final = tuple(PREFIX + name for name in ("matrix", "products_of_attention", "attention"))
 _FUSIBLE: Final = tuple(PREFIX + name for name in ("generated", "elementwise", "softmax", "other"))
 
@@ -50,49 +51,29 @@ def precision(pair: Pair) -> Reading | None:
     formats = [] if pair.hidden else [_format_shares(pair, side) for side in (0, 1)]
     known = [{name: share for name, share in shares.items() if name in _BITS} for shares in formats]
     matrix_ns = pair.rates(lambda trace: sum(trace.counts.matrix_ns.values()))
-    steps = pair.waterfall.baseline_ns, pair.waterfall.candidate_ns
-    is_little = all(
-        time < kind.limit("matrix") * step for time, step in zip(matrix_ns, steps, strict=True)
-    )  # the smaller side is small where the change made it so
+    # the smaller side is small where the change made it so
+    is_little = all(time < kind.limit("matrix") * step for time, step in zip(matrix_ns, pair.steps_ns, strict=True))
     if is_little or not known or min(sum(shares.values()) for shares in known) < max(kind.limit("known"), 1e-9):
         return _by_scaler(scaled)
     known = [{name: share / sum(shares.values()) for name, share in shares.items()} for shares in known]
     bits = [_bits(shares) for shares in known]
     if scaled[0] != scaled[1] and (bits[1] > bits[0]) == scaled[1]:  # names tell the contrary: they do not tell enough
         return _by_scaler(scaled)
-    if sum(abs(known[1].get(name, 0) - known[0].get(name, 0)) for name in {*known[0], *known[1]}) / 2 < kind.limit(
-        "shift"
-    ):
+    gains = {name: known[1].get(name, 0) - known[0].get(name, 0) for name in {*known[0], *known[1]}}
+    if sum(map(abs, gains.values())) / 2 < kind.limit("shift"):
         return None
-    gained = max(known[1], key=lambda name: known[1][name] - known[0].get(name, 0))
+    gained = _gained(known)
     if formats[1][gained] * matrix_ns[1] <= formats[0].get(gained, 0) * matrix_ns[0]:
         return _by_scaler(scaled)  # the others went, to kernels whose names tell no format
-    half = [_half(shares) for shares in known]
     named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
-    change = matrix_ns[1] - matrix_ns[0]
+    operand = f"an operand has {moved(bits, lambda mean: f'{mean:.3g}', 'bits')} (mean by time)"
+    by_format = f"matrix-kernel time by format: {named[0]} -> {named[1]}"
     return reading(
         kind,
         _format_title(known, scaled),
-        evidence=(
-            Evidence(
-                statement=f"matrix-kernel time by format: {named[0]} -> {named[1]}",
-                metric="compare.half_precision_share_change",
-                value=half[1] - half[0],
-                unit="fraction",
-            ),
-            Evidence(
-                statement=f"an operand has {moved(f'{bits[0]:.3g}', f'{bits[1]:.3g}', of='bits')} (mean by time)",
-                metric="compare.operand_bits_change",
-                value=bits[1] - bits[0],
-                unit="bits",
-            ),
-            Evidence(
-                statement=f"matrix kernels {moved(format_ns(matrix_ns[0]), format_ns(matrix_ns[1]), of=pair.per)}",
-                metric="compare.matrix_kernels_change_ns",
-                value=change,
-                unit="ns",
-            ),
-        ),
+        change(by_format, "half_precision_share", [_half(shares) for shares in known], "fraction"),
+        change(operand, "operand_bits", bits, "bits"),
+        pair.time_shown("matrix kernels", "matrix_kernels", matrix_ns),
         fix=_LOSS,
         confidence=0.8,
         claims=_MATRIX,
@@ -103,7 +84,7 @@ def _format_title(known: list[dict[str, float]], scaled: list[bool]) -> str:
     """Which formats, and what that is usually called."""
     was, now = (max(shares, key=lambda name: shares[name]) for shares in known)
     if was == now:
-        gained = max(known[1], key=lambda name: known[1][name] - known[0].get(name, 0))
+        gained = _gained(known)
         before, after = (format_fraction(shares.get(gained, 0.0)) for shares in known)
         return f"matrix products run in {gained} for {after} of their time, before for {before}"
     called = ""
@@ -114,6 +95,11 @@ def _format_title(known: list[dict[str, float]], scaled: list[bool]) -> str:
     return f"matrix products run in {now}, before in {was}{called}"
 
 
+def _gained(known: list[dict[str, float]]) -> str:
+    """The format whose share grew most."""
+    return max(known[1], key=lambda name: known[1][name] - known[0].get(name, 0))
+
+
 def _by_scaler(scaled: list[bool]) -> Reading | None:
     """Mixed precision in fp16, by its gradient scaler alone."""
     if scaled[0] == scaled[1]:
@@ -122,15 +108,7 @@ def _by_scaler(scaled: list[bool]) -> Reading | None:
         comparison.PRECISION,
         f"a gradient scaler {'runs' if scaled[1] else 'no longer runs'}: mixed precision in fp16 is"
         f" {'on' if scaled[1] else 'off'}",
-        evidence=(
-            Evidence(
-                statement="kernels that check and unscale gradients run on one side only; names of matrix kernels do"
-                " not tell their format",
-                metric="compare.scaler_change",
-                value=float(scaled[1]) - float(scaled[0]),
-                unit="flag",
-            ),
-        ),
+        change(_SCALER_ALONE, "scaler", scaled, "flag"),
         fix=_LOSS,
         confidence=0.7,
         claims=_MATRIX,
@@ -167,11 +145,9 @@ def casts(pair: Pair) -> Reading | None:
     return reading(
         comparison.CASTS,
         f"tensors are {'' if is_on else 'no longer '}cast to another number format",
-        evidence=(
-            counted(pair, "casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
-            counted(pair, "casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
-            part_shown(pair, "compute"),
-        ),
+        pair.counted("casts in the backward pass", "cast_nodes", lambda trace: _n_rows(trace, _CAST_NODE)),
+        pair.counted("casts and moves", "casts", lambda trace: _n_rows(trace, "aten::_to_copy")),
+        pair.part_shown("compute"),
         fix="compare the loss as well: a number format changes the result; record types and shapes with --shapes",
         confidence=0.6,
         claims=COMPUTE,
@@ -180,22 +156,18 @@ def casts(pair: Pair) -> Reading | None:
 
 def _n_rows(trace: Measured, name: str) -> int:
     """How many compute rows have this name."""
-    codes = [code for code, work in enumerate(trace.compute.works) if work.name == name]
-    return int(np.isin(trace.compute.work, codes).sum())
+    return int(trace.compute.of(lambda work: work.name == name).sum())
 
 
 def compiled(pair: Pair) -> Reading | None:
     """Generated kernels on one side only, or many more of them, or replayed graphs."""
     kind = comparison.COMPILED
     generated = pair.rates(lambda trace: trace.counts.compiled_ns)
-    busy = pair.rates(lambda trace: trace.compute.busy_ns)
-    shares = [time / max(whole, 1) for time, whole in zip(generated, busy, strict=True)]
+    shares = [time / max(whole, 1) for time, whole in zip(generated, pair.compute_busy_ns, strict=True)]
     is_compiled = [share >= kind.limit("generated") for share in shares]
     is_more = all(is_compiled) and abs(shares[1] - shares[0]) >= kind.limit("more")
-    launches, graphs = (
-        pair.rates(lambda trace: trace.counts.launches),
-        pair.rates(lambda trace: trace.counts.graph_launches),
-    )
+    launches = pair.rates(lambda trace: trace.counts.launches)
+    graphs = pair.rates(_replays)
     saves_launches = abs(launches[1] - launches[0]) >= kind.limit("launches") * max(launches)
     is_replayed = [rate >= 1 and saves_launches for rate in graphs]
     has_kernels = is_compiled[0] != is_compiled[1] or is_more
@@ -213,17 +185,15 @@ def compiled(pair: Pair) -> Reading | None:
     title = f"the work is {how}" if now else f"the work is no longer {how}"
     if is_more:
         title = f"{'more' if now else 'less'} of the work is {how}"
-    claims = COMPUTE if pair.is_cpu or pair.hidden else _FUSIBLE if has_kernels else ()
+    claims = COMPUTE if not pair.shows_kernels else _FUSIBLE if has_kernels else ()
     return reading(
         kind,
         title,
-        evidence=(
-            *(_generated(pair, generated) if has_kernels else ()),
-            counted(pair, "operators" if pair.is_cpu else "kernels and copies", "operations", _operations),
-            *(() if pair.is_cpu else (counted(pair, "launches", "launches", lambda trace: trace.counts.launches),)),
-            *((counted(pair, "graph replays", "graph_launches", _replays),) if has_graphs else ()),
-            _device_and_host(pair),
-        ),
+        *([_generated(pair, generated)] if has_kernels else []),
+        pair.operations_shown(),
+        *([] if pair.is_cpu else [pair.launches_shown()]),
+        *([pair.counted("graph replays", "graph_launches", _replays)] if has_graphs else []),
+        _device_and_host(pair),
         fix="compare steady steps only: the first ones compile"
         if has_kernels
         else "keep it: replays save what the host takes to launch, and hide no wait for data"
@@ -234,44 +204,24 @@ def compiled(pair: Pair) -> Reading | None:
     )
 
 
-def _generated(pair: Pair, times: tuple[float, float]) -> tuple[Evidence, ...]:
-    what = "calls of compiled graphs" if pair.is_cpu else "generated kernels"
-    told = [f"{what} {moved(*map(format_ns, times))}"]
-    if not (pair.is_cpu or pair.hidden):
-        told.append(f"other elementwise ones {moved(*map(format_ns, pair.rates(_elementwise_ns)))}")
-    return (
-        Evidence(
-            statement=f"{', '.join(told)} {pair.per}",
-            metric="compare.compiled_change_ns",
-            value=times[1] - times[0],
-            unit="ns",
-        ),
-    )
-
-
-def _elementwise_ns(trace: Measured) -> int:
-    codes = [code for code, work in enumerate(trace.compute.works) if group_of(work) == "elementwise"]
-    return int(trace.compute.duration_ns[np.isin(trace.compute.work, codes)].sum())
+def _generated(pair: Pair, times: tuple[float, float]) -> Evidence:
+    said = f"{'calls of compiled graphs' if pair.is_cpu else 'generated kernels'} {moved(times, format_ns)}"
+    if pair.shows_kernels:
+        others = pair.rates(lambda trace: trace.compute.time_ns(lambda work: group_of(work) == "elementwise"))
+        said += f", other elementwise ones {moved(others, format_ns)}"
+    return change(f"{said} {pair.per}", "compiled", times)
 
 
 def _device_and_host(pair: Pair) -> Evidence:
     host = sum(pair.waterfall.bar(name).delta_ns for name in HOST_PARTS)
     device = pair.waterfall.bar("compute").delta_ns
-    waiting = part_name(pair, *HOST_PARTS)
-    return Evidence(
-        statement=f"compute {format_signed_ns(device)}, {waiting} {format_signed_ns(host)} {pair.per}",
-        metric="compare.compute_and_host_change_ns",
-        value=float(device + host),
-        unit="ns",
-    )
+    waiting = pair.part_name(*HOST_PARTS)
+    said = f"compute {format_signed_ns(device)}, {waiting} {format_signed_ns(host)} {pair.per}"
+    return measure(said, "compute_and_host_change_ns", device + host)
 
 
 def _replays(trace: Measured) -> int:
     return trace.counts.graph_launches
-
-
-def _operations(trace: Measured) -> int:
-    return trace.counts.operators
 
 
 def recomputed(pair: Pair) -> Reading | None:
@@ -283,35 +233,22 @@ def recomputed(pair: Pair) -> Reading | None:
     least = comparison.RECOMPUTE.limit("share")
     if abs(shares[1] - shares[0]) < least or min(shares) > least / 2:
         return None
-    evidence = [
-        Evidence(
-            statement=f"{moved(format_fraction(shares[0]), format_fraction(shares[1]))} of the forward operators run"
-            " again inside the backward pass",
-            metric="compare.recomputed_share_change",
-            value=shares[1] - shares[0],
-            unit="fraction",
-        ),
-        part_shown(pair, "compute"),
-    ]
-    evidence += _peaks(pair)
+    said = f"{moved(shares, format_fraction)} of the forward operators run again inside the backward pass"
     is_on = shares[1] > shares[0]
     return reading(
         comparison.RECOMPUTE,
         "activations are recomputed in the backward pass"
         if is_on
         else "activations are no longer recomputed in the backward pass",
-        evidence=tuple(evidence),
+        change(said, "recomputed_share", shares, "fraction"),
+        pair.part_shown("compute"),
+        *_peaks(pair),
         fix="use the memory it frees (a larger batch), or leave it off where the activations fit"
         if is_on
         else "make sure that the activations fit with room to spare: memory pressure costs more than recomputing",
         confidence=0.8,
         claims=COMPUTE,
     )
-
-
-def _peak_bytes(pair: Pair, side: int) -> int | None:
-    known = [trace.counts.peak_bytes for trace in pair.sides[side].traces]
-    return max((peak for peak in known if peak is not None), default=None)
 
 
 def products(pair: Pair) -> Reading | None:
@@ -323,12 +260,13 @@ def products(pair: Pair) -> Reading | None:
         return None
     if any(read(pair) is not None for read in (compiled, recomputed, attention)):
         return None  # that says why
-    evidence = [counted(pair, "calls of matrix products", "product_calls", _n_products), *_each_product(pair, calls)]
-    peaks = _peaks(pair)
     return reading(
         kind,
         f"matrix products are called {format_speedup(calls[1] / calls[0])} as often",
-        evidence=(*evidence, part_shown(pair, "compute"), *peaks),
+        pair.counted("calls of matrix products", "product_calls", _n_products),
+        *([_each_product(pair, calls)] if pair.is_cpu else []),  # of a device the kernels are many per call
+        pair.part_shown("compute"),
+        *_peaks(pair),
         fix="where something is computed in pieces (a loss in chunks, a loop): larger pieces need fewer calls, and"
         " more memory"
         if calls[1] > calls[0]
@@ -351,41 +289,19 @@ def _share_alike(pair: Pair) -> float:
     return alike / len(rates) if rates else 0.0
 
 
-def _each_product(pair: Pair, calls: tuple[float, float]) -> tuple[Evidence, ...]:
-    """What one call takes on a CPU, on both sides; of a device the kernels are many per call."""
-    if not pair.is_cpu:
-        return ()
-    times = [
-        sum(pair.rate(side, lambda trace, name=name: _row_ns(trace, name)) for name in _PRODUCTS)  # type: ignore[misc]
-        for side in (0, 1)
-    ]
+def _each_product(pair: Pair, calls: tuple[float, float]) -> Evidence:
+    """What one call takes on a CPU, on both sides."""
+    times = [0.0, 0.0]
+    for name in _PRODUCTS:
+        rates = pair.rates(lambda trace: trace.compute.time_ns(lambda work: work.name == name))  # noqa: B023
+        times = [time + rate for time, rate in zip(times, rates, strict=True)]
     each = [time / n for time, n in zip(times, calls, strict=True)]
-    return (
-        Evidence(
-            statement=f"a call takes {moved(format_ns(each[0]), format_ns(each[1]))} on average",
-            metric="compare.product_call_change_ns",
-            value=each[1] - each[0],
-            unit="ns",
-        ),
-    )
+    return change(f"a call takes {moved(each, format_ns)} on average", "product_call", each)
 
 
-def _row_ns(trace: Measured, name: str) -> int:
-    """The time of compute rows of this name."""
-    codes = [code for code, work in enumerate(trace.compute.works) if work.name == name]
-    return int(trace.compute.duration_ns[np.isin(trace.compute.work, codes)].sum())
-
-
-def _peaks(pair: Pair) -> tuple[Evidence, ...]:
+def _peaks(pair: Pair) -> list[Evidence]:
     """Peak memory on both sides, where both told it."""
-    peaks = [_peak_bytes(pair, side) for side in (0, 1)]
-    if not peaks[0] or not peaks[1]:
-        return ()
-    return (
-        Evidence(
-            statement=f"peak memory {moved(format_bytes(peaks[0]), format_bytes(peaks[1]))}",
-            metric="compare.peak_bytes_change",
-            value=float(peaks[1] - peaks[0]),
-            unit="bytes",
-        ),
-    )
+    before, after = (side.peak_bytes for side in pair.sides)
+    if not before or not after:
+        return []
+    return [change(f"peak memory {moved((before, after), format_bytes)}", "peak_bytes", (before, after), "bytes")]

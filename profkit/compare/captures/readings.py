@@ -13,18 +13,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profkit.compare.captures import exchange, kinds, overlap, parts, waits
-from profkit.compare.captures.pair import Pair, Reading, reading
-from profkit.compare.captures.passes import accumulated
+from profkit.compare.captures import parts, waits
+from profkit.compare.captures.exchange import broadcasts, bucket_copies, buckets, collectives
+from profkit.compare.captures.kinds import attention, layout, optimizer
+from profkit.compare.captures.overlap import overlap
+from profkit.compare.captures.pair import Pair, Reading, change, reading
 from profkit.compare.captures.program import casts, compiled, precision, products, recomputed
 from profkit.compare.captures.uneven import slow_step
-from profkit.compare.captures.work import work_changed
+from profkit.compare.captures.work import accumulated, work_changed
 from profkit.findings.changes import DEVICE
 from profkit.findings.comparison import EXPLAINED, LAUNCHES
 from profkit.model.finding import Evidence, Finding, severity_of
 from profkit.units import format_ns, format_signed_ns
 
 _EFFECT: Final = LAUNCHES.limit("effect")
+_PROGRAM: Final = (attention, layout, optimizer, precision, compiled, recomputed, casts, products)
+"""What stands also where the amount of work per step differs."""
+_EXCHANGE: Final = (buckets, broadcasts, bucket_copies, collectives)
+_STEP: Final = (waits.loader, waits.pinned, waits.streams, overlap, slow_step)
+_REST: Final = (parts.slower, parts.copies, parts.communication, parts.compute, parts.idle)
+"""What is read of that which no other reading stands for."""
 
 
 def readings(pair: Pair) -> tuple[Finding, ...]:
@@ -33,39 +41,32 @@ def readings(pair: Pair) -> tuple[Finding, ...]:
         return ()
     if moved_device := device(pair):
         return (moved_device.finding,)
-    changed = work_changed(pair)
-    found = [*kinds.readings(pair)]
-    found += [item for read in (precision, compiled, recomputed, casts, products) if (item := read(pair)) is not None]
-    if changed is not None:
+    found = [item for read in _PROGRAM if (item := read(pair)) is not None]
+    if (changed := work_changed(pair)) is not None:
         return (changed.finding, *(item.finding for item in found))
-    found += [
-        *accumulated(pair),
-        *exchange.readings(pair),
-        *waits.readings(pair),
-        *overlap.readings(pair),
-        *slow_step(pair),
-    ]
-    for read in (waits.rest, parts.slower, parts.readings):
-        found += read(pair, frozenset(claim for item in found for claim in item.claims))
+    others = (accumulated, *(() if pair.hidden else _EXCHANGE), *_STEP)
+    found += [item for read in others if (item := read(pair)) is not None]
+    found += waits.rest(pair, _claimed(found))
+    for rest in _REST:
+        if (item := rest(pair, _claimed(found))) is not None:
+            found.append(item)
     return _weighed(pair, found)
+
+
+def _claimed(found: list[Reading]) -> frozenset[str]:
+    return frozenset(claim for item in found for claim in item.claims)
 
 
 def device(pair: Pair) -> Reading | None:
     """The work runs on a GPU on one side, and on the CPU on the other: then no row is set against another."""
-    if len({trace.is_cpu for side in pair.sides for trace in side.traces}) < DEVICE.limit("kinds"):
+    if len({trace.is_cpu for trace in pair.traces}) < DEVICE.limit("kinds"):
         return None
     before, after = (side.traces[0].device.name or side.traces[0].device.kind for side in pair.sides)
-    step = pair.waterfall
-    seen = Evidence(
-        statement=f"{pair.each}: {format_ns(step.baseline_ns)} on {before}, {format_ns(step.candidate_ns)} on {after}",
-        metric="compare.step_change_ns",
-        value=float(step.delta_ns),
-        unit="ns",
-    )
+    first, second = map(format_ns, pair.steps_ns)
     return reading(
         DEVICE,
         f"the work runs on {after}, before on {before}",
-        evidence=(seen,),
+        change(f"{pair.each}: {first} on {before}, {second} on {after}", "step", pair.steps_ns),
         fix="profkit triage on each side says what limits it there",
         confidence=0.9,
     )
@@ -83,13 +84,8 @@ def _weighed(pair: Pair, found: list[Reading]) -> tuple[Finding, ...]:
             own = sum(pair.change(claim) for claim in dict.fromkeys(item.claims) if claim not in taken)
         taken.update(item.claims)
         weight = min(abs(pair.fraction(own)), 1.0)
-        seen = Evidence(
-            statement=f"explains {_of_whole(pair, own)}",
-            metric=EXPLAINED,
-            value=float(own),
-            unit="ns",
-        )
-        evidence = (*item.finding.evidence, seen)
+        explains = Evidence(statement=f"explains {_of_whole(pair, own)}", metric=EXPLAINED, value=float(own), unit="ns")
+        evidence = (*item.finding.evidence, explains)
         one = replace(item.finding, fraction=weight, severity=severity_of(weight), evidence=evidence)
         weighed.append((own, one))
     weighed.sort(key=lambda item: (is_change and item[0] * total < 0, -abs(item[0])))

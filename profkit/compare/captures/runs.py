@@ -7,13 +7,14 @@ ranks never count as runs: statistics are over recordings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from profkit.compare.captures.measured import Measured
+from profkit.model.grouped import grouped
 
 _RANK: Final = re.compile(r"rank[-_]?\d+", re.IGNORECASE)
 
@@ -159,8 +160,5 @@ def _name(run: Group) -> str:
     return run[0].source if len(run) == 1 else run[0].folder
 
 
-def _by(read: Iterable[Read], key: Callable[[Read], object]) -> list[Group]:
-    groups: dict[object, Group] = {}
-    for item in read:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())
+def _by(read: Iterable[Read], key: Callable[[Read], Hashable]) -> list[Group]:
+    return list(grouped((key(item), item) for item in read).values())

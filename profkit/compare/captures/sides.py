@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.compare.captures.measured import Measured, measured
-from profkit.compare.captures.recorded import KINDS, recorded_inputs, recorded_work, work_of_run
+from profkit.compare.captures.measured import KINDS, Measured, measured
+from profkit.compare.captures.recorded import recorded_inputs
 from profkit.compare.captures.runs import Read, runs_of
 from profkit.errors import ProfkitError, blamed
 from profkit.files import read_small
@@ -26,6 +26,7 @@ from profkit.ingest.discover import find_sources
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, whole
 from profkit.ingest.read import read_traces
 from profkit.model.documents.report import Failure, Report
+from profkit.model.grouped import grouped
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.summary import UNKNOWN_RANK
 from profkit.ranks.run.fleet_report import report_of
@@ -84,9 +85,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             findings = [finding for finding in self.joint.findings if finding.rank is not None]
             across = [finding for finding in self.joint.findings if finding.rank is None]
             whole = {finding.id: finding.fraction for finding in (*across, *self.joint.verdict.findings)}
-        found: dict[str, list[float]] = {}
-        for finding in findings:
-            found.setdefault(finding.id, []).append(finding.fraction)
+        found = grouped((finding.id, finding.fraction) for finding in findings)
         usual = {id_: sum(of) / len(of) for id_, of in found.items() if 2 * len(of) >= len(self.traces)}
         return {**usual, **whole}
 
@@ -107,7 +106,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return max(by_rank.values(), key=lambda steps: sum(steps) / len(steps))
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class Side(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The runs of a side, and what of it could not be read."""
 
     name: str
@@ -121,6 +120,23 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         if len(known) < len(self.runs):
             return None
         return sum(wait for wait, _ in known) / len(known), sum(transfer for _, transfer in known) / len(known)
+
+    @property
+    def late_rank(self) -> int | None:
+        """The rank that the verdicts on all runs name, None where they name none or not the same."""
+        named = {run.late_rank for run in self.runs}
+        return named.pop() if len(named) == 1 else None
+
+    @cached_property
+    def failed(self) -> dict[str, list[str]]:
+        """What the checks that fail say of its traces, by check."""
+        checks = (check for trace in self.traces for check in trace.report.checks)
+        return grouped((check.id, check.message) for check in checks if not check.ok)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that one of its traces had in use, None where none tells."""
+        return max((peak for trace in self.traces if (peak := trace.counts.peak_bytes) is not None), default=None)
 
     @property
     def traces(self) -> tuple[Measured, ...]:
@@ -182,8 +198,18 @@ def _run(name: str, files: Sequence[Read]) -> Run:
         name=name,
         traces=tuple(item.trace for item in files),
         unprofiled_ns=tuple(_unprofiled_ns(item.source, item.trace) for item in files),
-        work=work_of_run((item.trace.rank, recorded_work(item.source, item.trace.meta.metadata)) for item in files),
+        work=_work_of([item.trace for item in files]),
     )
+
+
+def _work_of(traces: Sequence[Measured]) -> dict[str, float]:
+    """A run's work per step: the sum over its ranks of the mean over a rank's traces; of what each of them told."""
+    by_rank = grouped((trace.rank, trace.work) for trace in traces).values()
+    return {
+        kind: sum(sum(work[kind] for work in works) / len(works) for works in by_rank)
+        for kind in KINDS
+        if all(kind in trace.work for trace in traces)
+    }
 
 
 def _unprofiled_ns(source: str, trace: Measured) -> tuple[int, ...]:

@@ -6,15 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from profkit.compare.captures.pair import Pair, Reading, reading
+from profkit.compare.captures.measured import SLOW
+from profkit.compare.captures.pair import Pair, Reading, measure, reading
 from profkit.compare.captures.sides import Run, Side
 from profkit.findings.changes import SLOW_STEP
 from profkit.model.budget import words
-from profkit.model.finding import Evidence
 from profkit.units import format_change, format_ns, format_numbers, format_time_change
 
-_SLOW: Final = 2
-"""Times the median from which a step is slow. Chosen, as for start-up."""
 _FEW: Final = 0.2
 """Of the steps: where more are slow, they are what the job does. Chosen."""
 _APART: Final = 0.02
@@ -23,47 +21,30 @@ _MOST_NAMED: Final = 5
 """Chosen: more numbers do not fit in a sentence."""
 
 
-def slow_step(pair: Pair) -> tuple[Reading, ...]:
+def slow_step(pair: Pair) -> Reading | None:
     """The reading that one step of many makes a part of the change."""
     cost = pair.waterfall.delta_ns - pair.steady.delta_ns
     if abs(pair.fraction(cost)) < SLOW_STEP.limit("effect"):
-        return ()
-    found = [
-        (side, trace.slow, trace.n_steps) for side in pair.sides for trace in side.traces if trace.slow is not None
-    ]
+        return None
+    found = [(side, slow, trace.n_steps) for side in pair.sides for trace in side.traces if (slow := trace.slow)]
     side, slow, n_steps = max(found, key=lambda item: item[1].duration_ns - item[1].median_ns)
     longest = max(slow.parts, key=lambda name: slow.parts[name])
-    return (
-        reading(
-            SLOW_STEP,
-            f"one step of {n_steps} is slow: step {slow.number} of the {side.name} takes {format_ns(slow.duration_ns)}",
-            evidence=(
-                Evidence(
-                    statement=f"the median step takes {format_ns(slow.median_ns)}; of the slow one"
-                    f" {format_ns(slow.parts[longest])} are {words(longest, is_cpu=pair.is_cpu)}",
-                    metric="compare.slow_step_ns",
-                    value=float(slow.duration_ns),
-                    unit="ns",
-                ),
-                Evidence(
-                    statement="without it the step changes by"
-                    f" {format_change(pair.steady.delta_ns / pair.steady.baseline_ns)}",
-                    metric="compare.steady_change_ns",
-                    value=float(pair.steady.delta_ns),
-                    unit="ns",
-                ),
-            ),
-            fix="record more steps: one slow step says nothing of the change",
-            confidence=0.7,
-            explained_ns=cost,
-        ),
+    said = f"of the slow one {format_ns(slow.parts[longest])} are {words(longest, is_cpu=pair.is_cpu)}"
+    steady = f"without it the step changes by {format_change(pair.steady.delta_ns / pair.steady.baseline_ns)}"
+    return reading(
+        SLOW_STEP,
+        f"one step of {n_steps} is slow: step {slow.number} of the {side.name} takes {format_ns(slow.duration_ns)}",
+        measure(f"the median step takes {format_ns(slow.median_ns)}; {said}", "slow_step_ns", slow.duration_ns),
+        measure(steady, "steady_change_ns", pair.steady.delta_ns),
+        fix="record more steps: one slow step says nothing of the change",
+        confidence=0.7,
+        explained_ns=cost,
     )
 
 
 def without_slow_step(pair: Pair) -> str:
     """What the step does without the one that is slow, "" where none is, or it changes little."""
-    found = slow_step(pair)
-    if not found:
+    if slow_step(pair) is None:
         return ""
     steady = pair.steady
     return f"without its slow step {format_time_change(steady.candidate_ns / steady.baseline_ns)}"
@@ -74,7 +55,7 @@ def medians(sides: tuple[Side, Side]) -> str:
     steps = [side.runs[0].steps_ns(is_unprofiled=False) if len(side.runs) == 1 else () for side in sides]
     if not all(steps):
         return ""
-    slow = [np.flatnonzero(np.array(times) > _SLOW * np.median(times)) for times in steps]
+    slow = [np.flatnonzero(np.array(times) > SLOW * np.median(times)) for times in steps]
     if not any(places.size for places in slow) or any(
         places.size > _FEW * len(times) for places, times in zip(slow, steps, strict=True)
     ):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
-from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import Pair, Reading, counted, moved, part_name, part_shown, reading
+from profkit.compare.captures.pair import Pair, Reading, change, counts_moved, measure, moved, reading
+from profkit.compare.captures.sides import Side
 from profkit.findings import changes, comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
 from profkit.model.names import COPIES_TO_DEVICE
-from profkit.units import format_bytes, format_count, format_fraction, format_ns
+from profkit.units import format_bytes, format_fraction, format_ns
 
 _MORE: Final = 10
 """Launches per step that one side has more at least where that is worth a caveat. Chosen."""
@@ -25,17 +23,12 @@ _KIND_WORDS: Final = {
 }
 
 
-def readings(pair: Pair) -> tuple[Reading, ...]:
-    """What changed in how batches are made and copied."""
-    return tuple(item for item in (loader(pair), pinned(pair), streams(pair)) if item is not None)
-
-
 def rest(pair: Pair, taken: frozenset[str]) -> tuple[Reading, ...]:
     """Calls that wait for the device, and late launches, where nothing before stands for them."""
     called = allocator(pair, taken)
-    first = syncs(pair, taken, apart_ns=0 if called is None else called.explained_ns or 0)
-    second = host(pair, taken if first is None else taken | set(first.claims))
-    return tuple(item for item in (called, first, second) if item is not None)
+    waits = syncs(pair, taken, apart_ns=0 if called is None else called.explained_ns or 0)
+    launched = host(pair, taken if waits is None else taken | set(waits.claims))
+    return tuple(item for item in (called, waits, launched) if item is not None)
 
 
 def loader(pair: Pair) -> Reading | None:
@@ -44,7 +37,7 @@ def loader(pair: Pair) -> Reading | None:
     named = _made_elsewhere(pair)
     if not has_effect and named is None:
         return None
-    data = part_name(pair, "idle_data")
+    data = pair.part_name("idle_data")
     effect = f"{data} {'falls' if pair.change('idle_data') < 0 else 'rises'}"
     title, seen = effect, []
     if named is not None:
@@ -53,7 +46,7 @@ def loader(pair: Pair) -> Reading | None:
     return reading(
         comparison.INPUT,
         title,
-        evidence=(part_shown(pair, "idle_data"), *(seen or _workers_of_one(pair))),
+        *(pair.part_shown("idle_data"), *(seen or _workers_of_one(pair))),
         fix="to reduce the remaining wait, use more workers or less work per sample"
         if pair.waterfall.bar("idle_data").candidate_ns
         else "the input pipeline keeps up now: look for another cause",
@@ -68,40 +61,34 @@ def _made_elsewhere(pair: Pair) -> tuple[str, Evidence] | None:
     kinds = [
         {trace.counts.loader for trace in side.traces if trace.counts.loader in _KIND_WORDS} for side in pair.sides
     ]
-    n_workers = [max(trace.counts.n_workers for trace in side.traces) for side in pair.sides]
+    n_workers = [_n_workers(side) for side in pair.sides]
     if made[0] != made[1]:
         now = int(bool(made[1] - made[0]))
         short = f"{' and '.join(sorted(made[now] - made[1 - now]))} makes batches {'now' if now else 'no more'}"
-        return short, _flag("its kernels run on the device on one side only", "loader_kind_changed")
+        return short, measure("its kernels run on the device on one side only", "loader_kind_changed", 1, "flag")
     if kinds[0] != kinds[1] and all(kinds):
         told = [" or ".join(_KIND_WORDS[kind] for kind in sorted(kind)) for kind in kinds]
         said = f"batches are now made in {told[1]}, before in {told[0]}"
-        return f"batches come from {told[1].partition(' (')[0]} now", _flag(said, "loader_kind_changed")
+        return f"batches come from {told[1].partition(' (')[0]} now", measure(said, "loader_kind_changed", 1, "flag")
     if n_workers[0] != n_workers[1] and all(n_workers):
         short = f"{n_workers[1]} loader workers, before {n_workers[0]}"
         said = f"{n_workers[1]} other processes are at work beside the job, before {n_workers[0]}"
-        return short, _flag(said, "workers_change", float(n_workers[1] - n_workers[0]), "count")
+        return short, change(said, "workers", n_workers, "count")
     return None
 
 
 def _workers_of_one(pair: Pair) -> list[Evidence]:
     """How many workers the only side has of which that is known."""
-    known = {side.name: n for side in pair.sides if (n := max(trace.counts.n_workers for trace in side.traces))}
+    known = {side.name: n for side in pair.sides if (n := _n_workers(side))}
     if len(known) != 1:
         return []
     ((name, n),) = known.items()
-    return [
-        _flag(
-            f"loader workers at work: {n} on the side of the {name}, not recorded on the other",
-            "workers_of_one",
-            float(n),
-            "count",
-        )
-    ]
+    said = f"loader workers at work: {n} on the side of the {name}, not recorded on the other"
+    return [measure(said, "workers_of_one", n, "count")]
 
 
-def _flag(statement: str, metric: str, value: float = 1.0, unit: str = "flag") -> Evidence:
-    return Evidence(statement=statement, metric=f"compare.{metric}", value=value, unit=unit)
+def _n_workers(side: Side) -> int:
+    return max(trace.counts.n_workers for trace in side.traces)
 
 
 def pinned(pair: Pair) -> Reading | None:
@@ -117,21 +104,14 @@ def pinned(pair: Pair) -> Reading | None:
     is_on = shares[1] > shares[0]
     calls = pair.rates(lambda trace: trace.counts.syncs)
     non_blocking = is_on and calls[1] <= calls[0] - 1
+    said = f"of {format_bytes(total[1])} to the device {pair.per}, {moved(shares, format_fraction)}"
     return reading(
         kind,
         f"batches are copied from {'pinned' if is_on else 'pageable'} memory"
         + (", and the host no longer waits for them (non_blocking)" if non_blocking else ""),
-        evidence=(
-            Evidence(
-                statement=f"of {format_bytes(total[1])} to the device {pair.per},"
-                f" {moved(*map(format_fraction, shares))} come from pinned memory",
-                metric="compare.pinned_share_change",
-                value=shares[1] - shares[0],
-                unit="fraction",
-            ),
-            part_shown(pair, "copy_exposed"),
-            counted(pair, "calls that wait for the device", "syncs", lambda trace: trace.counts.syncs),
-        ),
+        change(f"{said} come from pinned memory", "pinned_share", shares, "fraction"),
+        pair.part_shown("copy_exposed"),
+        _syncs_shown(pair),
         fix="with non_blocking=True the host goes on while a pinned batch is copied"
         if is_on
         else "pin_memory=True in the DataLoader, non_blocking=True where batches are copied",
@@ -143,44 +123,26 @@ def pinned(pair: Pair) -> Reading | None:
 def streams(pair: Pair) -> Reading | None:
     """Batches are copied on a stream of their own, beside the kernels, or no longer; and what that hides."""
     kind = changes.COPY_STREAM
-    size, apart = (
-        pair.rates(lambda trace: trace.counts.copied_bytes),
-        pair.rates(lambda trace: trace.counts.apart_bytes),
-    )
-    if pair.is_cpu or pair.hidden or min(size) < kind.limit("bytes"):
+    size = pair.rates(lambda trace: trace.counts.copied_bytes)
+    apart = pair.rates(lambda trace: trace.counts.apart_bytes)
+    if not pair.shows_kernels or min(size) < kind.limit("bytes"):
         return None
     shares = [own / whole for own, whole in zip(apart, size, strict=True)]
     if abs(shares[1] - shares[0]) < kind.limit("share"):
         return None
     is_on = shares[1] > shares[0]
-    taken, hidden = (
-        pair.rates(lambda trace: trace.counts.copied_ns),
-        pair.rates(lambda trace: trace.counts.hidden_copy_ns),
-    )
-    under = (
-        f"compute hides {format_ns(hidden[1])} of their {format_ns(taken[1])}" if hidden[1] else "compute hides none"
-    )
+    taken = pair.rates(lambda trace: trace.counts.copied_ns)
+    hidden = pair.rates(lambda trace: trace.counts.hidden_copy_ns)
+    under = f"{format_ns(hidden[1])} of their {format_ns(taken[1])}" if hidden[1] else "none"
+    said = f"of {format_bytes(size[1])} to the device {pair.per}, {moved(shares, format_fraction)}"
+    times = f"{moved(taken, format_ns)}, under compute {moved(hidden, format_ns)} {pair.per}"
     is_pageable = _bytes_from(pair, 1)["Pageable"] > size[1] / 2
     return reading(
         kind,
-        f"copies to the device {'' if is_on else 'no longer '}run on a stream of their own: {under}",
-        evidence=(
-            Evidence(
-                statement=f"of {format_bytes(size[1])} to the device {pair.per}, {moved(*map(format_fraction, shares))}"
-                " on streams without kernels",
-                metric="compare.copy_stream_share_change",
-                value=shares[1] - shares[0],
-                unit="fraction",
-            ),
-            Evidence(
-                statement=f"copies to the device {moved(*map(format_ns, taken))},"
-                f" under compute {moved(*map(format_ns, hidden))} {pair.per}",
-                metric="compare.hidden_copies_change_ns",
-                value=hidden[1] - hidden[0],
-                unit="ns",
-            ),
-            part_shown(pair, "copy_exposed"),
-        ),
+        f"copies to the device {'' if is_on else 'no longer '}run on a stream of their own: compute hides {under}",
+        change(f"{said} on streams without kernels", "copy_stream_share", shares, "fraction"),
+        change(f"copies to the device {times}", "hidden_copies", hidden),
+        pair.part_shown("copy_exposed"),
         fix="from pageable memory the host waits for each copy, so nothing runs beside it: pin_memory=True and"
         " non_blocking=True"
         if is_pageable
@@ -208,25 +170,18 @@ def _bytes_from(pair: Pair, side: int) -> dict[str, float]:
 def allocator(pair: Pair, taken: frozenset[str]) -> Reading | None:
     """The part of the idle time after calls that wait which is the allocator's."""
     kind = changes.ALLOCATOR
-    if pair.is_cpu or "idle_sync" in taken or any(trace.slow for side in pair.sides for trace in side.traces):
+    if pair.is_cpu or "idle_sync" in taken or any(trace.slow for trace in pair.traces):
         return None
     before, after = pair.rates(lambda trace: min(trace.counts.allocator_ns, trace.device.budget.idle_sync))
     if abs(pair.fraction(after - before)) < kind.limit("effect"):
         return None
-    times = moved(format_ns(before), format_ns(after), of=pair.per)
+    what = "idle in cudaMalloc, cudaFree and their kin, and right behind them:"
     return reading(
         kind,
         f"the device idles {'longer' if after > before else 'less long'} in calls of the allocator",
-        evidence=(
-            Evidence(
-                statement=f"idle in cudaMalloc, cudaFree and their kin, and right behind them: {times}",
-                metric="compare.allocator_change_ns",
-                value=after - before,
-                unit="ns",
-            ),
-            counted(pair, "allocator calls", "allocator_calls", lambda trace: trace.counts.allocator_calls),
-            part_shown(pair, "idle_sync"),
-        ),
+        pair.time_shown(what, "allocator", (before, after)),
+        pair.counted("allocator calls", "allocator_calls", lambda trace: trace.counts.allocator_calls),
+        pair.part_shown("idle_sync"),
         fix="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or less memory: a smaller micro-batch with more"
         " accumulation, shapes of a few sizes",
         confidence=0.7,
@@ -253,12 +208,10 @@ def syncs(pair: Pair, taken: frozenset[str], apart_ns: int = 0) -> Reading | Non
     return reading(
         kind,
         often if is_changed else long,
-        evidence=(
-            counted(pair, "calls that wait for the device", "syncs", lambda trace: trace.counts.syncs),
-            part_shown(pair, "idle_sync"),
-            *(_waiting_operators(pair) if is_changed else ()),
-            *([counted(pair, "launches", "launches", lambda trace: trace.counts.launches)] if len(claims) > 1 else []),
-        ),
+        _syncs_shown(pair),
+        pair.part_shown("idle_sync"),
+        *(_waiting_operators(pair) if is_changed else ()),
+        *([pair.launches_shown()] if len(claims) > 1 else []),
         fix="look for .item(), .cpu(), nonzero and prints of tensors in the step",
         confidence=0.7 if is_changed else 0.5,
         claims=claims,
@@ -266,12 +219,16 @@ def syncs(pair: Pair, taken: frozenset[str], apart_ns: int = 0) -> Reading | Non
     )
 
 
+def _syncs_shown(pair: Pair) -> Evidence:
+    return pair.counted("calls that wait for the device", "syncs", lambda trace: trace.counts.syncs)
+
+
 def _waiting_operators(pair: Pair) -> tuple[Evidence, ...]:
     """Operators that make the host wait, and are called more or less often."""
     return tuple(
         one
         for name, words in _WAITING.items()
-        if (one := counted(pair, words, words.strip("."), lambda trace, name=name: trace.op_calls.get(name, 0))).value  # type: ignore[misc]
+        if (one := pair.counted(words, words.strip("."), lambda trace, name=name: trace.op_calls.get(name, 0))).value  # type: ignore[misc]
     )
 
 
@@ -283,10 +240,8 @@ def host(pair: Pair, taken: frozenset[str]) -> Reading | None:
     return reading(
         comparison.LAUNCHES,
         f"the device waits {'longer' if cost > 0 else 'less'} for the host{_other_kernels(pair, cost)}",
-        evidence=(
-            *sorted((part_shown(pair, name) for name in HOST_PARTS), key=lambda part: -abs(part.value)),
-            counted(pair, "launches", "launches", lambda trace: trace.counts.launches),
-        ),
+        *sorted((pair.part_shown(name) for name in HOST_PARTS), key=lambda part: -abs(part.value)),
+        pair.launches_shown(),
         fix="reduce launches with fused kernels or CUDA graphs; if their number is the same, check what else the host"
         " does"
         if cost > 0
@@ -302,25 +257,20 @@ def _other_kernels(pair: Pair, cost_ns: float) -> str:
     n = pair.rates(lambda trace: trace.counts.operators)
     if pair.hidden or abs(n[1] - n[0]) < kind.limit("fewer") * max(n) or (n[1] > n[0]) != (cost_ns > 0):
         return ""
-    names = [{work.name for trace in side.traces for work in trace.compute.works} for side in pair.sides]
-    for side in (0, 1):
-        own = pair.rate(side, lambda trace: _time_of(trace, names[side] - names[1 - side]))  # noqa: B023
-        if own < kind.limit("other") * pair.rate(side, lambda trace: trace.compute.busy_ns):
-            return ""
+    names = [{work.name for work in side} for side in pair.uses]
+    shared = names[0] & names[1]
+    own = pair.rates(lambda trace: trace.compute.time_ns(lambda work: work.name not in shared))
+    if any(part < kind.limit("other") * whole for part, whole in zip(own, pair.compute_busy_ns, strict=True)):
+        return ""
     return f": {'more' if cost_ns > 0 else 'fewer'}, other kernels do the work"
-
-
-def _time_of(trace: Measured, names: set[str]) -> int:
-    codes = [code for code, work in enumerate(trace.compute.works) if work.name in names]
-    return int(trace.compute.duration_ns[np.isin(trace.compute.work, codes)].sum())
 
 
 def launches(pair: Pair) -> str:
     """That one side launches far more in a step than the other, "" where it does not."""
-    if pair.is_cpu or pair.hidden or not pair.baseline.traces[0].has_steps:
+    if not pair.shows_kernels or not pair.baseline.traces[0].has_steps:
         return ""  # of windows their kernels are compared already
     before, after = (round(rate, 1) for rate in pair.rates(lambda trace: trace.counts.launches))
     if max(before, after) < max(comparison.LAUNCHES.limit("unlike") * min(before, after), min(before, after) + _MORE):
         return ""
-    counts = moved(format_count(before), format_count(after), of=pair.per)
+    counts = counts_moved((before, after), pair.per)
     return f"launches {counts}: unless the change was meant to do that, the sides do different work"

@@ -3,11 +3,12 @@
 Parts of a window do not divide evenly by its steps. Each side is worked out in fractions (mean of runs of the mean of
 their traces, each per step), its total is rounded to the nearest ns, and the parts are rounded down; the ns that are
 missing go to the parts with the largest remainders. So the parts sum to the step on either side, and their changes to
-its change.
+its change. Compute is also told apart by what its rows are: groups, of which no two explain one ns.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, TypeVar
@@ -15,16 +16,26 @@ from typing import Final, TypeVar
 import msgspec
 import numpy as np
 
+from profkit.compare.captures.counts import generator_of
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.work_rows import Rows, Work
+from profkit.compare.captures.work_rows import OPTIMIZER, Rows, Work
 from profkit.model.documents.comparison import Account, Bar, Presence, Waterfall, WorkChange
-from profkit.model.names import bare_name
+from profkit.model.grouped import grouped
+from profkit.model.names import LAYOUT, bare_name, precision_of
 
 Runs = Sequence[Sequence[Measured]]
 """The traces of each run of a side."""
 MAX_ROWS: Final = 12
 _SIDE_BY_SIDE: Final = "side by side"
 Key = TypeVar("Key")
+
+PREFIX: Final = "compute."
+GROUPS: Final = (
+    "optimizer", "generated", "layout", "attention", "products_of_attention", "softmax", "matrix", "elementwise",
+    "other",
+)  # fmt: skip
+"""By what is asked first; `other` has norms, reductions, embeddings, what no name tells, and what ran side by side."""
+_OF_ATTENTION: Final = re.compile(r"^aten::(?:bmm|baddbmm)")
 
 
 def apportioned(parts: Mapping[Key, Fraction], total: int) -> dict[Key, int]:
@@ -56,7 +67,9 @@ def steady_waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
 
     def steady(trace: Measured, part: str) -> Fraction:
         whole, slow = trace.device.budget.parts[part], trace.slow
-        return Fraction(whole, trace.n_steps) if slow is None else Fraction(whole - slow.parts[part], trace.n_steps - 1)
+        if slow is None:
+            return Fraction(whole, trace.n_steps)
+        return Fraction(whole - slow.parts.get(part, 0), trace.n_steps - 1)
 
     return _waterfall(baseline, candidate, steady)
 
@@ -119,6 +132,32 @@ def uses(runs: Runs, rows_of: Callable[[Measured], Rows]) -> tuple[dict[Work, Us
     return {work: Use(counts[work], ns) for work, ns in whole.items() if work is not None}, excess
 
 
+def group_of(work: Work | WorkChange) -> str:
+    """The group of a row."""
+    if work.family == OPTIMIZER:
+        return "optimizer"
+    if generator_of(work.name):
+        return "generated"
+    if work.family in {LAYOUT, "attention", "softmax"}:
+        return work.family
+    if precision_of(work.name) is not None or work.family == "matmul":
+        return "products_of_attention" if _OF_ATTENTION.match(work.operator) else "matrix"
+    return "elementwise" if work.family == "elementwise" else "other"
+
+
+def group_changes(first: Mapping[Work, Use], second: Mapping[Work, Use], change_ns: int) -> dict[str, int]:
+    """The change of each group, ns per step, under `PREFIX` and its name; in all `change_ns`.
+
+    So no ns of compute explains two things.
+    """
+    out = dict.fromkeys((PREFIX + name for name in GROUPS), 0)
+    for sign, side in ((-1, first), (1, second)):
+        for work, use in side.items():
+            out[PREFIX + group_of(work)] += sign * use.total_ns
+    out[PREFIX + "other"] += change_ns - sum(out.values())
+    return out
+
+
 _NONE: Final = Use(Fraction(0), 0)
 
 
@@ -160,11 +199,7 @@ def _by_short_name(work: Work) -> tuple[str, ...]:
 
 
 def _grouped(uses: dict[Work, Use], key: Callable[[Work], tuple[str, ...]]) -> dict[tuple[str, ...], list[Work]]:
-    groups: dict[tuple[str, ...], list[Work]] = {}
-    for work in uses:
-        if key(work):
-            groups.setdefault(key(work), []).append(work)
-    return groups
+    return grouped((key(work), work) for work in uses if key(work))
 
 
 def _replaced(left: dict[Work, Use], right: dict[Work, Use]) -> WorkChange:

@@ -8,6 +8,7 @@ where the trace tells no sizes, name and place among the step's rows of that nam
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -28,6 +29,9 @@ COMPILED = "compiled graph (no operators inside)"
 OPTIMIZER = "optimizer"
 """The family of kernels that update weights: by their names, or because a range of the optimizer launched them."""
 _OF_OPTIMIZER = re.compile(r"^optim\w*(?:[._ :]?step)?$", re.IGNORECASE)
+
+
+_PRODUCTS = frozenset({"matmul", "attention", "convolution"})
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,19 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int
     hidden_ns: int
     """Of the union, the part under the other kind."""
+
+    def of(self, chosen: Callable[[Work], bool]) -> NDArray[np.bool_]:
+        """Which rows are of the chosen works."""
+        return np.array([chosen(work) for work in self.works], np.bool_)[self.work]
+
+    def time_ns(self, chosen: Callable[[Work], bool]) -> int:
+        """The time of the rows of the chosen works."""
+        return int(self.duration_ns[self.of(chosen)].sum())
+
+    @property
+    def n_products(self) -> int:
+        """Rows that multiply matrices: of families that no compiler fuses away."""
+        return int(self.of(lambda work: work.family in _PRODUCTS).sum())
 
 
 def computation(facts: Facts) -> Rows:

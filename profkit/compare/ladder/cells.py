@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -13,11 +14,12 @@ import numpy as np
 from profkit.compare.ladder.columns import Columns, plain
 from profkit.compare.stats.distributions import t_quantile
 from profkit.compare.stats.judge import judge
-from profkit.compare.stats.sample import Sample, is_plausible
+from profkit.compare.stats.sample import Sample, is_plausible, variation
 from profkit.compare.tables.records import Cells
-from profkit.compare.tables.result_tables import FAILED, ResultTable, Row
+from profkit.compare.tables.result_tables import FAILED, ResultTable, Row, blocks_of
 from profkit.errors import TraceFormatError, UsageError
 from profkit.model.documents.ladder import Cell, Factor, Noise, Settings
+from profkit.model.grouped import grouped
 from profkit.model.switches import is_on
 
 _LEVEL: Final = 0.95
@@ -52,6 +54,10 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Its settings by heading."""
         return dict(self.key.settings)
 
+    def without(self, heading: str) -> Settings:
+        """Its settings but one."""
+        return tuple(item for item in self.key.settings if item[0] != heading)
+
     @cached_property
     def speed(self) -> float:
         """The mean of its runs where more is better, else its inverse."""
@@ -61,13 +67,12 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def cell(self) -> Cell:
         """The cell as a document holds it."""
-        values = self.sample.values
         return Cell(
             rung=self.key.rung,
             settings=self.key.settings,
-            runs=values,
+            runs=self.sample.values,
             mean=self.sample.mean,
-            cv=float(np.std(values, ddof=1)) / self.sample.mean if len(values) > 1 else None,
+            cv=variation(self.sample.values),
             memory_bytes=self.memory_bytes,
             padding=self.padding,
         )
@@ -125,30 +130,28 @@ def cells_of(
     table: ResultTable, records: Mapping[int, Cells], columns: Columns, rate: Rate
 ) -> dict[tuple[str, ...], list[Tried]]:
     """The cells of each series, both in the order of their first rows; `records` are by line."""
-    grouped: dict[Key, list[int]] = {}
-    for number, row in enumerate(table.rows):
-        grouped.setdefault(_key(records[row.line], columns), []).append(number)
-    found: dict[tuple[str, ...], list[Tried]] = {}
-    for key, numbers in grouped.items():
+    by_cell = grouped((_key(records[row.line], columns), number) for number, row in enumerate(table.rows))
+    cells: list[Tried] = []
+    for key, numbers in by_cell.items():
         rows = [table.rows[number] for number in numbers]
-        blocks = [row.block for row in rows if row.block is not None]
         sizes = [row.memory_bytes for row in rows if row.memory_bytes is not None]
         shares = [share for row in rows if (share := _padding(table.source, row.line, records, columns)) is not None]
+        sample = Sample(
+            name=key.rung,
+            values=tuple(rate.values[number] for number in numbers),
+            unit=rate.unit,
+            higher_is_better=rate.higher_is_better,
+            blocks=blocks_of(rows),
+        )
         one = Tried(
             key=key,
-            sample=Sample(
-                name=key.rung,
-                values=tuple(rate.values[number] for number in numbers),
-                unit=rate.unit,
-                higher_is_better=rate.higher_is_better,
-                blocks=tuple(blocks) if len(blocks) == len(rows) else (),
-            ),
+            sample=sample,
             lines=tuple(row.line for row in rows),
             memory_bytes=max(sizes, default=None),
             padding=math.fsum(shares) / len(shares) if shares else None,
         )
-        found.setdefault(key.series, []).append(one)
-    return found
+        cells.append(one)
+    return grouped((one.key.series, one) for one in cells)
 
 
 def unlike(table: ResultTable, records: Mapping[int, Cells], columns: Columns) -> tuple[str, ...]:
@@ -178,11 +181,7 @@ def _key(cells: Cells, columns: Columns) -> Key:
 
 def switch_name(heading: str) -> str:
     """A switch as the name of what it switches on: `use_packing` is packing."""
-    name = heading.strip()
-    for prefix in ("use_", "enable_", "with_", "is_"):
-        if name.lower().startswith(prefix) and len(name) > len(prefix):
-            return name[len(prefix) :]
-    return name
+    return re.sub(r"^(?:use|enable|with|is)_(?=.)", "", heading.strip(), flags=re.IGNORECASE)
 
 
 def _padding(source: str, line: int, records: Mapping[int, Cells], columns: Columns) -> float | None:

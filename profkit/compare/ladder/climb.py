@@ -10,14 +10,11 @@ from profkit.compare.ladder.cells import Tried, factor
 from profkit.compare.ladder.plan import Plan
 from profkit.compare.tables.result_tables import is_number
 from profkit.model.documents.ladder import Beside, Rung, Step, WhyNot
+from profkit.model.grouped import grouped
 from profkit.model.switches import says_on
 
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a ladder has come to, and what brought it there."""
-
-    step: Step
-    tried: Tried
+Place = tuple[Step, Tried]
+"""Where a ladder has come to, and what brought it there."""
 
 
 class Climb(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +41,7 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> Climb:
     and the settings have a factor each. A rung that is slower than what the ladder had is left beside it, but where
     a later one of the series is known to stand on it. Alternatives of the first rung stand beside the base.
     """
-    by_rung: dict[str, list[Tried]] = {}
-    for one in cells:
-        by_rung.setdefault(one.rung, []).append(one)
+    by_rung = grouped((one.rung, one) for one in cells)
     path: list[Place] = []
     passed: list[_Passed] = []
     for number, group in enumerate(plan.groups):
@@ -55,13 +50,13 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> Climb:
             continue
         if not path:
             path += _base(mine, plan)
-            passed += _others(mine, path[0].tried)
+            passed += _others(mine, path[0][1])
             continue
-        at = path[-1].tried
+        at = path[-1][1]
         fitting = [one for one in mine if plan.follows(at.rung, one.rung)]
         later = [name for names in plan.groups[number + 1 :] for name in names if name in by_rung]
         path += _taken(at, fitting, by_rung, plan, later)
-        passed += _passed(mine, path[0].tried, at, path[-1].tried, fitting)
+        passed += _passed(mine, path[0][1], at, path[-1][1], fitting)
     named = [name for group in plan.groups for name in group]
     return Climb(
         rungs=_rungs(path, by_rung, plan, margin),
@@ -83,8 +78,7 @@ def _base(mine: Sequence[Tried], plan: Plan) -> list[Place]:
     """The plainest cell, then the fastest of its rung where that is another."""
     base = min(mine, key=_plainness(plan))
     best = _fastest([one for one in mine if one.rung == base.rung])
-    first = Place(step=Step.BASE, tried=base)
-    return [first, Place(step=Step.SETTINGS, tried=best)] if best.speed > base.speed else [first]
+    return [(Step.BASE, base), *([(Step.SETTINGS, best)] if best.speed > base.speed else [])]
 
 
 def _others(mine: Sequence[Tried], base: Tried) -> list[_Passed]:
@@ -127,9 +121,7 @@ def _taken(
         return []
     before = plan.free(at.key.settings)
     same = next((one for one in by_rung[best.rung] if plan.free(one.key.settings) == before), best)
-    if same.speed == best.speed:
-        return [Place(step=Step.LAYER, tried=same)]
-    return [Place(step=Step.LAYER, tried=same), Place(step=Step.SETTINGS, tried=best)]
+    return [(Step.LAYER, same), *([(Step.SETTINGS, best)] if same.speed != best.speed else [])]
 
 
 def _passed(mine: Sequence[Tried], base: Tried, at: Tried, now: Tried, fitting: Sequence[Tried]) -> list[_Passed]:
@@ -147,26 +139,28 @@ def _passed(mine: Sequence[Tried], base: Tried, at: Tried, now: Tried, fitting: 
 
 def _rungs(path: Sequence[Place], by_rung: Mapping[str, list[Tried]], plan: Plan, margin: float) -> tuple[Rung, ...]:
     made = []
-    for place, one in enumerate(path):
-        before = path[place - 1].tried if place else None
-        added, removed = plan.brought((before or one.tried).rung, one.tried.rung)
+    first = before = path[0][1]
+    for step, now in path:
+        is_base = step is Step.BASE
+        added, removed = plan.brought(before.rung, now.rung)
         made.append(
             Rung(
-                cell=one.tried.cell,
-                step=one.step,
+                cell=now.cell,
+                step=step,
                 added=added,
                 removed=removed,
-                changed=() if before is None else plan.changed(before, one.tried),
-                over_before=None if before is None else factor(before, one.tried, margin),
-                over_first=None if before is None else factor(path[0].tried, one.tried, margin),
-                padding_factor=_of_padding(before, one.tried),
-                n_settings=len(by_rung[one.tried.rung]),
+                changed=plan.changed(before, now),
+                over_before=None if is_base else factor(before, now, margin),
+                over_first=None if is_base else factor(first, now, margin),
+                padding_factor=None if is_base else _of_padding(before, now),
+                n_settings=len(by_rung[now.rung]),
             )
         )
+        before = now
     return tuple(made)
 
 
-def _of_padding(before: Tried | None, now: Tried) -> float | None:
-    if before is None or before.padding is None or now.padding is None:
+def _of_padding(before: Tried, now: Tried) -> float | None:
+    if before.padding is None or now.padding is None:
         return None
     return (1 - now.padding) / (1 - before.padding)

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from profkit.compare.stats.judge import DEFAULT_MARGIN
 from profkit.compare.tables import headings
 from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.records import Cells
@@ -49,6 +50,17 @@ _PER_BATCH: Final = ("micro_batch", "accumulation", "global_batch")
 _REAL: Final = ("real", "useful", "nonpad", "global_useful")
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked beside the table; None leaves it to the names of the columns."""
+
+    order: str | None = None
+    rung: str | None = None
+    series: tuple[str, ...] | None = None
+    settings: tuple[str, ...] = ()
+    metric: str | None = None
+    margin: float = DEFAULT_MARGIN
+
+
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Headings by what they are. `rung` is "" where `switches` compose the rungs; `layers` may list a rung's layers.
 
@@ -74,26 +86,19 @@ def plain(text: str) -> str:
     return f"{float(stripped):.12g}" if is_number(stripped) else stripped
 
 
-def columns_of(
-    records: Sequence[Cells],
-    metric: Metric,
-    source: str,
-    *,
-    rung: str | None = None,
-    series: Sequence[str] | None = None,
-    settings: Sequence[str] = (),
-) -> Columns:
-    """What the columns are; `rung`, `series` and `settings` name those that their headings do not tell.
+def columns_of(records: Sequence[Cells], metric: Metric, source: str, asked: Asked) -> Columns:
+    """What the columns are; what is asked names those that their headings do not tell.
 
     Raises UsageError for a column that is not there, TraceFormatError where nothing names the rungs.
     """
     names = list(dict.fromkeys(name for cells in records for name in cells))
-    for wanted in (*([rung] if rung else []), *(series or ()), *settings):
+    rung, settings = asked.rung, asked.settings
+    for wanted in (*([rung] if rung else []), *(asked.series or ()), *settings):
         if wanted not in names:
             raise UsageError(f"{source} has no column {wanted!r}", hint=f"its columns: {', '.join(names)}")
     values = {name: {plain(cells.get(name, "")) for cells in records} for name in names}
     seen = _seen(names, values, metric) - set(settings)
-    chosen = _series(names, values, seen | {rung or ""}) if series is None else tuple(series)
+    chosen = _series(names, values, seen | {rung or ""}) if asked.series is None else asked.series
     rung_column, switches = _rungs(names, values, {*seen, *chosen}, rung)
     if not rung_column and not switches:
         raise TraceFormatError(
@@ -133,7 +138,8 @@ def counts_of(metric: Metric, unit: str) -> Counts:
     return Counts.REAL if unit != "tokens/s" or kind.startswith(_REAL) else Counts.UNKNOWN
 
 
-def _words(heading: str) -> set[str]:
+def words_of(heading: str) -> set[str]:
+    """The words of a heading or a name, in lower case."""
     return set(headings.normal(heading).split("_"))
 
 
@@ -147,7 +153,7 @@ def _seen(names: Sequence[str], values: Mapping[str, set[str]], metric: Metric) 
         for name in names
         if name in {*sized, *roles, metric.column, *(padding or ())[:1]}
         or headings.is_measure(name)
-        or _words(name) & _REMARKS
+        or words_of(name) & _REMARKS
     }
 
 
@@ -157,7 +163,7 @@ def _series(names: Sequence[str], values: Mapping[str, set[str]], without: set[s
         name
         for name in names
         if name not in without
-        and (name == gpus or (_words(name) & _SERIES and not _words(name) & _NO_SERIES))
+        and (name == gpus or (words_of(name) & _SERIES and not words_of(name) & _NO_SERIES))
         and (headings.normal(name) not in _LAYERS or all(map(is_number, values[name])))
         and not headings.role_of([name], "micro_batch")
     )
@@ -191,7 +197,7 @@ def _is_set(name: str, values: Mapping[str, set[str]], n_rows: int) -> bool:
     if any(headings.role_of([name], role) for role in (*_PER_BATCH, "arm")) or _is_switch(mine):
         return True
     if all(map(is_number, filter(None, mine))):
-        return is_setting(name) or bool(_words(name) & _NO_SERIES)
+        return is_setting(name) or bool(words_of(name) & _NO_SERIES)
     return n_rows < 3 or len(mine) < n_rows  # else it names single runs
 
 

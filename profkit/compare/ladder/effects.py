@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Final
 
@@ -15,7 +14,8 @@ from profkit.compare.ladder.plan import Plan
 from profkit.compare.stats.judge import MIN_RUNS
 from profkit.compare.tables.result_tables import is_number
 from profkit.model.documents.comparison import Answer
-from profkit.model.documents.ladder import Changed, Effect, Factor, Gain, Mix
+from profkit.model.documents.ladder import Effect, Factor, Gain, Mix
+from profkit.model.grouped import grouped
 from profkit.model.switches import says_on
 
 MOST_EFFECTS: Final = 20
@@ -31,14 +31,6 @@ Change = tuple[str, str, str]
 """Heading, value before, value after."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Pairs that were compared, changes that have both signs, and the strongest of these without their sentences."""
-
-    n_pairs: int
-    n_mixed: int
-    effects: tuple[Effect, ...]
-
-
 class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A change whose means have both signs."""
 
@@ -52,15 +44,19 @@ class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.mix is not Mix.SERIES, self.change[0] != rungs, -round(self.spread, 9), self.change
 
 
-def effects_of(series: Mapping[str, Sequence[Tried]], columns: Columns, plan: Plan, margin: float) -> Found:
-    """The changes with both signs; a change within `margin` has none, nor has one that repeats do not support.
+def effects_of(
+    series: Mapping[str, Sequence[Tried]], columns: Columns, plan: Plan, margin: float
+) -> tuple[int, int, list[Effect]]:
+    """Pairs compared, changes with both signs, and the strongest of these without their sentences.
 
-    `n_mixed` leaves out those that repeats refute; of weak ones beyond the strongest it goes by their means.
+    A change within `margin` has no sign, nor has one that repeats do not support. The number of changes leaves out
+    those that repeats refute; of weak ones beyond the strongest it goes by their means.
     """
-    changes: dict[Change, list[Pair]] = defaultdict(list)
-    for name, cells in series.items():
-        for change, old, new in (*_of_rungs(cells, columns, plan), *_of_settings(cells, columns, plan)):
-            changes[change].append((name, old, new))
+    changes = grouped(
+        (change, (name, old, new))
+        for name, cells in series.items()
+        for change, old, new in (*_of_rungs(cells, columns, plan), *_of_settings(cells, columns, plan))
+    )
     found = (_candidate(change, pairs, margin) for change, pairs in changes.items())
     candidates = sorted((one for one in found if one is not None), key=lambda one: one.rank(columns.rung))
     effects: list[Effect] = []
@@ -70,11 +66,13 @@ def effects_of(series: Mapping[str, Sequence[Tried]], columns: Columns, plan: Pl
             break
         n_judged += len(one.pairs)
         effect = _effect(one, plan, margin)
-        n_refuted += effect is None
-        effects += [effect] if effect is not None else []
+        if effect is None:
+            n_refuted += 1
+        else:
+            effects.append(effect)
     n_pairs = sum(map(len, changes.values()))
     effects.sort(key=lambda one: one.mix is not Mix.SERIES)
-    return Found(n_pairs=n_pairs, n_mixed=len(candidates) - n_refuted, effects=tuple(effects))
+    return n_pairs, len(candidates) - n_refuted, effects
 
 
 def _candidate(change: Change, pairs: Sequence[Pair], margin: float) -> _Candidate | None:
@@ -90,17 +88,15 @@ def _mix(signs: Sequence[tuple[str, int]]) -> Mix | None:
     """Between what signs differ, by the names of their series; None where they do not."""
     if not {sign for _, sign in signs} >= {1, -1}:
         return None
-    by_series: dict[str, set[int]] = defaultdict(set)
-    for name, sign in signs:
-        by_series[name].add(sign)
-    return Mix.SERIES if {1} in by_series.values() and {-1} in by_series.values() else Mix.SETTINGS
+    by_series = [set(mine) for mine in grouped(signs).values()]
+    return Mix.SERIES if {1} in by_series and {-1} in by_series else Mix.SETTINGS
 
 
 def _of_rungs(cells: Sequence[Tried], columns: Columns, plan: Plan) -> Iterator[tuple[Change, Tried, Tried]]:
     """Pairs of two rungs at the same settings, the earlier one of the order first."""
     places = plan.places
     last = len(places)
-    for alike in _grouped((plan.free(one.key.settings), one) for one in cells):
+    for alike in grouped((plan.free(one.key.settings), one) for one in cells).values():
         ordered = sorted(alike, key=lambda one: (places.get(one.rung, last), one.rung))
         for one, other in combinations(ordered, 2):
             old, new = (other, one) if plan.layers[one.rung] > plan.layers[other.rung] else (one, other)
@@ -122,22 +118,10 @@ def _of_settings(cells: Sequence[Tried], columns: Columns, plan: Plan) -> Iterat
     for heading in columns.settings:
         if heading in plan.companions:
             continue
-        keyed = (((one.rung, _without(one, heading)), one) for one in cells)
-        for alike in _grouped(keyed):
+        for alike in grouped(((one.rung, one.without(heading)), one) for one in cells).values():
             ordered = sorted(alike, key=lambda one: _size(one.settings[heading]))
             for old, new in combinations(ordered, 2) if len(ordered) <= _MOST_VALUES else pairwise(ordered):
                 yield (heading, old.settings[heading], new.settings[heading]), old, new
-
-
-def _without(one: Tried, heading: str) -> tuple[tuple[str, str], ...]:
-    return tuple(item for item in one.key.settings if item[0] != heading)
-
-
-def _grouped(keyed: Iterable[tuple[object, Tried]]) -> Iterator[list[Tried]]:
-    groups: dict[object, list[Tried]] = {}
-    for key, one in keyed:
-        groups.setdefault(key, []).append(one)
-    yield from (group for group in groups.values() if len(group) > 1)
 
 
 def _size(value: str) -> tuple[bool, float, str]:
@@ -158,17 +142,14 @@ def _point_sign(value: float, margin: float) -> int:
 
 
 def _gain(name: str, old: Tried, new: Tried, margin: float) -> Gain:
+    before, after = old.memory_bytes, new.memory_bytes
     return Gain(
         series=name,
         rung=new.rung,
         settings=new.key.settings,
         factor=factor(old, new, margin),
-        memory_factor=_memory_factor(old.memory_bytes, new.memory_bytes),
+        memory_factor=after / before if before and after is not None else None,
     )
-
-
-def _memory_factor(old: float | None, new: float | None) -> float | None:
-    return new / old if old and new is not None else None
 
 
 def _effect(one: _Candidate, plan: Plan, margin: float) -> Effect | None:
@@ -178,17 +159,13 @@ def _effect(one: _Candidate, plan: Plan, margin: float) -> Effect | None:
     if mix is None:
         return None
     heading, before, after = one.change
-    moved = (each for _, old, new in one.pairs for each in plan.changed(old, new))
+    moved = (each for _, old, new in one.pairs for each in plan.changed(old, new) if each.heading != heading)
     return Effect(
         heading=heading,
         before=before,
         after=after,
-        along=tuple(_along({(each.heading, each.before, each.after): each for each in moved}.values(), heading)),
+        along=tuple({(each.heading, each.before, each.after): each for each in moved}.values()),
         mix=mix,
         gains=tuple(gains),
         sentence="",
     )
-
-
-def _along(changed: Iterable[Changed], heading: str) -> Iterator[Changed]:
-    return (one for one in changed if one.heading != heading)

@@ -13,9 +13,10 @@ import numpy as np
 from profkit.compare.ladder.cells import Tried
 from profkit.compare.ladder.plan import Plan, told
 from profkit.compare.stats.inference import contrast, paired
+from profkit.compare.stats.judge import DEFAULT_ALPHA
 from profkit.model.documents.ladder import Interaction, Settings
+from profkit.model.grouped import grouped
 
-ALPHA: Final = 0.05
 _MOST_TRIED: Final = 64
 """Bases that are tried, the fastest first, and choices of single cells for each (chosen: the right one is there)."""
 
@@ -48,12 +49,8 @@ def _by_speed(one: Tried) -> tuple[float, Settings]:
 
 def _rung(cells: Sequence[Tried], plan: Plan) -> _Rung:
     found = {plan.free(one.key.settings): one for one in sorted(cells, key=_by_speed)}
-    values: dict[str, dict[str, None]] = {}
-    for free in found:
-        for name, value in free:
-            if name not in plan.batches:
-                values.setdefault(name, {})[value] = None
-    return _Rung(cells=found, values={name: tuple(seen) for name, seen in values.items()})
+    values = grouped(item for free in found for item in free if item[0] not in plan.batches)
+    return _Rung(cells=found, values={name: tuple(dict.fromkeys(seen)) for name, seen in values.items()})
 
 
 def interactions_of(cells: Sequence[Tried], plan: Plan) -> tuple[Interaction, ...]:
@@ -61,10 +58,7 @@ def interactions_of(cells: Sequence[Tried], plan: Plan) -> tuple[Interaction, ..
 
     The sentences are left empty.
     """
-    by_rung: dict[str, list[Tried]] = {}
-    for one in cells:
-        by_rung.setdefault(one.rung, []).append(one)
-    rungs = {name: _rung(mine, plan) for name, mine in by_rung.items()}
+    rungs = {name: _rung(mine, plan) for name, mine in grouped((one.rung, one) for one in cells).items()}
     return tuple(_measured(one, rungs) for one in _compositions(plan) if one.rung in rungs)
 
 
@@ -79,7 +73,7 @@ class _Composition(msgspec.Struct, frozen=True, kw_only=True):
 
 def _compositions(plan: Plan) -> Iterator[_Composition]:
     """Of told layers the base is the rung with the fewest; of names, the rungs before all parts, the nearest first."""
-    order = [*plan.places, *(name for name in plan.layers if name not in plan.places)]
+    order = plan.order
     if not plan.is_told:
         for rung in order:
             parts = tuple(sorted(plan.layers[rung], key=order.index))
@@ -113,7 +107,10 @@ def _measured(one: _Composition, rungs: Mapping[str, _Rung]) -> Interaction:
         if chosen is not None:
             break
     if chosen is None:
-        return _absent(one, missing or _no_singles(one, rungs))
+        return Interaction(
+            rung=one.rung, layers=one.layers, base=None, singles=(), gains=(), together=None, product=None,
+            measured=None, ratio=None, interval=None, missing=missing or _no_singles(one, rungs), sentence="",
+        )  # fmt: skip
     base, singles, whole = chosen
     gains = tuple(single.speed / base.speed for single in singles)
     product_of_gains, measured = math.prod(gains), whole.speed / base.speed
@@ -131,13 +128,6 @@ def _measured(one: _Composition, rungs: Mapping[str, _Rung]) -> Interaction:
         missing="",
         sentence="",
     )
-
-
-def _absent(one: _Composition, missing: str) -> Interaction:
-    return Interaction(
-        rung=one.rung, layers=one.layers, base=None, singles=(), gains=(), together=None, product=None, measured=None,
-        ratio=None, interval=None, missing=missing, sentence="",
-    )  # fmt: skip
 
 
 def _no_singles(one: _Composition, rungs: Mapping[str, _Rung]) -> str:
@@ -196,19 +186,13 @@ def _interval(base: Tried, singles: Sequence[Tried], whole: Tried) -> tuple[floa
         estimate = contrast([np.log(one.sample.values).tolist() for one in cells], weights)
     if estimate is None:
         return None
-    low, high = estimate.interval(ALPHA)
-    of_means = _log_ratio(base, singles, whole)
-    return math.exp(min(low, of_means)), math.exp(min(max(high, of_means), 700.0))
-
-
-def _log_ratio(base: Tried, singles: Sequence[Tried], whole: Tried) -> float:
+    low, high = estimate.interval(DEFAULT_ALPHA)
     gains = math.fsum(math.log(one.speed / base.speed) for one in singles)
-    return math.log(whole.speed / base.speed) - gains
+    of_means = math.log(whole.speed / base.speed) - gains
+    return math.exp(min(low, of_means)), math.exp(min(max(high, of_means), 700.0))
 
 
 def _by_block(one: Tried) -> dict[int, float]:
     """The mean log of a cell's runs in each block; empty without blocks."""
-    grouped: dict[int, list[float]] = {}
-    for block, value in zip(one.sample.blocks, one.sample.values, strict=False):
-        grouped.setdefault(block, []).append(math.log(value))
-    return {block: math.fsum(logs) / len(logs) for block, logs in grouped.items()}
+    of_block = grouped(zip(one.sample.blocks, map(math.log, one.sample.values), strict=False))
+    return {block: math.fsum(logs) / len(logs) for block, logs in of_block.items()}

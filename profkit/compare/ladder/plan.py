@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from profkit.compare.ladder.cells import Tried
-from profkit.compare.ladder.columns import Columns
-from profkit.compare.tables import headings
+from profkit.compare.ladder.columns import Columns, words_of
 from profkit.compare.tables.records import Cells
 from profkit.compare.tables.result_tables import is_number
 from profkit.errors import UsageError
 from profkit.model.documents.ladder import Changed, OrderSource, Settings
+from profkit.model.grouped import grouped
 from profkit.model.switches import says_off, says_on
 
 Groups = tuple[tuple[str, ...], ...]
@@ -23,6 +23,8 @@ _NO_LAYER: Final = frozenset({"", "none", "base", "baseline", "vanilla", "-"})
 _BASES: Final = frozenset({"base", "baseline", "vanilla", "reference", "none", "default", "eager", "naive"})
 """Rungs that come first, wherever their rows stand."""
 _APART: Final = re.compile(r"[+,;|&]+")
+MOST_RUNGS: Final = 64
+"""Different rungs of a table (chosen: nobody climbs more, and pairs grow as the square); more are another column."""
 _SHORTEST: Final = 4
 """Letters from which the beginning of a name stands for it (chosen): pack for packing, but not no or bf."""
 
@@ -65,10 +67,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         added = new - old
         return bool(added) and added <= above and len(new - above) <= 1 and len(above) >= len(new)
 
+    @property
+    def order(self) -> list[str]:
+        """All rungs, those outside the order last."""
+        return [*self.places, *(name for name in self.layers if name not in self.places)]
+
     def in_order(self, layers: Iterable[str]) -> tuple[str, ...]:
         """Layers in the order in which the rungs bring them."""
-        names = [*self.places, *(name for name in self.layers if name not in self.places)]
-        first = {layer: number for number, name in reversed(list(enumerate(names))) for layer in self.layers[name]}
+        first = {layer: number for number, name in reversed(list(enumerate(self.order))) for layer in self.layers[name]}
         return tuple(sorted(layers, key=lambda layer: (first[layer], layer)))
 
     def free(self, settings: Settings) -> Settings:
@@ -86,9 +92,48 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def _is_own(self, heading: str, *rungs: str) -> bool:
         if heading in self.companions:
             return True
-        names = [word for rung in rungs for word in _words(rung)]
-        names += [word for layer in self.layers[rungs[-1]] ^ self.layers[rungs[0]] for word in _words(layer)]
-        return any(_is_short_for(one, other) for one in _words(heading) for other in names)
+        names = [word for rung in rungs for word in words_of(rung)]
+        names += [word for layer in self.layers[rungs[-1]] ^ self.layers[rungs[0]] for word in words_of(layer)]
+        return any(_is_short_for(one, other) for one in words_of(heading) for other in names)
+
+
+def plan_of(
+    source: str, cells: Sequence[Tried], columns: Columns, by_line: Mapping[int, Cells], order: str | None
+) -> tuple[Plan, list[str]]:
+    """The plan of the cells of a table, and why it does not use the layers that the table lists.
+
+    Raises UsageError for too many rungs, and as `order_of` does.
+    """
+    rungs = list(dict.fromkeys(one.rung for one in sorted(cells, key=lambda one: one.lines[0])))
+    if len(rungs) > MOST_RUNGS:
+        raise UsageError(
+            f"column {columns.rung!r} of {source} has {len(rungs):,} different values, too many for rungs of a ladder",
+            hint=f"choose another with --rung; a ladder has up to {MOST_RUNGS}",
+        )
+    groups, found = order_of(rungs, order, source)
+    named = [name for group in groups for name in group]
+    ordered = [*named, *(rung for rung in rungs if rung not in named)]
+    listed = _lists(columns, ((one.rung, by_line[line]) for one in cells for line in one.lines))
+    layers, is_told = layers_of(ordered, columns, listed)
+    twofold = next(((rung, said) for rung, said in listed.items() if len(said) > 1), None)
+    unused = []
+    if twofold is not None:
+        said = f"rows of {twofold[0]} list different layers ({'; '.join(sorted(twofold[1]))})"
+        unused = [f"{said}: column {columns.layers!r} is not used"]
+    if is_told and (same := _alike(cells, layers)) is not None:  # what sets the two apart is not among the layers
+        layers, is_told = _layers_by_names(ordered), False
+        unused = unused or [f"{' and '.join(same)} have the same layers in the table: layers are not used"]
+    if is_told and found is OrderSource.FIRST_SEEN:
+        groups, found = chained(ordered, layers), OrderSource.LAYERS
+    plan = Plan(
+        groups=groups,
+        source=found,
+        layers=layers,
+        is_told=is_told,
+        companions=companions_of(cells, columns, layers),
+        batches=columns.batches,
+    )
+    return plan, unused
 
 
 def order_of(rungs: Sequence[str], given: str | None, source: str) -> tuple[Groups, OrderSource]:
@@ -97,9 +142,9 @@ def order_of(rungs: Sequence[str], given: str | None, source: str) -> tuple[Grou
     Raises UsageError for a rung that the table does not have, or that is there twice.
     """
     if given is None:
-        numbers = [re.match(r"\d+", rung) for rung in rungs]
-        if all(numbers):
-            ordered = sorted(rungs, key=lambda rung: (int(rung[: _digits(rung)]), rung))
+        numbers = {rung: int(found[0]) for rung in rungs if (found := re.match(r"\d{1,9}", rung))}
+        if len(numbers) == len(rungs):
+            ordered = sorted(rungs, key=lambda rung: (numbers[rung], rung))
             return tuple((rung,) for rung in ordered), OrderSource.NUMBERED
         bases_first = sorted(rungs, key=lambda rung: rung.strip().lower() not in _BASES)
         return tuple((rung,) for rung in bases_first), OrderSource.FIRST_SEEN
@@ -115,33 +160,21 @@ def order_of(rungs: Sequence[str], given: str | None, source: str) -> tuple[Grou
     return tuple(group for group in groups if group), OrderSource.GIVEN
 
 
-def _digits(text: str) -> int:
-    found = re.match(r"\d{1,9}", text)
-    return found.end() if found else 0
-
-
 def layers_of(
-    rungs: Sequence[str], columns: Columns, records: Iterable[tuple[str, Cells]]
+    rungs: Sequence[str], columns: Columns, listed: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, frozenset[str]], bool]:
-    """The layers of each rung, and whether the table tells them; `rungs` are in order, `records` are (rung, row).
+    """The layers of each rung, and whether the table tells them; `rungs` are in order, `listed` as `_lists` gives it.
 
     Told are those of a column that lists them, of switches, and of names such as bf16+compile or +compile, which adds
     to all before it. A name made of the names of other rungs (pack_tilegym) only suggests them.
     """
-    listed = _lists(columns, records)
     if listed and all(len(said) == 1 for said in listed.values()):
         return {rung: _listed(next(iter(said))) for rung, said in listed.items()}, True
     if any("+" in rung for rung in rungs):
         return _summed(rungs), True
     if not columns.rung:
         return {rung: _listed(rung) for rung in rungs}, True
-    return layers_by_names(rungs), False
-
-
-def twofold(columns: Columns, records: Iterable[tuple[str, Cells]]) -> tuple[str, tuple[str, ...]] | None:
-    """A rung whose rows list different sets of layers, with these lists; None where there is none."""
-    listed = _lists(columns, records).items()
-    return next(((rung, tuple(sorted(said))) for rung, said in listed if len(said) > 1), None)
+    return _layers_by_names(rungs), False
 
 
 def _lists(columns: Columns, records: Iterable[tuple[str, Cells]]) -> dict[str, list[str]]:
@@ -155,30 +188,30 @@ def _lists(columns: Columns, records: Iterable[tuple[str, Cells]]) -> dict[str, 
     return {rung: list(said.values()) for rung, said in found.items()}
 
 
-def layers_by_names(rungs: Sequence[str]) -> dict[str, frozenset[str]]:
-    """The layers that the names of rungs suggest."""
+def _layers_by_names(rungs: Sequence[str]) -> dict[str, frozenset[str]]:
     return {rung: _parts(rung, rungs) for rung in rungs}
 
 
-def alike(rungs: Iterable[str], layers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
-    """Two rungs of the same layers, None where there are none."""
-    first: dict[frozenset[str], str] = {}
-    for rung in rungs:
-        if (other := first.setdefault(layers[rung], rung)) != rung:
-            return other, rung
+def _alike(cells: Sequence[Tried], layers: Mapping[str, frozenset[str]]) -> tuple[str, str] | None:
+    """Two rungs of one series that have the same layers, None where there are none."""
+    first: dict[object, str] = {}
+    for one in cells:
+        if (other := first.setdefault((one.key.series, layers[one.rung]), one.rung)) != one.rung:
+            return other, one.rung
     return None
 
 
 def _listed(text: str) -> frozenset[str]:
-    return frozenset(name for part in _APART.split(text) if (name := part.strip()).lower() not in _NO_LAYER)
+    return frozenset(_named(_APART.split(text)))
+
+
+def _named(parts: Iterable[str]) -> Iterable[str]:
+    return (name for part in parts if (name := part.strip()).lower() not in _NO_LAYER)
 
 
 def _summed(rungs: Sequence[str]) -> dict[str, frozenset[str]]:
     """The layers of names such as bf16+compile; a rung that is in no such name is the base, and has none."""
-    parts = {
-        rung: frozenset(part.strip() for part in rung.split("+") if part.strip().lower() not in _NO_LAYER)
-        for rung in rungs
-    }
+    parts = {rung: frozenset(_named(rung.split("+"))) for rung in rungs}
     used = {part for rung, mine in parts.items() if "+" in rung for part in mine}
     base = next((rung for rung in rungs if not parts[rung] & used), "")
     found: dict[str, frozenset[str]] = {}
@@ -214,10 +247,6 @@ def _parts(rung: str, rungs: Sequence[str]) -> frozenset[str]:
     return frozenset({rung})
 
 
-def _words(name: str) -> list[str]:
-    return headings.normal(name).split("_")
-
-
 def _is_short_for(one: str, other: str) -> bool:
     """Whether one of two words is the beginning of the other, or both are the same."""
     short, long = sorted((one.lower(), other.lower()), key=len)
@@ -231,15 +260,14 @@ def companions_of(cells: Sequence[Tried], columns: Columns, layers: Mapping[str,
     settings: in a table with a row per rung everything comes with the rung. A batch is chosen freely, and counts only
     where a rung is named for it.
     """
-    names = {word for rung, mine in layers.items() for name in (rung, *mine) for word in _words(name)}
+    names = {word for rung, mine in layers.items() for name in (rung, *mine) for word in words_of(name)}
     found = set()
     for heading in columns.settings:
-        values: dict[str, set[str]] = {}
-        for one in cells:
-            values.setdefault(one.rung, set()).add(one.settings[heading])
+        of_rung = grouped((one.rung, one.settings[heading]) for one in cells)
+        values = {rung: set(seen) for rung, seen in of_rung.items()}
         if any(len(seen) > 1 for seen in values.values()):
             continue
-        is_named = any(_is_short_for(word, name) for word in _words(heading) for name in names)
+        is_named = any(_is_short_for(word, name) for word in words_of(heading) for name in names)
         if is_named or (heading not in columns.batches and _is_shown(heading, cells, values)):
             found.add(heading)
     return frozenset(found)
@@ -247,10 +275,8 @@ def companions_of(cells: Sequence[Tried], columns: Columns, layers: Mapping[str,
 
 def _is_shown(heading: str, cells: Sequence[Tried], values: Mapping[str, set[str]]) -> bool:
     """Whether each value of a setting was seen in a rung at several choices of the other settings."""
-    others: dict[str, set[object]] = {}
-    for one in cells:
-        others.setdefault(one.rung, set()).add(tuple(item for item in one.key.settings if item[0] != heading))
-    shown = {value for rung, seen in values.items() for value in seen if len(others[rung]) > 1}
+    others = grouped((one.rung, one.without(heading)) for one in cells)
+    shown = {value for rung, seen in values.items() for value in seen if len(set(others[rung])) > 1}
     return shown == {value for seen in values.values() for value in seen}
 
 

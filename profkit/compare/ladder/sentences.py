@@ -20,30 +20,25 @@ from profkit.model.documents.ladder import (
     Noise,
     Note,
     Rung,
-    Settings,
     Step,
     WhyNot,
 )  # fmt: skip
+from profkit.model.grouped import grouped
 from profkit.units import format_change, format_fraction, format_quantity, format_speedup
 
 _NONE: Final = "none"
 _VERBS: Final = ("gains", "loses", "mixed", "little changed")
 
 
-def place(rung: str, settings: Settings, hidden: frozenset[str]) -> str:
-    """A cell in words: `compile (batch_size=32, use_bucketing)`; `hidden` settings come with the rung."""
-    said = told(settings, hidden=hidden)
-    return f"{rung} ({said})" if said else rung
-
-
 def of_cell(cell: Cell, hidden: frozenset[str]) -> str:
-    """A measured cell in words."""
-    return place(cell.rung, cell.settings, hidden)
+    """A cell in words: `compile (batch_size=32, use_bucketing)`; `hidden` settings come with the rung."""
+    said = told(cell.settings, hidden=hidden)
+    return f"{cell.rung} ({said})" if said else cell.rung
 
 
-def changes(changed: Iterable[Changed]) -> str:
+def changes(changed: Iterable[Changed], *, to: str = " -> ", then: str = ", ") -> str:
     """Settings that changed: `batch_size 4 -> 32, use_bucketing False -> True`."""
-    return ", ".join(f"{one.heading} {one.before or _NONE} -> {one.after or _NONE}" for one in changed)
+    return then.join(f"{one.heading} {one.before or _NONE}{to}{one.after or _NONE}" for one in changed)
 
 
 def publishable(name: str, rungs: Sequence[Rung], unit: str, hidden: frozenset[str]) -> str:
@@ -139,7 +134,8 @@ class Notes:
             factor = one.over_before
             if factor is None:
                 continue
-            moved = f"{_step(one)}: {format_speedup(factor.value)} of the rung before ({_support(factor)})"
+            name = f"{one.cell.rung}, tuned" if one.step is Step.SETTINGS else one.cell.rung
+            moved = f"{name}: {format_speedup(factor.value)} of the rung before ({_support(factor)})"
             is_less = factor.value < 1 / (1 + self._margin)
             if factor.answer is Answer.REGRESSED or (factor.is_single and is_less):
                 yield Note(id="rung.loss", statement=f"{moved}: a loss; time the rungs after it without it")
@@ -156,8 +152,10 @@ class Notes:
                 says = f"{before.cell.rung} -> {now.cell.rung} {said}: its factor is of all that together"
                 yield Note(id="rung.layers", statement=says)
             if now.confounds:
-                says = f"{before.cell.rung} -> {now.cell.rung} also went from {_went(now.confounds)}"
-                says += ": its factor is of all that together"
+                went = changes(now.confounds, to=" to ", then=" and ")
+                says = (
+                    f"{before.cell.rung} -> {now.cell.rung} also went from {went}: its factor is of all that together"
+                )
                 yield Note(id="rung.confound", statement=says)
 
     def _padding(self, counts: Counts) -> Iterator[Note]:
@@ -195,14 +193,6 @@ def _who(singles: Sequence[Factor], n_factors: int) -> str:
     return "one run each" if is_each else "one run on a side of every factor"
 
 
-def _step(one: Rung) -> str:
-    return f"{one.cell.rung}, tuned" if one.step is Step.SETTINGS else one.cell.rung
-
-
-def _went(changed: Sequence[Changed]) -> str:
-    return " and ".join(f"{one.heading} {one.before or _NONE} to {one.after or _NONE}" for one in changed)
-
-
 def _padding(cell: Cell) -> str:
     return "?" if cell.padding is None else format_fraction(cell.padding)
 
@@ -216,10 +206,7 @@ def _noise(noise: Noise | None) -> str:
 
 
 def _beside(beside: Sequence[Beside]) -> Iterator[Note]:
-    groups: dict[tuple[WhyNot, str], list[Beside]] = {}
-    for one in beside:
-        groups.setdefault((one.why, one.against), []).append(one)
-    for (why, against), members in groups.items():
+    for (why, against), members in grouped(((one.why, one.against), one) for one in beside).items():
         said = ", ".join(f"{one.cell.rung} {format_speedup(one.over.value)}" for one in members)
         if why is WhyNot.SLOWER:
             yield Note(id="rung.slower", statement=f"not on the ladder, since no faster than {against}: {said}")
@@ -264,9 +251,8 @@ def effect(one: Effect, rung_column: str, margin: float) -> str:
     if one.heading != rung_column:
         head = f"{one.heading} {one.before or _NONE} -> {one.after or _NONE}"
     with_ = changes(one.along)
-    places: dict[str, list[str]] = {}
-    for name, gains in _by_series(one.gains).items():
-        places.setdefault(_verb(gains, margin), []).append(_range(name, gains))
+    by_series = grouped((gain.series, gain) for gain in one.gains)
+    places = grouped((_verb(gains, margin), _range(name, gains)) for name, gains in by_series.items())
     said = "; ".join(f"{verb} {', '.join(places[verb])}" for verb in _VERBS if verb in places)
     sizes = [gain.memory_factor for gain in one.gains if gain.memory_factor is not None]
     memory = f"; peak memory {_ends(min(sizes), max(sizes))}" if len(sizes) == len(one.gains) else ""
@@ -283,13 +269,6 @@ def _verb(gains: Sequence[Gain], margin: float) -> str:
     if low < 1 / (1 + margin):
         return _VERBS[1] if high <= 1 + margin else _VERBS[2]
     return _VERBS[0] if high > 1 + margin else _VERBS[3]
-
-
-def _by_series(gains: Sequence[Gain]) -> dict[str, list[Gain]]:
-    grouped: dict[str, list[Gain]] = {}
-    for gain in gains:
-        grouped.setdefault(gain.series, []).append(gain)
-    return grouped
 
 
 def _range(name: str, gains: Sequence[Gain]) -> str:

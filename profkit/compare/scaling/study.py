@@ -15,15 +15,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.compare.scaling import suspicion
-from profkit.compare.scaling.efficiency import decomposed
-from profkit.compare.scaling.usl import fit_usl, serial_fraction
+from profkit.compare.scaling.efficiency import decomposed, fit_usl, serial_fraction
 from profkit.compare.stats.inference import welch
+from profkit.compare.stats.judge import DEFAULT_ALPHA
+from profkit.compare.stats.sample import variation
 from profkit.compare.tables.result_tables import ResultTable, Row
 from profkit.errors import UsageError
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.scaling import Held, Point, ScalingReport, Series, Standing
+from profkit.model.grouped import grouped
 
-ALPHA: Final = 0.05
 SUPERLINEAR_FROM: Final = 1.05
 """Efficiency that accuses the base whatever its interval; below, an interval above 1 does (chosen)."""
 
@@ -123,11 +124,9 @@ def _varying_labels(rows: Sequence[Row]) -> frozenset[str]:
 
 
 def _by_labels(runs: Sequence[SizedRun], shown: frozenset[str]) -> dict[tuple[tuple[str, str], ...], list[SizedRun]]:
-    grouped: dict[tuple[tuple[str, str], ...], list[SizedRun]] = {}
-    for run in runs:
-        labels = (*run.row.labels, ("arm", run.row.arm))
-        grouped.setdefault(tuple(label for label in labels if label[0] in shown), []).append(run)
-    return grouped
+    return grouped(
+        (tuple(label for label in (*run.row.labels, ("arm", run.row.arm)) if label[0] in shown), run) for run in runs
+    )
 
 
 def _series_runs(
@@ -145,10 +144,9 @@ def _series_runs(
     for kind in (Held.STRONG, Held.WEAK):
         if held not in (None, kind):
             continue
-        by_work: dict[float, list[SizedRun]] = {}
-        for run in runs:
-            work = (run.row.work or 0) / (1 if kind is Held.STRONG else run.row.gpus or 1)
-            by_work.setdefault(work, []).append(run)
+        by_work = grouped(
+            ((run.row.work or 0) / (1 if kind is Held.STRONG else run.row.gpus or 1), run) for run in runs
+        )
         chosen += [(kind, group) for group in by_work.values() if len({run.row.gpus for run in group}) > 1]
     used = {id(run) for _, group in chosen for run in group}
     left = sorted({run.row.gpus or 0 for run in runs if id(run) not in used})
@@ -179,12 +177,11 @@ def _point(runs: Sequence[SizedRun]) -> Point:
     """A size without its efficiency, which `_based` adds."""
     rows = [run.row for run in runs]
     values = tuple(run.throughput for run in runs)
-    mean = float(np.mean(values))
     return Point(
         gpus=rows[0].gpus or 0,
         runs=values,
-        mean=mean,
-        cv=float(np.std(values, ddof=1)) / mean if len(values) > 1 else None,
+        mean=float(np.mean(values)),
+        cv=variation(values),
         speedup=1.0,
         efficiency=None,
         interval=None,
@@ -233,7 +230,7 @@ def efficiency_interval(runs: Sequence[float], base: Sequence[float], growth: fl
     estimate = welch(list(np.log(base)), list(np.log(runs)))
     if estimate is None:
         return None
-    low, high = (math.exp(end) / growth for end in estimate.interval(ALPHA))
+    low, high = (math.exp(end) / growth for end in estimate.interval(DEFAULT_ALPHA))
     of_means = float(np.mean(runs)) / float(np.mean(base)) / growth
     return min(low, of_means), max(high, of_means)
 

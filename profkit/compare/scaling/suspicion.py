@@ -28,6 +28,10 @@ _CARDS_BYTES: Final = tuple(
 """Memory of common devices: the smallest that holds every peak stands in where no capacity is told, and it is said."""
 
 
+Told = tuple[Bearing, str]
+"""What a clue speaks for, and how."""
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What is known beside the series itself: the others of the study, the device's memory, traces by GPUs."""
 
@@ -46,13 +50,16 @@ def judged(series: Series, context: Context, rebased: Series | None) -> Series:
     twins = _twins(series, context.series)
     honest = [publishable(one) for one in (rebased, *twins) if one is not None]
     base = series.base.gpus
+    told = {
+        "memory.share": _memory_share(series, context),
+        "memory.allocator": _allocator(series, context),
+        "work.shape": _work(series),
+        "baseline.warmup": _first_runs(series),
+    }
     clues = (
-        *_where(series, rebased),
+        *([Clue(id="baseline.alone", bearing=Bearing.ACCUSES, statement=_where(series, rebased))] if rebased else []),
         *(_cross_check(series, other) for other in twins),
-        _memory_share(series, context),
-        _allocator(series, context),
-        _work(series),
-        _first_runs(series),
+        *(Clue(id=id_, bearing=bearing, statement=says) for id_, (bearing, says) in told.items()),
     )
     job = line_of("torchrun --nproc-per-node", str(base), "train.py")
     trace = job.under("profkit capture --memory -o", f"base{base}/").text
@@ -97,49 +104,39 @@ def _gpus(count: int) -> str:
     return f"{count} GPU" + "s" * (count != 1)
 
 
-def _memory_share(series: Series, context: Context) -> Clue:
+def _memory_share(series: Series, context: Context) -> Told:
     base = series.base
     peaks = [p.memory_bytes for s in context.series for p in s.points if p.memory_bytes is not None]
     if base.memory_bytes is None:
-        says = f"no column of peak memory: whether {base.gpus} GPUs were short of memory is unknown"
-        return Clue(id="memory.share", bearing=Bearing.UNKNOWN, statement=says)
+        return Bearing.UNKNOWN, f"no column of peak memory: whether {base.gpus} GPUs were short of memory is unknown"
     told = base.capacity_bytes or context.capacity_bytes
-    guessed = next((card for card in _CARDS_BYTES if card >= max(peaks)), None)
-    capacity = told or guessed
+    capacity = told or next((card for card in _CARDS_BYTES if card >= max(peaks)), None)
     if capacity is None:
-        says = f"peak memory {format_bytes(base.memory_bytes)}, capacity unknown: set it with --capacity"
-        return Clue(id="memory.share", bearing=Bearing.UNKNOWN, statement=says)
+        peak = format_bytes(base.memory_bytes)
+        return Bearing.UNKNOWN, f"peak memory {peak}, capacity unknown: set it with --capacity"
     share = base.memory_bytes / capacity
     size = f"{capacity / 1e9:g} GB" + ("" if told else " (assumed: the smallest card that fits; --capacity sets it)")
     others = [p for p in series.points[1:] if p.memory_bytes is not None]
     rest = f", {format_bytes(others[-1].memory_bytes or 0)} on {others[-1].gpus}" if others else ""
-    says = (
-        f"the {base.gpus}-GPU base peaks at {_gigabytes(base.memory_bytes)} of {size}, {format_fraction(share)}{rest};"
-        " this is a hint; allocator calls in steady steps are the proof"
+    peaks_at = f"peaks at {base.memory_bytes / 1e9:.2f} GB of {size}, {format_fraction(share)}{rest}"
+    return (
+        Bearing.SUGGESTS if share >= HIGH_MEMORY else Bearing.UNKNOWN,
+        f"the {base.gpus}-GPU base {peaks_at}; this is a hint; allocator calls in steady steps are the proof",
     )
-    bearing = Bearing.SUGGESTS if share >= HIGH_MEMORY else Bearing.UNKNOWN
-    return Clue(id="memory.share", bearing=bearing, statement=says)
 
 
-def _gigabytes(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.2f} GB"
-
-
-def _allocator(series: Series, context: Context) -> Clue:
+def _allocator(series: Series, context: Context) -> Told:
     base = series.base.gpus
     ranks = context.traces.get(base)
     if ranks is None:
         says = f"no trace of the {base}-GPU base: whether its allocator calls the driver in steady steps is unknown"
-        return Clue(id="memory.allocator", bearing=Bearing.UNKNOWN, statement=says)
+        return Bearing.UNKNOWN, says
     found = [finding for rank in ranks for finding in rank.findings if finding.id == PRESSURE.id]
     if found:
-        return Clue(id="memory.allocator", bearing=Bearing.ACCUSES, statement=found[0].measure.statement)
-    looked = all(any(section.analyzer == "memory" for section in rank.sections) for rank in ranks)
-    if not looked:
-        says = f"the trace of {base} GPUs has no device rows: its allocator is unknown"
-        return Clue(id="memory.allocator", bearing=Bearing.UNKNOWN, statement=says)
-    says = f"the allocator of the {base}-GPU base does not call the driver in steady steps"
-    return Clue(id="memory.allocator", bearing=Bearing.CLEARS, statement=says)
+        return Bearing.ACCUSES, found[0].measure.statement
+    if not all(any(section.analyzer == "memory" for section in rank.sections) for rank in ranks):
+        return Bearing.UNKNOWN, f"the trace of {base} GPUs has no device rows: its allocator is unknown"
+    return Bearing.CLEARS, f"the allocator of the {base}-GPU base does not call the driver in steady steps"
 
 
 def _twins(series: Series, study: Iterable[Series]) -> list[Series]:
@@ -173,49 +170,39 @@ def _cross_check(series: Series, other: Series) -> Clue:
     return Clue(id="baseline.cross_check", bearing=Bearing.ACCUSES, statement=says)
 
 
-def _where(series: Series, rebased: Series | None) -> Iterable[Clue]:
-    if rebased is None:
-        return
+def _where(series: Series, rebased: Series) -> str:
+    """Where the excess is: below the smallest base that is in no doubt."""
     base, top = rebased.base.gpus, rebased.largest
-    says = f"from {base} GPUs on, nothing is superlinear (E = {top.efficiency or 0:.2f} on {top.gpus}): the excess is"
-    says += f" between {series.base.gpus} and {base}"
-    yield Clue(id="baseline.alone", bearing=Bearing.ACCUSES, statement=says)
+    nothing = f"from {base} GPUs on, nothing is superlinear (E = {top.efficiency or 0:.2f} on {top.gpus})"
+    return f"{nothing}: the excess is between {series.base.gpus} and {base}"
 
 
-def _work(series: Series) -> Clue:
+def _work(series: Series) -> Told:
     """Say what else changed with the size: other shapes of work explain some excess, fewer optimizer steps none."""
     base, top = series.base, series.largest
     if base.micro_batch is None or top.micro_batch is None:
-        says = "no column of the batch per GPU: whether both sizes ran the same shapes is unknown"
-        return Clue(id="work.shape", bearing=Bearing.UNKNOWN, statement=says)
+        return Bearing.UNKNOWN, "no column of the batch per GPU: whether both sizes ran the same shapes is unknown"
     if base.micro_batch != top.micro_batch:
         says = f"batch per GPU {base.micro_batch:g} on {base.gpus}, {top.micro_batch:g} on {top.gpus} GPUs:"
-        smaller = base.micro_batch < top.micro_batch
-        says += " smaller shapes may slow the base" if smaller else " smaller shapes would slow the larger size instead"
-        bearing = Bearing.SUGGESTS if smaller else Bearing.CLEARS
-        return Clue(id="work.shape", bearing=bearing, statement=says)
+        if base.micro_batch < top.micro_batch:
+            return Bearing.SUGGESTS, f"{says} smaller shapes may slow the base"
+        return Bearing.CLEARS, f"{says} smaller shapes would slow the larger size instead"
     says = f"batch per GPU is {base.micro_batch:g} at both sizes: same shapes"
     if base.accumulation is not None and top.accumulation is not None and base.accumulation != top.accumulation:
-        says += (
-            f"; accumulation {base.accumulation:g} on {base.gpus} and {top.accumulation:g} on {top.gpus} GPUs saves the"
-        )
-        says += " base optimizer steps, which makes it faster, not slower"
-    return Clue(id="work.shape", bearing=Bearing.CLEARS, statement=says)
+        says += f"; accumulation {base.accumulation:g} on {base.gpus} and {top.accumulation:g} on {top.gpus} GPUs saves"
+        says += " the base optimizer steps, which makes it faster, not slower"
+    return Bearing.CLEARS, says
 
 
-def _first_runs(series: Series) -> Clue:
+def _first_runs(series: Series) -> Told:
     """Look for a base that was still warming up: a first run slower than all later ones."""
     base = series.base
     if base.n < 2:
-        says = f"one run on {base.gpus} GPUs cannot rule out noise or a slow start"
-        return Clue(id="baseline.warmup", bearing=Bearing.UNKNOWN, statement=says)
+        return Bearing.UNKNOWN, f"one run on {base.gpus} GPUs cannot rule out noise or a slow start"
     first, rest = base.runs[0], base.runs[1:]
     lost = 1 - first / (math.fsum(rest) / len(rest))
     spread = f"{base.n} runs vary by {format_fraction(base.cv or 0)}"
     if lost > 0.05 and first < min(rest):
-        says = (
-            f"the first run on {base.gpus} GPUs is {format_fraction(lost)} slower than the others ({spread}): warm-up?"
-        )
-        return Clue(id="baseline.warmup", bearing=Bearing.SUGGESTS, statement=says)
-    says = f"the runs on {base.gpus} GPUs agree with their first ({spread}): no sign of warm-up"
-    return Clue(id="baseline.warmup", bearing=Bearing.CLEARS, statement=says)
+        slower = f"{format_fraction(lost)} slower than the others ({spread})"
+        return Bearing.SUGGESTS, f"the first run on {base.gpus} GPUs is {slower}: warm-up?"
+    return Bearing.CLEARS, f"the runs on {base.gpus} GPUs agree with their first ({spread}): no sign of warm-up"

@@ -30,21 +30,7 @@ def traced_table(source: str, runs: Sequence[Run]) -> tuple[ResultTable, Mapping
             raise TraceFormatError(f"{run.name} has no steps to compute a throughput from", hint="capture whole steps")
         gpus = _world_size(run)
         traces.setdefault(gpus, [trace.report for trace in run.traces])
-        rows.append(
-            Row(
-                line=number,
-                value=float(np.mean(steps)),
-                gpus=gpus,
-                work=None,
-                micro_batch=None,
-                accumulation=None,
-                memory_bytes=None,
-                capacity_bytes=None,
-                arm="",
-                block=None,
-                labels=(),
-            )
-        )
+        rows.append(Row(line=number, value=float(np.mean(steps)), gpus=gpus))
     is_cpu = any(trace.is_cpu for run in runs for trace in run.traces)
     warnings = ("CPU processes are counted as GPUs; they share the cores",) if is_cpu else ()
     return ResultTable(source=source, metric=STEP, rows=tuple(rows), warnings=warnings), traces

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.compare.stats.distributions import t_quantile, two_sided_p
@@ -66,19 +67,11 @@ def welch(baseline: Sequence[float], candidate: Sequence[float]) -> Estimate | N
     Where one side has twice the runs of the other, df is at most that of the smaller one: Satterthwaite's estimate
     hangs on its few runs then, and calls 7 % of no-changes significant (simulated: 3 against 16 runs, 4 against 12).
     """
-    parts = [(float(np.mean(side)), float(np.var(side, ddof=1)), len(side)) for side in (baseline, candidate)]
-    (mean_a, var_a, n_a), (mean_b, var_b, n_b) = parts
-    err_a, err_b = var_a / n_a, var_b / n_b
-    if not _varies(math.sqrt(err_a + err_b), max(abs(mean_a), abs(mean_b))):
-        return None
-    df = (err_a + err_b) ** 2 / (err_a**2 / (n_a - 1) + err_b**2 / (n_b - 1))
-    return Estimate(
-        difference=mean_b - mean_a,
-        se=math.sqrt(err_a + err_b),
-        df=min(df, min(n_a, n_b) - 1) if max(n_a, n_b) >= 2 * min(n_a, n_b) else df,
-        variance=var_a + var_b,
-        df_per_run=2,
-    )
+    estimate = contrast((baseline, candidate), (-1.0, 1.0))
+    fewest, most = sorted((len(baseline), len(candidate)))
+    if estimate is None or most < 2 * fewest:
+        return estimate
+    return replace(estimate, df=min(estimate.df, fewest - 1))
 
 
 def paired(differences: Sequence[float]) -> Estimate | None:
@@ -100,7 +93,8 @@ def contrast(sides: Sequence[Sequence[float]], weights: Sequence[float]) -> Esti
 
     `df_per_run` counts the samples: each adds its degrees of freedom with every further run.
     """
-    errors = [weight**2 * float(np.var(side, ddof=1)) / len(side) for side, weight in zip(sides, weights, strict=True)]
+    variances = [weight**2 * float(np.var(side, ddof=1)) for side, weight in zip(sides, weights, strict=True)]
+    errors = [variance / len(side) for variance, side in zip(variances, sides, strict=True)]
     means = [weight * float(np.mean(side)) for side, weight in zip(sides, weights, strict=True)]
     total = math.fsum(errors)
     if not _varies(math.sqrt(total), max(map(abs, means))):
@@ -110,7 +104,7 @@ def contrast(sides: Sequence[Sequence[float]], weights: Sequence[float]) -> Esti
         difference=math.fsum(means),
         se=math.sqrt(total),
         df=total**2 / math.fsum(parts),
-        variance=math.fsum(error * len(side) for error, side in zip(errors, sides, strict=True)),
+        variance=math.fsum(variances),
         df_per_run=len(sides),
     )
 

@@ -26,6 +26,7 @@ from profkit.compare.stats import sentences
 from profkit.compare.stats.inference import Estimate, paired, permutation_p, welch
 from profkit.compare.stats.sample import Sample
 from profkit.model.documents.comparison import Answer, Judgement
+from profkit.model.grouped import grouped
 
 __all__ = ["DEFAULT_ALPHA", "DEFAULT_MARGIN", "MIN_RUNS", "Answer", "Judgement", "Sample", "judge"]
 
@@ -129,10 +130,8 @@ def _arms(baseline: Sample, candidate: Sample) -> _Arms:
 
 def _by_block(sample: Sample) -> dict[int, float]:
     """The geometric mean of a block's runs: their logs are what is compared."""
-    grouped: dict[int, list[float]] = {}
-    for block, value in zip(sample.blocks, sample.values, strict=False):  # or it has no blocks at all
-        grouped.setdefault(block, []).append(math.log(value))
-    return {block: math.exp(float(np.mean(logs))) for block, logs in grouped.items()}
+    of_block = grouped(zip(sample.blocks, map(math.log, sample.values), strict=False))  # or it has no blocks at all
+    return {block: math.exp(float(np.mean(logs))) for block, logs in of_block.items()}
 
 
 def _logs(values: tuple[float, ...]) -> tuple[float, ...]:

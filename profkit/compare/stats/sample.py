@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -16,6 +17,11 @@ products of three leave float64."""
 def is_plausible(value: float) -> bool:
     """Whether a run can have this value: positive, finite, and such that statistics of it stay finite."""
     return 1 / LARGEST <= value <= LARGEST
+
+
+def variation(values: Sequence[float]) -> float | None:
+    """The coefficient of variation, None of one run."""
+    return float(np.std(values, ddof=1)) / float(np.mean(values)) if len(values) > 1 else None
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.records import MAX_BYTES, ROW_KEYS, Cells, read_records
 from profkit.errors import TraceFormatError, UsageError
 from profkit.ingest.bytes.bytesource import path_size
+from profkit.model.grouped import grouped
 
 FAILED: Final = frozenset({"", "-", "nan", "none", "null", "oom", "fail", "failed", "error", "timeout", "crashed"})
 """What people write in place of a number when a run gave none; the row is left out, and the table says so."""
@@ -30,14 +31,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     value: float
     gpus: int | None
-    work: float | None
-    micro_batch: float | None
-    accumulation: float | None
-    memory_bytes: float | None
-    capacity_bytes: float | None
-    arm: str
-    block: int | None
-    labels: tuple[tuple[str, str], ...]
+    work: float | None = None
+    micro_batch: float | None = None
+    accumulation: float | None = None
+    memory_bytes: float | None = None
+    capacity_bytes: float | None = None
+    arm: str = ""
+    block: int | None = None
+    labels: tuple[tuple[str, str], ...] = ()
     work_unit: str = "samples"
 
 
@@ -56,17 +57,19 @@ class ResultTable(msgspec.Struct, frozen=True, kw_only=True):
             values=tuple(row.value for row in rows),
             unit=self.metric.unit,
             higher_is_better=self.metric.higher_is_better,
-            blocks=tuple(row.block for row in rows if row.block is not None)
-            if all(row.block is not None for row in rows)
-            else (),
+            blocks=blocks_of(rows),
         )
 
     def arms(self) -> dict[str, Sample]:
         """The runs by the column that names their side ("arm"), or by configuration where there is none."""
-        grouped: dict[str, list[Row]] = {}
-        for row in self.rows:
-            grouped.setdefault(row.arm or configuration(row), []).append(row)
-        return {name: self.sample(name, rows) for name, rows in grouped.items()}
+        by_arm = grouped((row.arm or configuration(row), row) for row in self.rows)
+        return {name: self.sample(name, rows) for name, rows in by_arm.items()}
+
+
+def blocks_of(rows: Sequence[Row]) -> tuple[int, ...]:
+    """The block of each run; none where a run has none."""
+    blocks = tuple(row.block for row in rows if row.block is not None)
+    return blocks if len(blocks) == len(rows) else ()
 
 
 def is_result_table(path: Path) -> bool:
@@ -125,25 +128,19 @@ def matched(baseline: ResultTable, candidate: ResultTable) -> list[tuple[str, Sa
             f"the tables measure different things: {baseline.source}: {ours.words}; {candidate.source}: {theirs.words}",
             hint="choose a column that both have with --metric",
         )
-    sides = []
-    for table in (baseline, candidate):
-        grouped: dict[str, list[Row]] = {}
-        for row in table.rows:
-            grouped.setdefault(configuration(row), []).append(row)
-        sides.append(grouped)
-    shared = [name for name in sides[0] if name in sides[1]]
+    sides = [grouped((configuration(row), row) for row in table.rows) for table in (baseline, candidate)]
+    shared = [(name, sides[0][name], sides[1][name]) for name in sides[0] if name in sides[1]]
     if not shared and all(len(side) == 1 for side in sides):  # one configuration each: that is what is compared
-        (old,), (new,) = (list(side.values()) for side in sides)
-        name = f"{configuration(old[0])} -> {configuration(new[0])}"
-        return [(name, baseline.sample(baseline.source, old), candidate.sample(candidate.source, new))]
+        ((before, old),), ((after, new),) = (side.items() for side in sides)
+        shared = [(f"{before} -> {after}", old, new)]
     if not shared:
         raise UsageError(
             f"{baseline.source} and {candidate.source} share no configuration",
             hint=f"the first has {'; '.join(list(sides[0])[:3])}, the second {'; '.join(list(sides[1])[:3])}",
         )
     return [
-        (name, baseline.sample(baseline.source, sides[0][name]), candidate.sample(candidate.source, sides[1][name]))
-        for name in shared
+        (name, baseline.sample(baseline.source, old), candidate.sample(candidate.source, new))
+        for name, old, new in shared
     ]
 
 

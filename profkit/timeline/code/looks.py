@@ -121,7 +121,8 @@ class _Thread:
             inner = once[low:high].tolist()  # each begins behind the one around it
             around = self._row_of.get(int(frames.parent_id[inner[0]]), -1) if inner else self._long_at(at_ns, at_ns)
             long = self._up(around)
-            yield _Look(at_ns, (*long, *inner), len(long))
+            # calls that this look found first begin with it: what it found in them lies behind
+            yield _Look(int(frames.start_ns[inner[0]]) if inner else at_ns, (*long, *inner), len(long))
 
     def _up(self, row: int) -> list[int]:
         """A call and those around it, the outermost first."""
