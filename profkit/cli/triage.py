@@ -28,7 +28,6 @@ from profkit.cli.shared.options import (
 )
 from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.progress import ReadingProgress
-from profkit.cli.shared.ranks import Plan, n_cores, report_on
 from profkit.errors import ProfkitError, UsageError, blamed
 
 if TYPE_CHECKING:
@@ -200,6 +199,8 @@ def report_of(given: Sources, options: Options, jobs: int, keeping: Mapping[str,
                 with_tracks=bool(options.tracks_room),
             )
         else:
+            from profkit.cli.shared.ranks import Plan, report_on
+
             gc.enable()
             report = report_on(sources, options, Plan(n_workers=jobs, **keeping))
         if given.has_second:
@@ -223,7 +224,11 @@ def parsed_steps(text: str | None) -> tuple[int, int] | None:
 
 def jobs_for(sources: list[str]) -> int:
     """In how many threads or processes to read these files: one where more would cost more than they give."""
-    return 1 if _largest_bytes(sources) < _PARALLEL_FROM_BYTES else min(n_cores(), _MAX_AUTO_JOBS)
+    if _largest_bytes(sources) < _PARALLEL_FROM_BYTES:
+        return 1
+    from profkit.cli.shared.ranks import n_cores
+
+    return min(n_cores(), _MAX_AUTO_JOBS)
 
 
 def _largest_bytes(sources: list[str]) -> int:

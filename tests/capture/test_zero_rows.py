@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.profiler import profile  # noqa: E402
 
-from profkit.analyzers.patterns.zero_rows import _MARK  # noqa: E402
+from profkit.analyzers.patterns.thrown import _ZERO_MARK  # noqa: E402
 from profkit.capture.inside.places.operators import SignLines  # noqa: E402
 from profkit.capture.inside.places.zero_rows import ZERO_ROWS, zero_share  # noqa: E402
 
@@ -69,7 +69,7 @@ def chosen(model, rows):
 def test_rows_times_zero_are_marked(loss_of):
     marks, _ = run(loss_of)
     assert marks
-    shares = [int(_MARK.search(one)[2]) for one in marks]
+    shares = [int(_ZERO_MARK.search(one)[2]) for one in marks]
     assert all(65 <= share <= 85 for share in shares)
 
 
@@ -96,4 +96,4 @@ def test_rows_are_read_where_they_lie():
 
 
 def test_both_sides_call_it_the_same():
-    assert re.match(_MARK.pattern, f"{ZERO_ROWS}17, 75 %")
+    assert re.match(_ZERO_MARK.pattern, f"{ZERO_ROWS}17, 75 %")
