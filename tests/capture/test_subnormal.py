@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from profkit.capture.inside import subnormal  # noqa: E402
+from profkit.capture.inside.places.zero_rows import zero_share  # noqa: E402
 from profkit.capture.inside.subnormal import Subnormals, flushes  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -81,3 +82,17 @@ def test_no_hook_stays():
 
     seen(Cell(1.0))
     assert not module._global_forward_hooks
+
+
+def test_a_tensor_whose_storage_was_freed_is_not_read():
+    """FSDP frees what other ranks hold: the views stay, and their address lies beyond any memory."""
+    whole = torch.full(ROWS, TINY)
+    view = whole[16:]
+    whole.untyped_storage().resize_(0)
+    looks = Subnormals()
+    for one in (whole, view):
+        assert subnormal.address_of(one) == 0
+        looks._look("a parameter", one)
+    assert looks.told() is None
+    assert zero_share(whole) == zero_share(view) == 0
+    assert subnormal.address_of(torch.ones(ROWS)[16:, ::2]) != 0

@@ -104,15 +104,23 @@ def flushes() -> bool:
     return least / 2 == 0
 
 
+def address_of(tensor: Any) -> int:
+    """Where its first value lies; 0 where its storage has not all of them: FSDP frees what a rank does not hold."""
+    storage = tensor.untyped_storage()
+    last = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))  # noqa: B905
+    has_all = storage.data_ptr() and storage.nbytes() >= (last + 1) * tensor.element_size()
+    return tensor.data_ptr() if has_all else 0  # type: ignore[no-any-return]
+
+
 def _is_plain(tensor: Any) -> bool:
     is_ours = tensor.dtype is torch.float32 and tensor.device.type == "cpu" and tensor.layout is torch.strided
     return is_ours and tensor.numel() >= _LEAST and tensor.is_contiguous()
 
 
 def _has_subnormals(tensor: Any) -> bool:
-    at = tensor.numel() // 2
+    first, at = address_of(tensor), tensor.numel() // 2
     n = min(_VALUES, tensor.numel() - at)
-    bits = array("I", ctypes.string_at(tensor.data_ptr() + 4 * at, 4 * n))
+    bits = array("I", ctypes.string_at(first + 4 * at, 4 * n)) if first else ()
     return any(0 < bit & _SIGN < _NORMAL for bit in bits)
 
 

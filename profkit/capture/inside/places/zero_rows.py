@@ -15,6 +15,8 @@ from typing import Any, Final
 import torch
 from torch.autograd.profiler import record_function
 
+from ..subnormal import address_of
+
 ZERO_ROWS: Final = "profkit: zero rows of node "
 """Then autograd's number of the node, and the share in percent."""
 _ROWS: Final = 64
@@ -95,8 +97,8 @@ def zero_share(gradient: Any) -> float:
         return 0.0
     shape, strides = gradient.shape[:-1], gradient.stride()[:-1]
     n_rows, size = prod(shape), gradient.element_size()
-    length, first = gradient.shape[-1] * size, gradient.data_ptr()
-    looked = min(n_rows, _ROWS)
+    length, first = gradient.shape[-1] * size, address_of(gradient)
+    looked = min(n_rows, _ROWS) if first else 0
     n_zero = 0
     for number in range(looked):
         left, at = int(number * _APART % 1 * n_rows) if n_rows > looked else number, 0
