@@ -11,13 +11,13 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
 from profkit.findings.chores import Does, chore_of, fix_of_growth, fix_of_rare, joins
 from profkit.findings.kind import FindingKind
-from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SLOWS
+from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SINKS, SLOWS
 from profkit.model.code import ACTING, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.timeline import Facts
-from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, WholeRun, whole_run
-from profkit.units import format_bytes, format_fraction, format_ns
+from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, Sunk, WholeRun, whole_run
+from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 _INPUT: Final = ("load", "wait", "start")
 _MANY_LOOKS: Final = 30
@@ -167,8 +167,12 @@ def confidence_cap(result: Seen | None) -> float:
     return 1.0 if run.memory is not None or (run.slower is not None and run.slower.line is not None) else _SLOWER_CAP
 
 
-def _kind_of_growth(grown: Slower | Hot, line: Line) -> FindingKind:
-    return RECOPIES if joins(line.text, grown.callee if isinstance(grown, Slower) else "") else SLOWS
+def _kind_of_growth(run: WholeRun, grown: Slower | Hot, line: Line) -> FindingKind:
+    if joins(line.text, grown.callee if isinstance(grown, Slower) else ""):
+        return RECOPIES
+    if run.subnormal is None or isinstance(grown, Hot) or _has_hooks(run):
+        return SLOWS
+    return SINKS if run.subnormal.slows(line, run.last_ns - run.first_ns) else SLOWS
 
 
 def _confidence(n_looks: int) -> float:
@@ -176,8 +180,11 @@ def _confidence(n_looks: int) -> float:
 
 
 def _growth(result: Seen, grown: Slower | Hot, line: Line) -> tuple[Finding, ...]:
-    run, kind = result.run, _kind_of_growth(grown, line)
+    run = result.run
+    kind = _kind_of_growth(run, grown, line)
     share, how, evidence = _slows(run, grown, line) if isinstance(grown, Slower) else _grown(run, grown)
+    if kind is SINKS and run.subnormal is not None:
+        evidence = (*evidence, _sunk(run.subnormal))
     if share < kind.limit("run"):
         return ()
     pace_ns = result.scope.step_ns or (grown.pace_ns if isinstance(grown, Slower) else run.first_ns)
@@ -222,7 +229,14 @@ def _grown(run: WholeRun, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
     return run.beyond(line.beyond, line), f"{first} of the first third of the run, {last} of the last", evidence
 
 
+def _sunk(sunk: Sunk) -> Evidence:
+    said = f"some {format_count(sunk.n_last)} values of {sunk.shown_name} are subnormal late in the run, {format_count(sunk.n_first)} at first"
+    return Evidence(said, "whole_run.n_subnormal", float(sunk.n_last), "count")
+
+
 def _does(kind: FindingKind, run: WholeRun) -> str:
+    if kind is SINKS and run.subnormal is not None:
+        return f"becomes slow, as {run.subnormal.shown_name} fills with subnormal numbers (below 1.2e-38)"
     piled = ", while hooks of the model pile up ({} at first, {} in the end)".format(*run.hooks)
     return _DOES[kind.id] + (piled if kind is SLOWS and _has_hooks(run) else "")
 
@@ -292,7 +306,7 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
             if isinstance(grown, Slower)
             else (1.0, round(grown.beyond * run.mean_ns * run.n), grown.n_looks)
         )
-        found[_kind_of_growth(*growing).id] = (line.shown(*told),)
+        found[_kind_of_growth(run, *growing).id] = (line.shown(*told),)
     held = run.memory.held if run.memory is not None else None
     if held is not None and held.at is not None:
         found[GROWS.id] = (held.at.shown(1.0, 0, 1),)

@@ -9,7 +9,7 @@ import msgspec
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.findings.trainers import setting
-from profkit.findings.whole_run import RECOPIES, SLOWS
+from profkit.findings.whole_run import RECOPIES, SINKS, SLOWS
 from profkit.model.documents.report import Bottleneck
 from profkit.redact.later import later
 
@@ -219,6 +219,7 @@ shape, and what is kept has more rows than what is new. Those of lists are C cod
 _FIXES: Final = {
     RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
     SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in a set or a dictionary, not in a list",
+    SINKS.id: SINKS.fixes[0],
 }
 _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 """Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""

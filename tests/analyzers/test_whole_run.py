@@ -372,3 +372,30 @@ def test_what_grows_too_little_is_no_finding_and_what_grows_with_memory_is_said_
 def test_a_growth_that_does_not_hold_together_says_nothing(slower):
     _, found, _ = told(computing(profkit_run={**GETS_SLOWER, "slower": slower}))
     assert "memory.recopies" not in found
+
+
+DECAYS = {**CAT, "line": 87, "text": "e.mul_(decay)"}
+SUNK = {"of": "the optimizer's trace", "n_first": 0, "n_last": 200_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "sunk", "kind"),
+    [
+        ("e.mul_(decay)", SUNK, "work.sinks"),
+        ("self.opt.step(delta)", SUNK, "work.sinks"),
+        ("v = v * decay + current", {**SUNK, "of": "self.v"}, "work.sinks"),
+        ("best = min(smooth(self.losses))", SUNK, "host.slows"),
+        ("mean = sum(losses) / len(losses)", {**SUNK, "of": "self.v"}, "host.slows"),
+        ("e.mul_(decay)", {**SUNK, "n_last": 2_000}, "host.slows"),
+        ("e.mul_(decay)", {**SUNK, "n_first": 200_000}, "host.slows"),
+        ("self.kept = torch.cat([self.kept, v * 2])", {**SUNK, "of": "v"}, "memory.recopies"),
+    ],
+)
+def test_numbers_that_become_subnormal_are_no_growing_history(text, sunk, kind):
+    run = {**GETS_SLOWER, "slower": {**SLOWER, "line": {**CAT, "text": text}}, "subnormal": sunk}
+    _, found, _ = told(computing(step_ms=30, profkit_run=run))
+    growing = [one for one in found if one in ("work.sinks", "host.slows", "memory.recopies")]
+    assert growing == [kind]
+    if kind == "work.sinks":
+        assert "set_flush_denormal" in found[kind].fix
+        assert "fills with subnormal numbers" in found[kind].title

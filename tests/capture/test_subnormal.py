@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from profkit.capture.inside import subnormal  # noqa: E402
 from profkit.capture.inside.places.zero_rows import zero_share  # noqa: E402
-from profkit.capture.inside.subnormal import Subnormals, flushes  # noqa: E402
+from profkit.capture.inside.subnormal import Subnormals, flushes, held_subnormals  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -96,3 +98,34 @@ def test_a_tensor_whose_storage_was_freed_is_not_read():
     assert looks.told() is None
     assert zero_share(whole) == zero_share(view) == 0
     assert subnormal.address_of(torch.ones(ROWS)[16:, ::2]) != 0
+
+
+class Trace:
+    def __init__(self, value):
+        self.kept = {"trace": [torch.full(ROWS, value)]}
+        self.cell = torch.nn.BatchNorm1d(2048)
+        self.cell.running_var.fill_(value)
+        self.itself = self
+
+
+def held(holder):
+    return held_subnormals(sys._getframe(), lambda file: file == __file__)
+
+
+def test_what_functions_and_their_objects_hold_is_looked_at_with_its_name():
+    found = held(Trace(TINY))
+    assert found == {"holder.kept['trace']": 2048, "holder.cell.running_var": 2048}
+    assert held(Trace(1.0)) == {}
+
+
+def test_the_state_of_an_optimizer_that_an_object_holds_is_looked_at():
+    weight = torch.nn.Parameter(torch.ones(ROWS))
+    optimizer = torch.optim.SGD([weight])
+    optimizer.state[weight]["trace"] = torch.full(ROWS, TINY)
+    assert held([optimizer]) == {"the optimizer's trace": 2048}
+
+
+def test_numbers_that_lie_anywhere_in_a_tensor_are_met():
+    values = torch.zeros(96, 4096)
+    values[2::3] = TINY
+    assert 0.15 < held(values)["holder"] / values.numel() < 0.55

@@ -91,14 +91,11 @@ def _lengths(frame: Any, owns: Callable[[str], bool]) -> dict[tuple[int, str], t
             break
         code = frame.f_code
         if owns(code.co_filename):
-            names = frame.f_locals
-            held = list(names.items())[:n_left]
-            if code.co_flags & _IS_FUNCTION and sys.version_info < (3, 13) and sys.getrefcount(names) <= 3:
-                names.clear()  # a copy, which would keep a step's tensors alive
+            held = locals_of(frame)[:n_left]
             for name, value in held:
                 n_left -= 1
                 _note(found, name, value, code)
-                mine = getattr(value, "__dict__", None) if _is_own_object(value, owns) else None
+                mine = getattr(value, "__dict__", None) if is_own_object(value, owns) else None
                 for inner, part in list(mine.items())[: max(n_left, 0)] if isinstance(mine, dict) else ():
                     n_left -= 1
                     _note(found, f"{name}.{inner}", part, code)
@@ -107,7 +104,17 @@ def _lengths(frame: Any, owns: Callable[[str], bool]) -> dict[tuple[int, str], t
     return found
 
 
-def _is_own_object(value: Any, owns: Callable[[str], bool]) -> bool:
+def locals_of(frame: Any) -> list[tuple[str, Any]]:
+    """The names of a running function or module, with what they hold."""
+    names = frame.f_locals
+    held = list(names.items())
+    if frame.f_code.co_flags & _IS_FUNCTION and sys.version_info < (3, 13) and sys.getrefcount(names) <= 3:
+        names.clear()  # a copy, which would keep a step's tensors alive
+    return held
+
+
+def is_own_object(value: Any, owns: Callable[[str], bool]) -> bool:
+    """Whether its class is of the script's own."""
     module = sys.modules.get(type(value).__module__)
     file = getattr(module, "__file__", None)
     return isinstance(file, str) and owns(file) and not isinstance(value, type)

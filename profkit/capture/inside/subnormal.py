@@ -12,18 +12,23 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, Optional
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from ..beside import redact
+from .grown import is_own_object, locals_of
 from .hooks import has_compiled
 
-_VALUES: Final = 256
-"""Of a tensor, in a row from its middle on. Chosen: they take 20 us."""
+_ROWS: Final = 16
+_VALUES: Final = 32
+"""Of a tensor, in so many rows. Chosen: they take 40 us."""
+_APART: Final = 0.618
+"""Of a tensor, how far a row is from the next, around its end: what repeats in it is met at all places. Chosen."""
 _SHARE: Final = 0.02
 """Of the step, what looks take at most."""
 _MOST_OF_OPTIMIZER: Final = 100
@@ -31,6 +36,10 @@ _MOST_OF_OPTIMIZER: Final = 100
 _LEAST: Final = 1024
 """Values of a tensor that is looked at: fewer take no time. Chosen."""
 _DEPTH: Final = 3
+_MOST_HELD: Final = 300
+"""Tensors that one look at all that functions hold takes. Chosen: some 10 ms."""
+_MOST_PARTS: Final = 64
+_MOST_FRAMES: Final = 60
 _LONGEST_NAME: Final = 40
 _SIGN: Final = 0x7FFFFFFF
 _NORMAL: Final = 0x00800000
@@ -93,7 +102,7 @@ class Subnormals:
         begun_ns = time.perf_counter_ns()
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and _is_plain(tensor):
             self._n_looks[kind] += 1
-            if _has_subnormals(tensor):
+            if _share(tensor):
                 self._n_found[kind] += 1
         self._spent_ns += time.perf_counter_ns() - begun_ns
 
@@ -109,7 +118,7 @@ def address_of(tensor: Any) -> int:
     storage = tensor.untyped_storage()
     last = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))  # noqa: B905
     has_all = storage.data_ptr() and storage.nbytes() >= (last + 1) * tensor.element_size()
-    return tensor.data_ptr() if has_all else 0  # type: ignore[no-any-return]
+    return tensor.data_ptr() if has_all else 0
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -117,11 +126,15 @@ def _is_plain(tensor: Any) -> bool:
     return is_ours and tensor.numel() >= _LEAST and tensor.is_contiguous()
 
 
-def _has_subnormals(tensor: Any) -> bool:
-    first, at = address_of(tensor), tensor.numel() // 2
-    n = min(_VALUES, tensor.numel() - at)
-    bits = array("I", ctypes.string_at(first + 4 * at, 4 * n)) if first else ()
-    return any(0 < bit & _SIGN < _NORMAL for bit in bits)
+def _share(tensor: Any) -> float:
+    """The share (0-1) of its values that are subnormal, by some of them."""
+    first, n = address_of(tensor), tensor.numel()
+    if not first:
+        return 0.0
+    places = (int(n * (_APART * (row + 1) % 1)) for row in range(_ROWS))
+    rows = (array("I", ctypes.string_at(first + 4 * at, 4 * min(_VALUES, n - at))) for at in places)
+    found = [0 < bit & _SIGN < _NORMAL for bits in rows for bit in bits]
+    return sum(found) / len(found)
 
 
 def _tensors(given: Any, depth: int = 0) -> Iterable[Any]:
@@ -130,3 +143,56 @@ def _tensors(given: Any, depth: int = 0) -> Iterable[Any]:
     elif depth < _DEPTH and isinstance(given, (tuple, list)):
         for one in given[:16]:
             yield from _tensors(one, depth + 1)
+
+
+def held_subnormals(frame: Any, owns: Callable[[str], bool]) -> dict[str, int]:
+    """Of what the script's running functions hold: how many values are subnormal, by name; {} where they count as zero.
+
+    Their objects, modules and optimizers are looked into as well. For the thread whose frame it is.
+    """
+    found: dict[str, int] = {}
+    if flushes():
+        return found
+    seen: set[int] = set()
+    for name, tensor in islice(_held(frame, owns, seen), _MOST_HELD):
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and _is_plain(tensor) and (share := _share(tensor)):
+            key = redact().redacted_text(name)[:_LONGEST_NAME]
+            found[key] = found.get(key, 0) + round(share * tensor.numel())
+    return found
+
+
+def _held(frame: Any, owns: Callable[[str], bool], seen: set[int]) -> Iterator[tuple[str, Any]]:
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        if owns(frame.f_code.co_filename):
+            for name, value in locals_of(frame)[:_MOST_PARTS]:
+                yield from _inside(name, value, owns, seen)
+        frame = frame.f_back
+
+
+def _inside(
+    name: str, value: Any, owns: Callable[[str], bool], seen: set[int], depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """The tensors of a value, each once, with the names that lead to them."""
+    if id(value) in seen or depth > _DEPTH:
+        return
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, torch.optim.Optimizer):
+        states = islice(value.state.values(), _MOST_OF_OPTIMIZER)
+        parts = ((f"the optimizer's {key}", one) for state in states for key, one in state.items())
+    elif isinstance(value, torch.nn.Module):
+        parts = ((f"{name}.{key}", one) for key, one in (*value.named_buffers(), *value.named_parameters()))
+    elif type(value) in (list, tuple):
+        parts = ((name, one) for one in value)
+    elif type(value) is dict:
+        parts = ((f"{name}[{key!r}]" if type(key) is str else name, one) for key, one in value.items())
+    elif is_own_object(value, owns) and hasattr(value, "__dict__"):
+        parts = ((f"{name}.{key}", one) for key, one in vars(value).items())
+    else:
+        return
+    seen.add(id(value))
+    for key, one in islice(parts, _MOST_PARTS):
+        yield from _inside(key, one, owns, seen, depth + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -24,6 +25,7 @@ from .long_steps import MODEL, Look, told_of, usual_of
 from .places.looked import frames_now, nothing_collected
 from .places.owners import is_own_path, is_package_path
 from .slower import slower_of
+from .subnormal import held_subnormals
 
 _LEAST_EVERY_S: Final = 0.02
 _MOST_EVERY_S: Final = 0.25
@@ -37,6 +39,8 @@ _MOST_STEPS: Final = 200_000
 _MOST_LOOKS: Final = 200_000
 _MOST_FRAMES: Final = 60
 _MOST_MODELS: Final = 8
+_LEAST_STEPS: Final = 16
+"""Before the script's tensors are looked at for subnormal numbers. Chosen."""
 _PAGES: Final = "/proc/self/statm"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -73,6 +77,8 @@ class WholeRun:
         self._holders = Holders()
         self._models: Any = weakref.WeakSet()
         self._hooks: list[int] = []  # of the models, after 1, 2, 4, 8... steps
+        self._subnormal: list[dict[str, int]] = []  # values of what functions hold, after as many
+        self._epoch = (0, 0)
         self._thread = self._read_ns = 0
         self._every_s = _LEAST_EVERY_S
         self._goes, self._stopped = threading.Event(), threading.Event()
@@ -100,7 +106,11 @@ class WholeRun:
             return
         self._is_plain.append(is_plain)
         self._events.append((began, None))
-        if self._models and not len(self._began) & (len(self._began) - 1):
+        is_at_double = not len(self._began) & (len(self._began) - 1)
+        if is_at_double and is_plain and began is None and len(self._began) >= _LEAST_STEPS:
+            with suppress(Exception):  # the script's own classes may be of any kind
+                self._subnormal.append(held_subnormals(sys._getframe(), self._owns))  # noqa: SLF001
+        if self._models and is_at_double:
             self._hooks.append(sum(_n_hooks(module) for model in self._models for module in model.modules()))
         if is_plain != self._goes.is_set():
             self._turn(is_on=is_plain)
@@ -148,6 +158,7 @@ class WholeRun:
                 **self._grown.told(list(self._memory)),
                 **self._holders.told(),
                 **_piled(self._hooks),
+                **_sunk(self._subnormal),
             }
         return {}
 
@@ -264,6 +275,14 @@ def _piled(counts: Sequence[int]) -> dict[str, Any]:
     rises = [second > first for first, second in zip(known, known[1:])]  # noqa: B905, RUF007 - Python 3.9
     is_piling = len(rises) > 1 and rises[-1] and rises[-2]
     return {"hooks": [counts[0], known[-1]]} if is_piling else {}
+
+
+def _sunk(looks: Sequence[dict[str, int]]) -> dict[str, Any]:
+    """`subnormal`: what holds most more such values at the last look than at the first, how many; {} of none."""
+    last = looks[-1] if len(looks) > 1 else {}
+    more = {name: n - looks[0].get(name, 0) for name, n in last.items()}
+    most = max(more, key=lambda name: more[name], default="")
+    return {"subnormal": {"of": most, "n_first": looks[0].get(most, 0), "n_last": last[most]}} if more else {}
 
 
 def _held_bytes() -> int:
