@@ -54,6 +54,12 @@ CHORES: Final = tuple(
             "draw every few hundred steps, or after the run from numbers that were kept",
         ),
         (
+            r"(?:metric|acc|auc|auroc|f1|f_?beta|precision|recall|score|dice|iou|ndcg|mrr|kappa|confmat|mae|mse|corr|meter)\w*"
+            r"(?:\[[^\]]*\])?\.compute\(\s*\)",
+            "computes a metric of all that it has kept so far",
+            "call update() in each step and compute() once per epoch; or log what the metric is on the batch alone",
+        ),
+        (
             r"\bsklearn\b|\b\w*(?:f1|accuracy|precision|recall|auc)_score\(|\bconfusion_matrix\(|\bclassification_report\(|\broc_auc|\bmetrics?\.\w+\(",
             "computes metrics",
             "compute metrics every few hundred steps or on the validation set alone, with torch on whole batches",
