@@ -181,7 +181,11 @@ CHORE: Final = FindingKind(
     title="a line does something beside training",
     bottleneck=Bottleneck.OVERHEAD,
     is_of_run=True,
-    supersedes=(*_BEHIND, Supersedes("host.line", Way.SAID_ONCE, 0.5), Supersedes("host.stall", Way.SAID_ONCE, 0.5)),
+    supersedes=(
+        *_BEHIND,
+        *(Supersedes(one, Way.SAID_ONCE, 0.5) for one in ("host.line", "host.stall")),
+        *(Supersedes(one, Way.BEHIND, 0.5) for one in ("kernel.unfused", "kernel.copies")),  # most programs have these
+    ),
     meaning="A line of the script's own saves, writes, copies, converts or waits, while nothing trains. It is told by what stands in it. Its share is that of the run beside the recorded steps, whatever lies between two loops with it.",
     measured="Beside the recorded steps a thread looks at the line that runs, up to 50 times a second, after 500 looks up to 20. Each look stands for the time since the one before: a line that keeps Python's lock puts looks off. Of pure Python that lasts less than 5 ms they see little: Python hands its lock over no sooner. Only on a CPU: beside a GPU, a line may cost nothing. What loaders do is not counted, nor what a line calls that trains.",
     thresholds={

@@ -269,3 +269,19 @@ def test_a_lock_is_told_with_the_thread_that_holds_it_and_where():
     who = 'waits for the lock that the thread "collector" holds at train.py:80 in episode()'
     assert held["host.chore"].title == f"train.py:56 in sample(): with self.lock: {who}"
     assert "most often at train.py:34 in exchange()" in held["host.chore"].evidence[1].statement
+
+
+@pytest.mark.parametrize(("share", "is_first"), [(0.13, True), (0.1, False)])
+def test_a_chore_is_named_before_operators_that_most_programs_have_unless_these_take_far_more(share, is_first):
+    rows = []
+    for number in range(12):
+        now, end = number * 32 * MS, (number + 1) * 32 * MS
+        rows += [span(f"ProfilerStep#{number}", now, end), operator("aten::mm", now + 8 * MS, end - 1000)]
+        rows += [
+            operator(f"aten::{name}", now, now + 8 * MS - by)
+            for by, name in ((0, "contiguous"), (1000, "clone"), (2000, "copy_"))
+        ]
+    line = {**SAVE, "share": share, "in_thirds": [share] * 3}
+    verdict, found, _ = told(trace_of(rows, profkit_run={**RUN, "n_long": 0, "mean_ns": 32 * MS, "lines": [line]}))
+    assert {"host.chore", "kernel.copies"} <= set(found)
+    assert ("train.py:31" in verdict.headline) is is_first
