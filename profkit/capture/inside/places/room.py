@@ -20,7 +20,8 @@ MOST_NS: Final = 2_000_000_000
 _SHARE: Final = 0.02
 """...and at most so much of what it has run by then..."""
 _LEAST_NS: Final = 500_000_000
-"""...but in the first 25 s so long (chosen: one step of a transformer of 24 small blocks with its lines)."""
+"""...but in the first 25 s so long (chosen: one step of a transformer of 24 small blocks with its lines), and so long
+as one step takes whose stack is sampled: overhead of tens of thousands of operators says little without a line."""
 _CALL_NS: Final = 36_000
 _CROWDED: Final = 4.5
 """A recorded call takes so many ns, and one ns more for every so many calls that are recorded with it. Measured with
@@ -82,7 +83,8 @@ class Allowance:
 
     def _now_ns(self) -> int:
         run_ns = time.perf_counter_ns() - _BEGUN_NS
-        return min(MOST_NS, max(_LEAST_NS, round(_SHARE * run_ns))) if self._is_limited else 1 << 62
+        most_ns = max(_LEAST_NS, round(_SHARE * run_ns), self.looks_ns(1))
+        return min(MOST_NS, most_ns) if self._is_limited else 1 << 62
 
     def waits_for(self, cost_ns: int) -> bool:
         """Wait until the run has lasted so long that this is allowed; gives whether that can be."""
