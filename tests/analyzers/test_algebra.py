@@ -1,4 +1,4 @@
-"""FFTs of awkward lengths, copies of one matrix, factors of tiny ones, figures that no gradient goes through; and twins."""
+"""FFTs of awkward lengths, copies of a matrix, factors of tiny ones, figures that take no gradient; and twins."""
 
 from math import prod
 from typing import Any
