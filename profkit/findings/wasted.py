@@ -333,6 +333,7 @@ BY_COLUMNS: Final = FindingKind(
     id="work.by_columns",
     title="rows are gathered from a matrix that lies by columns",
     is_about_work=True,
+    is_estimated=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), Supersedes("host.launch_bound", Way.BEHIND, NAMES)),
     meaning="A matrix may lie in memory by columns: what a DataFrame gives, a transpose, an array in Fortran's order. The values of a row are then far apart, and to fetch one costs a cache line for each value.",
     measured="On a CPU aten::index and index_select of rows, by one list of indices, of a large tensor whose recorded strides grow from the first axis on, that needs no gradient and that no view made right before: their time, less a tenth that stays.",

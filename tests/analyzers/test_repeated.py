@@ -92,3 +92,14 @@ def test_work_that_is_computed_again_is_named_before_the_overhead_that_it_makes(
     _, verdict = triage_trace(replace(trace_of(overhead(8, is_marked=False)), again=again))
     assert (verdict.findings[0].id == "work.repeated") is is_marked
     assert ("the same is computed 26 times in a step" in verdict.headline) is is_marked
+
+
+def test_the_function_that_computes_it_again_is_named() -> None:
+    frames = [span("torch/profiler/p.py(1): start", 1, 2, cat="python_function")]
+    for step in range(2):
+        begin, end = BASE + step * STEP, BASE + (step + 1) * STEP
+        frames.append(span("train.py(30): si_sdr", begin + 10, end - 10, cat="python_function"))
+    rows = [*overhead(2, is_marked=True), *frames]
+    again = trace_of(rows, profkit_places_of="rank0", profkit_user_files=["train.py"])
+    one = finding_in(replace(trace_of(overhead(8, is_marked=False)), again=again), "work.repeated")
+    assert one.title == "si_sdr() computes the same 26 times in a step, of tensors that do not change"
