@@ -155,7 +155,15 @@ def test_experience_that_takes_more_than_all_training_is_the_verdict(share, is_c
     assert verdict.bottleneck is (Bottleneck.OVERHEAD if is_cause else Bottleneck.KERNEL)
 
 
-@pytest.mark.parametrize(("text", "kind"), [("gc.collect()", "host.rare"), ("rows = collect(env)", "host.other_steps")])
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("gc.collect()", "host.rare"),
+        ("rows = collect(env)", "host.other_steps"),
+        ("a, log_prob = pi(torch.from_numpy(s))", "host.other_steps"),  # minimalRL's SAC
+        ("s, r, done, _ = env.step(a)", "host.other_steps"),
+    ],
+)
 def test_a_collection_of_garbage_is_no_collection_of_experience(text, kind):
     line = {"file": "train.py", "line": 4, "function": "tidy", "text": text, "share": 1.0}
     _, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [line], "way": ""}}))
