@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Final
@@ -59,10 +58,6 @@ _MANY_PARTS: Final = 8
 """Parts of the run from which the share that stays is a fourth of the growth at most. Chosen."""
 _MOST_PILED: Final = 0.95
 """Of the run, what hooks that pile up have at most. Chosen: some of the step is the work."""
-_IN_PLACE: Final = re.compile(r"\.(?:mul|div|addcmul|addcdiv|lerp|square|pow|add|sub)_\(")
-_COMPUTES: Final = re.compile(r"[-+*/]|\.(?:mul|div|addcmul|addcdiv|lerp|square|pow|add|sub)\(")
-_DEAR_NS: Final = 250
-"""What a subnormal number costs at most in each step. Measured: 90 ns, in two operators, where 2 % of values are so."""
 _SIGMAS: Final = 3.0
 _GROWN: Final = 2.0
 _ALL: Final = 0.9999
@@ -236,24 +231,11 @@ class Slower(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sunk(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds numbers that become subnormal as the run goes on: how many of its values at first and in the end."""
+    """What fills with subnormal numbers: how many of its values are so at first and in the end."""
 
-    of: str
+    of: Annotated[str, msgspec.Meta(max_length=60)]
     n_first: _Amount
     n_last: _Amount
-
-    @property
-    def shown_name(self) -> str:
-        """Its name, as it may be shown."""
-        return clean(self.of[:_LONGEST])
-
-    def slows(self, line: Line, grown_ns: int) -> bool:
-        """Whether a line computes with it, by its text, and the step grows by no more than that can cost."""
-        name = self.of.rpartition(".")[2].partition("[")[0]
-        is_named = _COMPUTES.search(line.text) and re.search(rf"\b{re.escape(name)}\b", line.text)
-        is_step = self.of.startswith("the optimizer's ") and ".step(" in line.text
-        is_there = is_named or is_step or _IN_PLACE.search(line.text)
-        return bool(is_there) and 0 < grown_ns <= _DEAR_NS * (self.n_last - self.n_first)
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
