@@ -49,6 +49,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     run: WholeRun
     package: str
     """The library that runs the loop, "" where the script's own code does or nobody knows."""
+    early_ns: int = 0
+    """A step beside the recorded ones, near the run's begin; 0 where that is not known."""
 
 
 def measure(facts: Facts) -> Seen | Skipped:
@@ -60,7 +62,12 @@ def measure(facts: Facts) -> Seen | Skipped:
             reason="the trace does not say what the steps beside the recorded ones take",
             how_to_get="record with profkit capture, and let the script run on",
         )
-    return Seen(scope=scope_of(facts), run=run, package=facts.code.trainer if facts.code else "")
+    return Seen(
+        scope=scope_of(facts),
+        run=run,
+        package=facts.code.trainer if facts.code else "",
+        early_ns=facts.trace.meta.unprofiled_step_ns or 0,
+    )
 
 
 def judge(result: Seen) -> tuple[Finding, ...]:
@@ -198,7 +205,8 @@ def _confidence(n_looks: int) -> float:
 def _growth(result: Seen, grown: Slower | Hot, line: Line) -> tuple[Finding, ...]:
     run = result.run
     kind = _kind_of_growth(run, grown, line)
-    share, how, evidence = _slows(run, grown, line) if isinstance(grown, Slower) else _grown(run, grown)
+    most = max(1 - result.early_ns / run.mean_ns, 0.0) if kind is SINKS else 1.0  # numbers sink later than that
+    share, how, evidence = _slows(run, grown, line, most) if isinstance(grown, Slower) else _grown(run, grown)
     if kind is SINKS and run.subnormal is not None:
         evidence = (*evidence, _sunk(run.subnormal))
     if share < kind.limit("run"):
@@ -220,9 +228,10 @@ def _growth(result: Seen, grown: Slower | Hot, line: Line) -> tuple[Finding, ...
     )
 
 
-def _slows(run: WholeRun, slower: Slower, line: Line) -> tuple[float, str, tuple[Evidence, ...]]:
-    """The share of the run that goes with steps that become longer, how they grow, and what shows it."""
+def _slows(run: WholeRun, slower: Slower, line: Line, most: float) -> tuple[float, str, tuple[Evidence, ...]]:
+    """The share of the run that goes with steps that become longer, how they grow, and what shows it; the share is `most` at most."""
     share = run.beyond(run.removable * slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
+    share = min(share, most)
     pace = format_ns(round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share)))
     first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler), more in each quarter"
     and_back = " and in its backward pass" if slower.has_backward else ""

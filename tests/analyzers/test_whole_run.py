@@ -418,3 +418,9 @@ def test_starts_of_workers_are_their_share_of_the_mean_step_of_the_run():
     restarted = found["input.restarted"]
     assert verdict.step_ns > 32 * MS
     assert restarted.recoverable_ns == pytest.approx(restarted.fraction * verdict.step_ns, rel=0.01)
+
+
+def test_numbers_that_sink_save_no_more_than_the_steps_took_at_first():
+    run = {**GETS_SLOWER, "mean_ns": 38 * MS, "slower": {**SLOWER, "line": {**CAT, "text": "e.mul_(decay)"}}}
+    trace = computing(step_ms=34, profkit_run={**run, "subnormal": SUNK}, profkit_unprofiled_usual_ns=34 * MS)
+    assert told(trace)[1]["work.sinks"].fraction == pytest.approx(4 / 38)
