@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import forward, modes, parameters, ranges, subnormal
+from profkit.analyzers.patterns import copies, dropped, forward, modes, parameters, ranges, subnormal
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
@@ -72,6 +72,14 @@ PATTERNS: Final = (
         remains="half of the nodes through which gradients flow on stays",
     ),
     Pattern(
+        patterns.DROPPED,
+        dropped.dropped,
+        ("such node", "such nodes"),
+        halved=dropped.dropped_halves,
+        remains="half of the nodes with products makes the gradient of an input, and stays",
+        title=dropped.title_of_dropped,
+    ),
+    Pattern(
         patterns.CPU_OPERATORS,
         ranges.cpu_operators,
         ("operator on the CPU", "operators on the CPU"),
@@ -103,7 +111,12 @@ PATTERNS: Final = (
         remains="of batch normalisation at least half stays: it normalises in any mode",
     ),
     Pattern(patterns.SLOW_PATH, ranges.slow_paths, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
-    Pattern(patterns.LAYOUT_COPIES, ranges.copies, ("copy", "copies")),
+    Pattern(
+        patterns.LAYOUT_COPIES,
+        copies.copies,
+        ("copy", "copies"),
+        kept=lambda facts, _: patterns.LAYOUT_COPIES.limit("stays") if facts.cpu is not None else 0.0,
+    ),
     Pattern(patterns.CONVERSIONS, ranges.casts, ("conversion", "conversions"), ranges.fix_of_casts),
 )
 
@@ -221,4 +234,7 @@ def places(facts: Facts, result: Patterns) -> Mapping[str, tuple[PlaceShare, ...
     told = dict(facts.once(forward.places_of_forward)) if found else {}
     if patterns.FROZEN.id not in found and patterns.UNREAD.id in told:  # a copy of the weights that is evaluated
         told[patterns.UNREAD.id] = told[patterns.UNREAD.id] or told[patterns.FROZEN.id]
-    return {name: places for name, places in told.items() if name in found}
+    lines = {name: places for name, places in told.items() if name in found}
+    if any(taken.pattern.kind is patterns.DROPPED for taken in result.found):
+        lines[patterns.DROPPED.id] = dropped.places_of_dropped(facts)
+    return lines
