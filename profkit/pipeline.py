@@ -20,6 +20,7 @@ from profkit.analyzers.tools import kernel_profile, metal_timeline, py_spy_opera
 from profkit.errors import InternalError, UnsupportedTraceError, UsageError, blamed
 from profkit.findings.capture import QUALITY, REFUSING, STARTUP, UNLINKED
 from profkit.findings.host import STALL, SYNC
+from profkit.findings.input import RESTARTED
 from profkit.findings.trainers import setting
 from profkit.model.documents.rank_report import Again, DeviceReport, RankReport, Section
 from profkit.model.documents.report import Verdict
@@ -219,8 +220,15 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     case = _case(facts, rank, findings, cap, found)
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)
     case = replace(case, notes=notes, at_roof=at_roof(found.get(roof.ANALYZER.name)))
-    if case.step_ns is not None:
-        case = replace(case, step_ns=case.step_ns + case.rare_ns)
+    if case.step_ns is not None and case.rare_ns:
+        mean_ns = case.step_ns + case.rare_ns
+        findings = tuple(
+            one.worth(round(one.fraction * mean_ns)) if one.id == RESTARTED.id else one for one in findings
+        )
+        rank, case = (
+            replace(rank, findings=capped(findings, cap)),
+            replace(case, findings=findings, step_ns=mean_ns),
+        )
     verdict = decide(case)
     if case.question is not None and any(one.id == case.question.id for one in verdict.findings):
         rank = replace(rank, findings=(*rank.findings, *capped([case.question], cap)))

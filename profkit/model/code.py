@@ -31,8 +31,8 @@ class Phase(IntEnum):
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 ACTING: Final = frozenset(
-    {"act", "action", "actions", "actor", "collect", "explore", "labels", "policy", "pseudo", "rollout", "rollouts"}
-    | {"target", "targets"}
+    {"act", "action", "actions", "actor", "collect", "env", "envs", "explore", "labels", "pi", "policy", "pseudo"}
+    | {"rollout", "rollouts", "target", "targets"}
 )
 """Words of what makes the data or the targets that are trained on: it is needed. Chosen."""
 

@@ -135,6 +135,31 @@ def test_a_model_that_trains_and_runs_again_has_a_saving() -> None:
     assert one.recoverable_ns == 340 * US
 
 
+@pytest.mark.parametrize(("ends", "is_again"), [(495, False), (395, True)], ids=["one call", "another call"])
+def test_what_a_layer_computes_of_frozen_features_is_no_second_run(ends: int, is_again: bool) -> None:
+    """graphsage-simple: a dense mask times features, behind it the weights of the same layer; 2.1x was promised."""
+
+    def layer(step: int) -> list[Row]:
+        begin, number = BASE + step * STEP, 10 * step
+        calls = [("nn.Module: Encoder_0", 95, ends), *([("nn.Module: Linear_0", 396, 495)] if is_again else [])]
+        return [
+            span(f"ProfilerStep#{step}", begin, begin + STEP),
+            at(step, "aten::mm", 100, 390),
+            at(step, "aten::linear", 400, 490, Sequence_number=number, Fwd_thread_id=0),
+            at(step, "aten::linear", 500, 505, Sequence_number=number + 1, Fwd_thread_id=0),
+            at(step, NODE + "AddmmBackward0", 510, 600, Sequence_number=number, Fwd_thread_id=1),
+            at(step, NODE + "AddmmBackward0", 610, 620, Sequence_number=number + 1, Fwd_thread_id=1),
+            at(step, NODE + "torch::autograd::AccumulateGrad", 655, 660),
+            *(
+                span(name, begin + a * US, begin + b * US, cat="python_function")
+                for name, a, b in [*calls, ("nn.Module: Encoder_0", 496, 506)]
+            ),
+        ]
+
+    one = finding_in(rows_with(first=layer), "work.unread_forward")
+    assert (one.recoverable_ns > 0) == is_again
+
+
 def test_a_model_that_never_trains_is_told_without_a_saving() -> None:
     other = of_main(("train.py(7): distil", 305, 800), ("nn.Module: Linear_1", 395, 705))
     one = found("work.frozen_forward", other)

@@ -421,7 +421,7 @@ def test_a_thread_that_makes_the_batches_is_named(run_ns: int) -> None:
 
 def test_workers_that_are_started_in_each_epoch_are_the_cause_of_the_waits() -> None:
     told = Restarts(n_workers=2, n=3, ns=180_000_000, n_batches=30, is_rebuilt=False)
-    found = of_workers(restarts=told, plain_step_ns=10_000_000, usual_step_ns=5_000_000)
+    found = of_workers(restarts=told, step_ns=10_000_000, usual_step_ns=5_000_000)
     one = next(one for one in judge(found) if one.id == "input.restarted")
     assert one.fraction == pytest.approx(6 / 11)
     assert one.recoverable_ns == round(10_000_000 * 6 / 11)

@@ -51,7 +51,7 @@ def judge(result: InputWaits) -> tuple[Finding, ...]:
 
 
 def _restarted(result: InputWaits) -> tuple[Finding, ...]:
-    told, step_ns = result.restarts, result.plain_step_ns
+    told, step_ns = result.restarts, result.step_ns
     if told is None or told.n < RESTARTED.limit("starts") or not result.n_steps or not step_ns:
         return ()
     n_batches = result.n_waits / result.n_steps if result.loader == "workers" else 1.0

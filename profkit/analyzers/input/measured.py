@@ -75,8 +75,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[Worker, ...] = ()
     """What each of them took for a batch."""
     restarts: Restarts | None = None
-    plain_step_ns: int = 0
-    """The mean step without the profiler, else the recorded one."""
+    step_ns: int = 0
+    """The mean recorded step."""
     usual_step_ns: int = 0
     """The median one, which holds no start of workers where these are rare."""
     own_share: float | None = None
@@ -223,7 +223,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         workers_busy=workers_busy(trace),
         workers=workers(trace),
         restarts=restarts(trace),
-        plain_step_ns=trace.meta.unprofiled_step_ns or facts.step_ns or 0,
+        step_ns=facts.step_ns or 0,
         usual_step_ns=whole_ns(trace.meta.metadata.get("profkit_unprofiled_step_ns")) or facts.step_ns or 0,
         own_share=own_share(trace),
         is_crowded=cored_share(trace) <= 1 - _CROWDED,

@@ -289,7 +289,24 @@ def is_again(facts: Facts, found: Ranges) -> bool:
     rows = np.concatenate([np.empty(0, np.int64), *known.runs])
     rows = rows[Intervals.of(found.start_ns, found.end_ns).contains(facts.trace.ops.start_ns[rows])]
     share = _training_share(facts, known, rows)
-    return share is not None and share > 1 - _FROZEN
+    return share is not None and share > 1 - _FROZEN and not _goes_on(facts, known, rows)
+
+
+def _goes_on(facts: Facts, known: Unread, rows: I64) -> bool:
+    """Whether the module that most of this work ends in goes on with gradients: it works on features that do not train."""
+    ops, code = facts.trace.ops, facts.code
+    if code is None:
+        return False
+    counted = set(rows.tolist())
+    ends = (int(run[-1]) for run, is_lead in zip(known.runs, known.leads, strict=True) if is_lead)
+    last = np.array([row for row in ends if row in counted], np.int64)
+    if not last.size:
+        return False
+    used = known.used[np.argsort(ops.start_ns[known.used], kind="stable")]
+    behind = used[np.minimum(np.searchsorted(ops.start_ns[used], ops.end_ns[last]), used.size - 1)]
+    module = code.module_of_op
+    is_same = (module[last] == module[behind]) & (module[last] >= 0)
+    return bool(2 * is_same.sum() > last.size)
 
 
 def kept_of_forward(facts: Facts, found: Ranges) -> float:

@@ -109,7 +109,7 @@ def address_of(tensor: Any) -> int:
     storage = tensor.untyped_storage()
     last = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))  # noqa: B905
     has_all = storage.data_ptr() and storage.nbytes() >= (last + 1) * tensor.element_size()
-    return tensor.data_ptr() if has_all else 0  # type: ignore[no-any-return]
+    return tensor.data_ptr() if has_all else 0
 
 
 def _is_plain(tensor: Any) -> bool:
