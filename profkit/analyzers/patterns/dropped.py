@@ -20,7 +20,6 @@ from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.trace import SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code.code import calling_backward
 from profkit.timeline.code.phases import backward_of
 from profkit.timeline.host import BACKWARD_NODE, outermost
 
@@ -138,6 +137,8 @@ def places_of_dropped(facts: Facts) -> tuple[PlaceShare, ...]:
     beside = with_frames(facts)
     if beside.code is None or beside.code.joined is None:
         return ()
+    from profkit.timeline.code.code import calling_backward  # loaded for traces with stacks
+
     ops = beside.trace.ops
     passes = dropped_of(beside.trace).passes
     first = np.array([int(nodes[0]) for nodes in passes], np.int64)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import copies, dropped, forward, modes, parameters, ranges, subnormal
+from profkit.analyzers.patterns import dropped, forward, modes, parameters, ranges
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
@@ -91,13 +91,6 @@ PATTERNS: Final = (
     Pattern(patterns.UNUSED_PARAMETERS, ranges.searches, ("search", "searches"), is_pause=True),
     Pattern(patterns.RECOMPUTATION, ranges.recomputed, ("stretch of forward work", "stretches of forward work")),
     Pattern(
-        patterns.SUBNORMAL,
-        subnormal.subnormal,
-        ("such operator", "such operators"),
-        kept=subnormal.stays,
-        title=subnormal.title_of_subnormal,
-    ),
-    Pattern(
         patterns.MATH_ATTENTION,
         modes.separate_attention,
         ("stretch of attention", "stretches of attention"),
@@ -113,12 +106,15 @@ PATTERNS: Final = (
     Pattern(patterns.SLOW_PATH, ranges.slow_paths, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
     Pattern(
         patterns.LAYOUT_COPIES,
-        copies.copies,
+        ranges.copies,
         ("copy", "copies"),
         kept=lambda facts, _: patterns.LAYOUT_COPIES.limit("stays") if facts.cpu is not None else 0.0,
     ),
     Pattern(patterns.CONVERSIONS, ranges.casts, ("conversion", "conversions"), ranges.fix_of_casts),
 )
+
+_VALUES: Final = "profkit_subnormals"
+"""What the capture tells of values."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,8 +153,9 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _patterns(facts: Facts) -> tuple[Pattern, ...]:
-    """All that may be found: those by shapes and modules are loaded where these are known."""
-    if not facts.trace.signatures and facts.trace.again is None and facts.code is None:
+    """All that may be found: those by shapes, modules and values are loaded where these are known."""
+    trace = facts.trace
+    if not trace.signatures and trace.again is None and facts.code is None and _VALUES not in trace.meta.metadata:
         return PATTERNS
     from profkit.analyzers.patterns.by_shapes import BY_SHAPES
 
