@@ -246,7 +246,7 @@ REPEATED: Final = FindingKind(
     id="work.repeated",
     title="a layer computes the same several times in a step: neither its input nor its weights change",
     is_about_work=True,
-    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY), Supersedes("host.launch_bound", Way.BEHIND, NAMES)),
     meaning="In a loop over time or over blocks a layer is given the same tensor each time: what it computes of it, and its backward pass, is the same as before the loop. A decoder that projects the output of its encoder in each time step does so. A parametrization (orthogonal, weight_norm) computes its weight anew each time that the layer is called.",
     measured="profkit capture watches products, sums, factorizations and their like in the steps that it records once more, and marks those that take what they took before: the same objects, which nobody changed since, or what was made of these by the same calls. All but the first of each, in the timed steps, with what lies between where nothing else runs there, and their backward nodes. What each call changes (spectral_norm while it trains) is not the same.",
     thresholds={
@@ -302,6 +302,56 @@ ONE_MATRIX: Final = FindingKind(
     proof="Compute it of the single matrix and expand the result: the loss stays the same, and the step is shorter by about the time shown.",
     fixes=(
         "compute it once of the single matrix and expand the result: slogdet(weight).logabsdet.expand(len(x)), x @ weight in place of bmm, solve(matrix, b.T).T in place of a batch of right sides; a distribution takes scale_tril in place of a covariance",
+    ),
+)
+
+SMALL_MATRICES: Final = FindingKind(
+    id="work.small_matrices",
+    title="many tiny matrices are factored, one call of LAPACK for each",
+    is_about_work=True,
+    is_estimated=True,
+    is_pause=True,  # long operators, which a profiler does not slow
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), Supersedes("host.launch_bound", Way.BEHIND, NAMES)),
+    meaning="On a CPU a batched Cholesky factor or triangular solve calls LAPACK for each matrix, and the backward pass does so several times. Of a matrix of 2 x 2 that call is nearly all of the time. torch.distributions.MultivariateNormal factors a covariance_matrix, and once more to check it.",
+    measured="Cholesky factors of batches of tiny square matrices that differ, by recorded shapes and strides, and triangular solves with as many of that size; where their line names a class of torch.distributions, all else that it runs beside products: these and their backward nodes, less a tenth that stays.",
+    thresholds={
+        "window": WORTH_WORK,
+        "rows": Threshold(3, "of {} rows or less", "chosen: what is written out by hand", ""),
+        "matrices": Threshold(
+            1000, "{} matrices or more", "measured: of 256 a factor written out takes 0.7 of the time", ""
+        ),
+    },
+    notes=("with scale_tril in place of covariance_matrix, a third of the time stayed (measured)",),
+    lookalikes=("inverses and determinants: batched, they take about as long as what is written out",),
+    proof="Write the factor or the density out for this size: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=(
+        "write the factor and the solve out for this size, as operations on the entries: l11 = a11.sqrt(), l21 = a21 / l11, l22 = (a22 - l21 * l21).sqrt()",
+        "write the log density out for this size, from the standard deviations and correlations; or give scale_tril= in place of covariance_matrix=, and validate_args=False: that spares the factors, the solves stay",
+    ),
+)
+
+BY_COLUMNS: Final = FindingKind(
+    id="work.by_columns",
+    title="rows are gathered from a matrix that lies by columns",
+    is_about_work=True,
+    is_estimated=True,
+    is_pause=True,  # long operators, which a profiler does not slow
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), Supersedes("host.launch_bound", Way.BEHIND, NAMES)),
+    meaning="A matrix may lie in memory by columns: what a DataFrame gives, a transpose, an array in Fortran's order. The values of a row are then far apart, and to fetch one costs a cache line for each value.",
+    measured="On a CPU aten::index and index_select of rows, by one list of indices, of a large tensor whose recorded strides grow from the first axis on, that needs no gradient and that no view made right before: their time, less a tenth that stays.",
+    thresholds={
+        "window": WORTH_WORK,
+        "values": Threshold(
+            1_000_000,
+            "of {} values or more",
+            "measured: of as many, rows take 0.08 to 0.26 of the time; of 80,000 all of it",
+            "",
+        ),
+    },
+    lookalikes=("a matrix that is made anew in each step: to copy it takes time as well",),
+    proof="Call .contiguous() on it once before the loop: the step becomes shorter by about the time shown.",
+    fixes=(
+        "call .contiguous() on it once, before the loop: of a DataFrame torch.from_numpy(np.ascontiguousarray(frame.to_numpy(...)))",
     ),
 )
 

@@ -134,7 +134,9 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
         return _kernel_bound(case, causes)
     if top is not None:
         return _bound(case, compete.put_first(causes))
-    if _finding(case, UNREAD.id) is not None:  # the overhead is that of work which is named
+    launch = _finding(case, LAUNCH_BOUND.id)
+    is_of_work = launch is not None and compete.superseding(launch, shown.of_work(case), Way.BEHIND) is not None
+    if is_of_work or _finding(case, UNREAD.id) is not None:  # the overhead is that of work which is named
         return _kernel_bound(case, causes)
     return _inconclusive(
         case, causes, f"no cause is large enough for a verdict: {shown.largest_part(case.budget)}", None

@@ -1,12 +1,14 @@
-"""FFTs of awkward lengths, one matrix expanded to copies, figures that no gradient goes through; and twins."""
+"""FFTs of awkward lengths, copies of a matrix, factors of tiny ones, figures that take no gradient; and twins."""
 
+from math import prod
 from typing import Any
 
 import pytest
 
 from profkit.analyzers.patterns.algebra import _fast, _largest_prime
-from profkit.testing import Row
-from tests.analyzers.test_spared import N_STEPS, NODE, US, at, found
+from profkit.testing import Row, span
+from tests.analyzers.test_spared import BASE, N_STEPS, NODE, STEP, US, at, found, steps
+from tests.drawing import finding_in
 
 
 def test_a_length_is_taken_apart_and_the_next_fast_one_is_even() -> None:
@@ -171,3 +173,70 @@ def test_a_solve_with_one_matrix_and_a_batch_of_right_sides_copies_it(name: str)
 @pytest.mark.parametrize("kwargs", [{"matrix": (512, 32, 32)}, {"columns": 32}], ids=["own matrices", "many columns"])
 def test_a_batch_of_solves_that_differ_is_fine(kwargs: Any) -> None:
     assert found("work.one_matrix", lambda step: solved(step, **kwargs)) is None
+
+
+def factored(
+    step: int, *, n: int = 20_480, size: int = 2, name: str = "aten::linalg_cholesky", solves: Any = None
+) -> list[Row]:
+    """A check of 20 us, a factor of 80 us and a solve of 100 us of tiny matrices, and backward nodes of 4 us."""
+    number, taken, flat = 100 * step + 1, (n // 8, 8, size, size), solves or (1, n, size, size)
+    numbered, node = {"Fwd_thread_id": 0}, {"Fwd_thread_id": 1}
+    strides = {"Input_Strides": [[8 * size * size, size * size, size, 1], []]}
+    given = {"Input_Strides": [[prod(flat[1:]), size * size, size, 1], [size, 1], []]}
+    return [
+        at(step, "aten::isclose", 10, 30, [taken, taken, ()]),
+        at(step, name, 40, 120, [taken, ()], Sequence_number=number, **strides, **numbered),
+        at(
+            step,
+            "aten::linalg_solve_triangular",
+            130,
+            230,
+            [flat, (n, size), ()],
+            Sequence_number=number + 1,
+            **given,
+            **numbered,
+        ),
+        at(step, NODE + "LinalgSolveTriangularBackward0", 931, 935, Sequence_number=number + 1, **node),
+        at(step, NODE + "LinalgCholeskyExBackward0", 935, 939, Sequence_number=number, **node),
+    ]
+
+
+def test_factors_of_tiny_matrices_are_named_with_the_solves_behind_them() -> None:
+    one = found("work.small_matrices", factored)
+    assert one.title == "torch.linalg.cholesky factors 20,480 matrices of 2 x 2, one call of LAPACK for each"
+    spent = (80 + 100 + 8) * US
+    assert one.evidence[0].value == N_STEPS * spent
+    assert one.recoverable_ns == pytest.approx(spent * 0.9, rel=1e-3)
+    assert one.most_recoverable_ns > spent
+
+
+def test_the_density_that_makes_them_is_named_with_its_line_and_its_checks() -> None:
+    begins = [BASE + step * STEP for step in range(N_STEPS)]
+    rows = [*steps(factored), span("torch/profiler/p.py(1): start", 1, 2, cat="python_function")]
+    for begin in begins:
+        rows.append(span("train.py(30): density", begin + 5 * US, begin + 240 * US, cat="python_function"))
+        called = "torch/distributions/multivariate_normal.py(1): __init__"
+        rows.append(span(called, begin + 6 * US, begin + 239 * US, cat="python_function"))
+    one = finding_in(
+        rows,
+        "work.small_matrices",
+        profkit_call_lines={"unix_ns": [begin + 6 * US for begin in begins], "line": [31] * N_STEPS},
+        profkit_source_lines={"train.py:31": "return MultivariateNormal(mean, covariance_matrix=cov).log_prob(x)"},
+        profkit_user_files=["train.py"],
+    )
+    what = "factors 20,480 matrices of 2 x 2, one call of LAPACK for each"
+    assert one.title == f"MultivariateNormal at train.py:31 in density() {what}"
+    assert one.evidence[0].value == N_STEPS * (20 + 80 + 100 + 8) * US
+    assert one.fix.startswith("write the log density out for this size")
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"n": 512}, {"size": 8}, {"name": "aten::linalg_inv"}], ids=["few", "larger ones", "inverses"]
+)
+def test_few_or_larger_matrices_and_inverses_are_fine(kwargs: Any) -> None:
+    assert found("work.small_matrices", lambda step: factored(step, **kwargs)) is None
+
+
+def test_solves_with_other_matrices_are_left_out() -> None:
+    one = found("work.small_matrices", lambda step: factored(step, solves=(1, 4096, 2, 2)))
+    assert one.evidence[0].value == N_STEPS * (80 + 4) * US

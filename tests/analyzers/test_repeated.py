@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.patterns.thrown import PARAMETRIZATION, SAME_TENSORS
+from profkit.pipeline import triage_trace
 from profkit.testing import Row, operator, span, trace_of
 from tests.drawing import finding_in
 
@@ -68,3 +69,37 @@ def test_calls_of_other_tensors_are_needed(marked: tuple[int, ...]) -> None:
 
 def test_calls_of_three_things_that_are_computed_twice_each_are_two_passes() -> None:
     assert found(1, 2, 3, name=SAME_TENSORS + " {}") is None
+
+
+def overhead(n_steps: int, *, is_marked: bool) -> list[Row]:
+    """Steps of 1 ms: an operator of 5 us every 20 us, every other one on the same tensors."""
+    rows = []
+    for step in range(n_steps):
+        at = BASE + step * STEP
+        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
+        for number in range(50):
+            begin = at + number * 20 * US
+            name, dims = ("aten::mul", [32, 64]) if number % 2 else ("aten::sum", [8, 64])
+            rows.append(operator(name, begin, begin + 5 * US, Input_Dims=[dims]))
+            if is_marked and number % 2:
+                rows.append(span(f"{SAME_TENSORS} 0", begin - US, begin + 6 * US))
+    return rows
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_work_that_is_computed_again_is_named_before_the_overhead_that_it_makes(*, is_marked: bool) -> None:
+    again = trace_of(overhead(2, is_marked=is_marked), profkit_places_of="rank0")
+    _, verdict = triage_trace(replace(trace_of(overhead(8, is_marked=False)), again=again))
+    assert (verdict.findings[0].id == "work.repeated") is is_marked
+    assert ("the same is computed 26 times in a step" in verdict.headline) is is_marked
+
+
+def test_the_function_that_computes_it_again_is_named() -> None:
+    frames = [span("torch/profiler/p.py(1): start", 1, 2, cat="python_function")]
+    for step in range(2):
+        begin, end = BASE + step * STEP, BASE + (step + 1) * STEP
+        frames.append(span("train.py(30): si_sdr", begin + 10, end - 10, cat="python_function"))
+    rows = [*overhead(2, is_marked=True), *frames]
+    again = trace_of(rows, profkit_places_of="rank0", profkit_user_files=["train.py"])
+    one = finding_in(replace(trace_of(overhead(8, is_marked=False)), again=again), "work.repeated")
+    assert one.title == "si_sdr() computes the same 26 times in a step, of tensors that do not change"

@@ -245,3 +245,45 @@ def test_three_matrices_in_the_longer_order() -> None:
 )
 def test_other_products_are_fine(kwargs: dict[str, Any]) -> None:
     assert found("work.long_order", lambda step: multiplied(step, **kwargs)) is None
+
+
+def fetched(
+    step: int,
+    *,
+    shape: Any = (16_000, 1000),
+    strides: Any = (1, 16_000),
+    taken: Any = (256, 1000),
+    turned: bool = False,
+    read: bool = False,
+) -> list[Row]:
+    """Rows that an index takes in 300 us, and a layer on them."""
+    number = {"Sequence_number": 100 * step + 1}
+    of_forward = {**number, "Fwd_thread_id": 0} if read else {}
+    return [
+        *([at(step, "aten::transpose", 5, 8)] if turned else []),
+        at(step, "aten::index", 10, 310, [shape, ()], ["", ""], Input_Strides=[[*strides], []], **of_forward),
+        at(step, "aten::relu", 320, 330, [taken]),
+        *([at(step, NODE + "IndexBackward0", 931, 939, Fwd_thread_id=1, **number)] if read else []),
+    ]
+
+
+def test_rows_of_a_matrix_that_lies_by_columns_are_named() -> None:
+    one = found("work.by_columns", fetched)
+    assert one.title == "rows are gathered from a matrix of 16,000 x 1,000 that lies by columns"
+    assert one.evidence[0].value == N_STEPS * 300 * US
+    assert one.recoverable_ns == pytest.approx(300 * US * 0.9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"strides": (1000, 1)},
+        {"shape": (160, 1000), "strides": (1, 160), "taken": (16, 1000)},
+        {"taken": (16_000, 64)},
+        {"turned": True},
+        {"read": True},
+    ],
+    ids=["by rows", "small", "columns are taken", "turned right before", "of the model"],
+)
+def test_other_gathers_are_fine(kwargs: dict[str, Any]) -> None:
+    assert found("work.by_columns", lambda step: fetched(step, **kwargs)) is None

@@ -40,13 +40,13 @@ def test_who_asks_for_them_gets_them(run_for):
 
 def test_what_is_too_dear_now_is_waited_for(run_for):
     run_for(3)
-    allowance = Allowance(usual_ns=250 * MS, operators_ns=700 * MS, is_limited=True)
-    assert allowance.looked_at(2) == 0
-    assert allowance.waits_for(allowance.looks_ns(1))
+    allowance = Allowance(usual_ns=250 * MS, operators_ns=200 * MS, is_limited=True)
+    assert allowance.steps(2, 12_000) == 0
+    assert allowance.waits_for(allowance.cost_ns(1, 12_000))
     assert not allowance.is_long_enough()
     run_for(71)
     assert allowance.is_long_enough()
-    assert allowance.looked_at(2) == 1
+    assert allowance.steps(2, 12_000) == 2
     assert not allowance.waits_for(3_000 * MS), "never more than two seconds"
 
 
@@ -54,3 +54,11 @@ def test_short_steps_are_sampled_until_there_is_something_to_see(run_for):
     run_for(3)
     assert Allowance(usual_ns=6 * MS, operators_ns=0, is_limited=True).looked_at(2) == 20
     assert Allowance(usual_ns=900 * MS, operators_ns=0, is_limited=True).looked_at(2) == 2
+
+
+def test_a_step_of_very_many_operators_is_paid_for_from_the_start(run_for):
+    run_for(3)
+    assert Allowance(usual_ns=300 * MS, operators_ns=480 * MS, is_limited=True).steps(2, 7_000) == 1
+    assert Allowance(usual_ns=300 * MS, operators_ns=480 * MS, is_limited=True).cost_ns(1, 700) == 1_440 * MS
+    assert Allowance(usual_ns=300 * MS, operators_ns=480 * MS, is_limited=True).looked_at(2) == 1
+    assert Allowance(usual_ns=300 * MS, operators_ns=1_100 * MS, is_limited=True).looked_at(2) == 0

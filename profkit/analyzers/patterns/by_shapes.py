@@ -106,6 +106,10 @@ BY_SHAPES: Final = (
         wasted.AWKWARD_FFT, _seen(algebra.awkward_ffts), "such transform", "such transforms, forward and backward"
     ),
     _pattern(wasted.ONE_MATRIX, _seen(algebra.one_matrix), "such operator", "such operators, forward and backward"),
+    _pattern(
+        wasted.SMALL_MATRICES, _seen(algebra.small_matrices), "such operator", "such operators, forward and backward"
+    ),
+    _pattern(wasted.BY_COLUMNS, _seen(smaller.by_columns), "such gather", "such gathers"),
     _pattern(wasted.FIGURES, algebra.figures, "such operator", "such operators"),
     Pattern(
         LAYER_LOOP,

@@ -12,9 +12,11 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges, step_threads
+from profkit.findings.patterns import MOSTLY
 from profkit.model.arrays import I64, is_one_of
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
+from profkit.plain import clean
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import matched
@@ -145,6 +147,21 @@ def waste(facts: Facts, seen: Forward, found: Sequence[Chain], title: str = "") 
 def each_with_backward(facts: Facts, rows: I64) -> Ranges:
     """Each of these operators of the timed trace by itself, and its backward nodes."""
     return facts.once(Forward).with_backward([rows[[at]] for at in range(rows.size)])
+
+
+def function_of(facts: Facts, rows: I64) -> str:
+    """The function of the user's that has most of the time of these operators, "" for none."""
+    code, ops = facts.code, facts.trace.ops
+    if code is None:
+        return ""
+    whole = (ops.end_ns - ops.start_ns)[rows]
+    names = [f"{one.file} {one.function}" for one in code.places]
+    number = np.array([-1, *map(names.index, names)])[code.place_of_op[rows] + 1] + 1
+    spent = np.bincount(number, weights=whole)
+    spent[0] = 0.0
+    best = int(spent.argmax())
+    name = code.places[best - 1].function if spent[best] >= MOSTLY * whole.sum() > 0 else ""
+    return f"{clean(name)}()" if name.isidentifier() else ""
 
 
 def behind(seen: Forward, place: int, most: int) -> range:

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.ranges import Ranges
-from profkit.analyzers.patterns.shaped import Forward, Waste, each_with_backward, lead, numbers_of, timed_rows
+from profkit.analyzers.patterns.shaped import (
+    Forward,
+    Waste,
+    each_with_backward,
+    function_of,
+    lead,
+    numbers_of,
+    timed_rows,
+)
 from profkit.analyzers.patterns.smaller import made_of
 from profkit.findings.wasted import MASKED_ROWS, REPEATED, THROWN_AWAY, ZERO_ROWS
 from profkit.model.arrays import I64, distinct_codes, is_member, is_one_of, place_among
@@ -256,7 +264,7 @@ _HOOK: Final = " by the hook of "
 _LAYER_CALLS: Final = later(r"^aten::(?:linear|conv\w*|_?convolution)$")
 _CACHED: Final = "with torch.nn.utils.parametrize.cached(): around the loop, in the step: the weight is then computed once, when it is first read"
 _NEWER: Final = "put torch.nn.utils.parametrizations.weight_norm in its place, and "
-_ONCE: Final = "compute it once, before the loop, and hand it in"
+_ONCE: Final = "compute it once for each of its inputs, before the loop, and hand it in"
 
 
 def repeated(facts: Facts) -> Waste | None:
@@ -275,7 +283,8 @@ def repeated(facts: Facts) -> Waste | None:
     most = int(spans.name[int(np.argmax(np.bincount(spans.name, weights=spent)[spans.name]))])
     calls = seen.rows[is_again & (spans.name[np.maximum(place, 0)] == most)]
     is_layer = bool(again.named(ops.name, _LAYER_CALLS)[calls].any())
-    title, fix = _told_of_repeats(again.name(most), times[most], is_layer=is_layer)
+    who = "" if is_layer else function_of(facts, timed)
+    title, fix = _told_of_repeats(again.name(most), times[most], is_layer=is_layer, who=who)
     return Waste(_together(facts, timed), 0.0, title, fix)
 
 
@@ -294,7 +303,7 @@ def _repeats(facts: Facts) -> tuple[Spans | None, dict[int, int]]:
     return (spans.take(marks[is_one_of(spans.name[marks], list(times))]) if times else None), times
 
 
-def _told_of_repeats(name: str, n: int, *, is_layer: bool) -> tuple[str, str]:
+def _told_of_repeats(name: str, n: int, *, is_layer: bool, who: str) -> tuple[str, str]:
     """The title and what to do, by the mark of what has most of the time."""
     _, _, whose = name.partition(PARAMETRIZATION)
     if whose:
@@ -302,7 +311,8 @@ def _told_of_repeats(name: str, n: int, *, is_layer: bool) -> tuple[str, str]:
         return title, f"{_NEWER if _HOOK in whose else ''}{_CACHED}"
     if is_layer:
         return f"a layer computes the same {n} times in a step: neither its input nor its weights change", ""
-    return f"the same is computed {n} times in a step, of tensors that do not change", _ONCE
+    title = f"{who} computes the same {n} times in a step" if who else f"the same is computed {n} times in a step"
+    return f"{title}, of tensors that do not change", _ONCE
 
 
 def _together(facts: Facts, rows: I64) -> Ranges:

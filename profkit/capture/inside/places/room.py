@@ -20,7 +20,8 @@ MOST_NS: Final = 2_000_000_000
 _SHARE: Final = 0.02
 """...and at most so much of what it has run by then..."""
 _LEAST_NS: Final = 500_000_000
-"""...but in the first 25 s so long (chosen: one step of a transformer of 24 small blocks with its lines)."""
+"""...but in the first 25 s so long (chosen: one step of a transformer of 24 small blocks with its lines), or as long as
+the operators of one step take: overhead of tens of thousands of operators says little without a line."""
 _CALL_NS: Final = 36_000
 _CROWDED: Final = 4.5
 """A recorded call takes so many ns, and one ns more for every so many calls that are recorded with it. Measured with
@@ -28,6 +29,9 @@ torch 2.13 on two slow cores, with what the recorded steps are slower by: 40 us 
 operators, 62 us for each of 117,000, 9 us where they run none."""
 _SLOWER_NS: Final = 7_000
 """Of that, what the step itself is slower by (measured with it)."""
+_OPERATORS_WITH_LINES: Final = 3.0
+"""With Python stacks operators take that times as long at least, however few the calls (measured: 2.9 of 44,000 on a
+machine of its own, 7 of 52,000 where others took its cores)."""
 _OPERATORS_AGAIN: Final = 2.0
 """Operators with their shapes take that times as long to record as without (measured: the stall doubles)."""
 _LOOKED_AT_NS: Final = 200_000_000
@@ -82,7 +86,8 @@ class Allowance:
 
     def _now_ns(self) -> int:
         run_ns = time.perf_counter_ns() - _BEGUN_NS
-        return min(MOST_NS, max(_LEAST_NS, round(_SHARE * run_ns))) if self._is_limited else 1 << 62
+        most_ns = max(_LEAST_NS, round(_SHARE * run_ns), self.cost_ns(1, 0))
+        return min(MOST_NS, most_ns) if self._is_limited else 1 << 62
 
     def waits_for(self, cost_ns: int) -> bool:
         """Wait until the run has lasted so long that this is allowed; gives whether that can be."""
@@ -102,7 +107,8 @@ class Allowance:
     def cost_ns(self, n_steps: int, n_calls: int) -> int:
         """What so many steps of so many calls take of the script's time."""
         n_all = n_steps * n_calls
-        return round(n_all * (_CALL_NS + n_all / _CROWDED) + n_steps * self._operators_ns)
+        calls_ns = n_all * (_CALL_NS + n_all / _CROWDED) + n_steps * self._operators_ns
+        return round(max(calls_ns, n_steps * self._operators_ns * _OPERATORS_WITH_LINES))
 
     def looks_ns(self, n_steps: int) -> int:
         """The same of steps whose stack is sampled."""

@@ -24,9 +24,9 @@ PARAMETRIZATION: Final = "parametrization "
 _PRODUCTS: Final = "linear conv1d conv2d conv3d matmul __matmul__ __rmatmul__ mm bmm mv addmm baddbmm einsum"
 PRODUCTS: Final = frozenset(_PRODUCTS.split())
 _BY_NUMBER: Final = (
-    "add sub mul div neg pow square sqrt rsqrt reciprocal exp log sin cos tanh sigmoid softplus relu gelu silu abs"
-    " clamp __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __neg__ softmax"
-    " log_softmax sum mean norm linalg_norm linalg_vector_norm"
+    "add sub mul div neg pow square sqrt rsqrt reciprocal exp log log10 log2 log1p sin cos tanh sigmoid softplus relu"
+    " gelu silu abs clamp __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __neg__"
+    " softmax log_softmax sum mean norm linalg_norm linalg_vector_norm"
 )
 _MATRICES: Final = (
     "tril triu diag cat stack clone detach contiguous reshape to float int inverse linalg_inv linalg_solve matrix_exp"
@@ -39,8 +39,8 @@ _BY_SIZE: Final = frozenset(("eye", "zeros", "ones", "new_zeros", "new_ones"))
 _ENDS: Final = "backward"
 """What changes weights comes behind it: what was multiplied before may be another product."""
 _MOST: Final = 10_000
-_MOST_NUMBERS: Final = 100
-"""Chosen: more than a step repeats; what comes behind them has the last one's."""
+_MOST_NUMBERS: Final = 1000
+"""Chosen: more than a step repeats; what comes behind them has the last one's. A loss of 24 permutations has 200."""
 _MOST_FRAMES: Final = 12
 _GETTERS: Final = {
     ("parametrize.py", "get_parametrized"): ("tensor_name", "parametrization"),
