@@ -18,7 +18,8 @@ from profkit.redact.later import later
 from profkit.timeline.whole_run import EVALUATES
 
 _MEETS: Final = later(
-    r"(?:barrier|all_?reduce|all_?gather\w*|broadcast\w*|reduce_scatter\w*|wait_for_everyone|gather\w*|\bbackward)\("
+    r"(?:barrier|all_?reduce|all_?gather\w*|broadcast(?:_object_list)?|reduce_scatter\w*|wait_for_everyone"
+    r"|gather_(?:for_metrics|object)|\bbackward)\("
 )
 """Calls at which a rank waits for others, by the text of the line."""
 _LONG: Final = "whole_run.long_ns"
