@@ -516,7 +516,7 @@ LAYOUT_COPIES: Final = FindingKind(
         "stays": Threshold(
             0.5,
             "on a CPU {} of their time stays",
-            "chosen: in no program of the blind rounds could more of them be left out",
+            "chosen: half of what a copy costs comes back in the operator behind it",
         ),
     },
     lookalikes=("a copy that makes the operators after it faster by more than it takes",),
