@@ -280,6 +280,28 @@ PILED: Final = FindingKind(
     ),
 )
 
+DROPPED: Final = FindingKind(
+    id="work.dropped_gradients",
+    title="backward passes compute gradients of weights that zero_grad drops",
+    is_about_work=True,
+    supersedes=(Supersedes(PILED.id, Way.SAID_ONCE, 0.5),),
+    meaning="loss.backward() computes the gradients of all parameters, and here nobody reads them: zero_grad clears them before an optimizer steps. An attack (PGD, FGSM), an input that is optimized, a saliency map need the gradient of their input alone.",
+    measured="Between two steps of the optimizers, backward passes before the last zero_grad. Their nodes with products that make the gradient of a weight, of which half stays for that of the input, and what stores gradients. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their time.",
+    thresholds={
+        "window": WORTH_WORK,
+        "gradients": Threshold(2, "with {} gradients or more in a pass", "chosen: a layer's weight and bias", ""),
+    },
+    notes=(
+        "not where operators behind the pass may read a gradient of each parameter (SAM, norms of gradients), nor where one optimizer clears and another steps",
+        "after zero_grad(set_to_none=False), or model.zero_grad(), it is not seen",
+    ),
+    lookalikes=("code that reads few of the gradients before they are cleared",),
+    proof="Put torch.autograd.grad(loss, x) in the place of loss.backward() and x.grad, x being what is attacked: the losses stay the same, and the step is shorter by about the time shown.",
+    fixes=(
+        "grad, = torch.autograd.grad(loss, x) in place of loss.backward() and x.grad: it computes the gradient of x alone; or model.requires_grad_(False) meanwhile",
+    ),
+)
+
 CPU_OPERATORS: Final = FindingKind(
     id="host.cpu_operators",
     title="the GPU waits for operators on the CPU",
@@ -487,8 +509,16 @@ LAYOUT_COPIES: Final = FindingKind(
     title="tensors are copied to change their layout",
     is_about_work=True,
     meaning="A transposed or sliced view is copied when contiguous(), reshape() or an operator needs its elements in order. The copy computes nothing.",
-    measured="Operators aten::contiguous and aten::reshape that copy, but for the gradients that a convolution puts in order for itself. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
-    thresholds={"window": WORTH_WORK},
+    measured="Operators aten::contiguous and aten::reshape that copy, but for the gradients that a convolution or attention puts in order for itself, and for what torch's MultiheadAttention and installed packages copy in code of their own. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
+    is_estimated=True,
+    thresholds={
+        "window": WORTH_WORK,
+        "stays": Threshold(
+            0.5,
+            "on a CPU {} of their time stays",
+            "chosen: half of what a copy costs comes back in the operator behind it",
+        ),
+    },
     lookalikes=("a copy that makes the operators after it faster by more than it takes",),
     proof="Remove one of these calls, or give the operator the strided view: the copy is gone; see whether the operator behind it takes longer.",
     fixes=(

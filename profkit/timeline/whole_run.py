@@ -51,7 +51,7 @@ _Amount = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 _Some = Annotated[int, msgspec.Meta(gt=0, lt=10**18)]
 _RARE_LINE: Final = 0.05
 """Of the looked-at time, from which what only some steps do sets these apart. Chosen: the severity medium."""
-_EVALUATES: Final = frozenset(
+EVALUATES: Final = frozenset(
     {"evaluate", "evaluation", "eval", "validate", "validation", "valid", "val", "predict", "prediction"}
 )
 _MANY_PARTS: Final = 8
@@ -166,7 +166,7 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def named(self) -> Line:
         """The line to name: where most of it is in the model, the evaluation's that calls it, if one does."""
-        within = (line for line in reversed((*self.callers, self.lines[0])) if _words_of(line) & _EVALUATES)
+        within = (line for line in reversed((*self.callers, self.lines[0])) if _words_of(line) & EVALUATES)
         return next(within, self.lines[0]) if self.way == "model" else self.lines[0]
 
     @property
@@ -178,7 +178,7 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
         """The same of one of its lines; where there are several, not by what the others call."""
         said = line.place.single_words
         led = frozenset[str]().union(*map(_words_of, self.callers)) if len(self.lines) > 1 else self.functions
-        return bool((led | said) & _EVALUATES)
+        return bool((led | said) & EVALUATES)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,17 @@ from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, PADDED_BATCHES, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
-from profkit.findings.patterns import CONTENTION, CORES_TAKEN, FROZEN, GIL, MATH_ATTENTION, NO_GRADIENT, PILED, UNREAD
+from profkit.findings.patterns import (
+    CONTENTION,
+    CORES_TAKEN,
+    DROPPED,
+    FROZEN,
+    GIL,
+    MATH_ATTENTION,
+    NO_GRADIENT,
+    PILED,
+    UNREAD,
+)
 from profkit.findings.ranks.stragglers import LATE_RANK, RANK0, SLOW_LINK
 from profkit.findings.wasted import MASKED_ROWS, WASTED
 from profkit.model.documents.report import Bottleneck, Verdict
@@ -48,7 +58,7 @@ _LEAST_BESIDE_PEERS: Final = {
 
 NEAR_LARGEST: Final = 0.8
 """Of what the largest other cause saves, from which what is measured against peers leads. Chosen: as close causes."""
-_WASTED: Final = tuple(one.id for one in (*WASTED, MATH_ATTENTION, NO_GRADIENT, PILED, PADDED_BATCHES, DOUBLE))
+_WASTED: Final = tuple(one.id for one in (*WASTED, MATH_ATTENTION, NO_GRADIENT, PILED, DROPPED, PADDED_BATCHES, DOUBLE))
 _ASKED: Final = (UNREAD.id, MASKED_ROWS.id)
 """What may be needed: that is asked, not told."""
 FAR_MORE: Final = 2.0

@@ -533,9 +533,42 @@ def test_kernels_of_a_slow_way_are_those_of_the_operator_that_launches_them() ->
 def test_copies_that_only_put_elements_in_order() -> None:
     assert found(on_cpu(*nested("aten::contiguous")), "kernel.copies").fraction == 0.2
     assert found(on_cpu(*nested("aten::clone")), "kernel.copies") is None
-    for around, is_said in (("aten::convolution", True), ("aten::convolution_backward", False)):
+    of_attention = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+    for around, is_said in (("aten::convolution", True), ("aten::convolution_backward", False), (of_attention, False)):
         one = found(on_cpu(*at(around, 390, 700), *nested("aten::contiguous")), "kernel.copies")
         assert (one is not None) == is_said, "no script chooses the layout of a gradient"
+
+
+@pytest.mark.parametrize(
+    ("inner", "is_said"),
+    [
+        ("torch/nn/functional.py(6300): multi_head_attention_forward", False),
+        ("nn.Module: MultiheadAttention_0", False),
+        ("/venv/lib/python3.12/site-packages/timm/layers.py(9): forward", False),
+        ("torch/nn/modules/linear.py(130): forward", True),
+        ("model.py(30): attend", True),
+    ],
+)
+@pytest.mark.parametrize("is_back", [False, True])
+def test_copies_in_the_code_of_packages_are_not_the_scripts(inner: str, is_said: bool, is_back: bool) -> None:
+    """A layer that gets a view has it from the script; torch's attention makes its own."""
+    frame = partial(each_step, row=partial(span, cat="python_function"))
+    rows = [*frame("model.py(5): forward", 300, 650), *frame(inner, 310, 640), *nested("aten::reshape")]
+    if is_back:
+        view = each_step("aten::view", 320, 330, row=operator, Sequence_number=3, Fwd_thread_id=0)
+        node = "autograd::engine::evaluate_function: ViewBackward0"
+        rows = [*frame("model.py(5): forward", 300, 350), *frame(inner, 310, 340), *nested("aten::reshape")]
+        for step, row in enumerate(view):
+            rows.append(replace(row, args={**row.args, "Sequence number": step}))
+            begin = BASE + step * STEP
+            rows.append(operator(node, begin + 390 * US, begin + 610 * US, Sequence_number=step, Fwd_thread_id=1))
+    assert (found(on_cpu(*rows), "kernel.copies") is not None) == is_said
+
+
+def test_half_of_the_copies_on_a_cpu_stays() -> None:
+    one = found(on_cpu(*nested("aten::contiguous")), "kernel.copies")
+    assert one.recoverable_ns == 100 * US
+    assert one.most_recoverable_ns >= 200 * US
 
 
 def cast(before: str, after: str) -> list[Row]:

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 import profkit
 from profkit.cli.triage import command
+from profkit.findings.communication import SKEW
+from profkit.findings.kind import Threshold
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.render.words.fleet import facts_of, table_title
 from tests.conftest import dear
@@ -108,6 +110,15 @@ def test_one_rank_of_two_late_in_six_steps_is_not_called_turns(tmp_path):
     assert skew.title == "ranks wait, mostly for rank 1, which is not a proven straggler"
     assert "of the delay; it is not proven to be late: rank 1 is latest in total, but that may be chance" in said(skew)
     assert "20 steps or more on every rank" in skew.next_tools[0].look_for
+    assert skew.recoverable_ns == pytest.approx(0.5 * skew.most_recoverable_ns, rel=0.05), "half of its work goes over"
+
+
+@pytest.mark.parametrize(("late_ns", "tested", "is_worth"), [(MS, 20, True), (MS, 6, False), (2 * MS, 6, True)])
+def test_waits_save_what_ranks_win_that_come_together(tmp_path, monkeypatch, late_ns, tested, is_worth):
+    """One of two waits for 7 or 10 % of the window, the other not. In steps enough, little in the mean is chance."""
+    monkeypatch.setitem(SKEW.thresholds, "tested", Threshold(tested, "", ""))
+    skew = found(report_on(tmp_path, Job(n_ranks=2, n_steps=6, slow={1: late_ns})), "comm.skew")
+    assert (skew.recoverable_ns > 0) == is_worth
 
 
 def test_one_rank_of_two_late_by_a_quarter_of_each_step_is_named_with_less_confidence(tmp_path):

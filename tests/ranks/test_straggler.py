@@ -198,6 +198,7 @@ def test_lateness_or_bandwidth(n_ranks):
     even = communication_limit(waits_of(simulate(Job(n_ranks=n_ranks, jitter=0.001)).summaries)[0])
     assert late.is_skew
     assert late.is_enough
+    assert late.balanced_ns == pytest.approx(late.wait_exposed_ns * (n_ranks - 1) / n_ranks, rel=0.05)
     assert not even.is_skew
     assert even.wait_fraction < 0.1
     assert even.bus_bytes_per_s == pytest.approx(4e6 / 400e-6 * 2 * (n_ranks - 1) / n_ranks, rel=0.1)

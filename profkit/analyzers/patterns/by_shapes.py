@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns import algebra, smaller, spared, thrown
+from profkit.analyzers.patterns import algebra, smaller, spared, subnormal, thrown
 from profkit.analyzers.patterns.cost import Pattern
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
 from profkit.findings import wasted
 from profkit.findings.kind import FindingKind
-from profkit.findings.patterns import LAYER_LOOP
+from profkit.findings.patterns import LAYER_LOOP, SUBNORMAL
 from profkit.model.arrays import I64
 from profkit.model.trace import I32
 from profkit.redact.later import later
@@ -116,5 +116,12 @@ BY_SHAPES: Final = (
         layers,
         ("stretch of such layers", "stretches of such layers, forward and backward"),
         kept=lambda facts, _: LAYER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
+    ),
+    Pattern(
+        SUBNORMAL,
+        subnormal.subnormal,
+        ("such operator", "such operators"),
+        kept=subnormal.stays,
+        title=subnormal.title_of_subnormal,
     ),
 )

@@ -199,15 +199,20 @@ def _forward_runs(trace: Trace, runs: Iterable[I64]) -> list[list[I64]]:
     return [[part[np.flatnonzero(is_model[part])[0] :] for part in each if is_model[part].any()] for each in parts]
 
 
+def with_frames(facts: Facts) -> Facts:
+    """The facts with trace and code of the window that has frames, where that is another one."""
+    code = facts.code
+    if code is not None and code.joined is None and code.beside is not None and facts.trace.again is not None:
+        return replace(facts, code=code.beside.code, trace=facts.trace.again)
+    return facts
+
+
 def places_of_forward(facts: Facts) -> dict[str, tuple[PlaceShare, ...]]:
     """By finding, the lines that call this work: of frames that hold nothing else the outermost, in the user's code around it.
 
     By the window that has frames, and its times; empty without.
     """
-    beside = facts
-    code = facts.code
-    if code is not None and code.joined is None and code.beside is not None and facts.trace.again is not None:
-        beside = replace(facts, code=code.beside.code, trace=facts.trace.again)
+    beside = with_frames(facts)
     code, trace = beside.code, beside.trace
     threads = launching_threads(trace) if trace.device_indices else training_threads(trace)
     found = unread(trace, threads) if code is not None and code.joined is not None else None

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import forward, modes, parameters, ranges, subnormal
+from profkit.analyzers.patterns import dropped, forward, modes, parameters, ranges
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
@@ -72,6 +72,14 @@ PATTERNS: Final = (
         remains="half of the nodes through which gradients flow on stays",
     ),
     Pattern(
+        patterns.DROPPED,
+        dropped.dropped,
+        ("such node", "such nodes"),
+        halved=dropped.dropped_halves,
+        remains="half of the nodes with products makes the gradient of an input, and stays",
+        title=dropped.title_of_dropped,
+    ),
+    Pattern(
         patterns.CPU_OPERATORS,
         ranges.cpu_operators,
         ("operator on the CPU", "operators on the CPU"),
@@ -82,13 +90,6 @@ PATTERNS: Final = (
     ),
     Pattern(patterns.UNUSED_PARAMETERS, ranges.searches, ("search", "searches"), is_pause=True),
     Pattern(patterns.RECOMPUTATION, ranges.recomputed, ("stretch of forward work", "stretches of forward work")),
-    Pattern(
-        patterns.SUBNORMAL,
-        subnormal.subnormal,
-        ("such operator", "such operators"),
-        kept=subnormal.stays,
-        title=subnormal.title_of_subnormal,
-    ),
     Pattern(
         patterns.MATH_ATTENTION,
         modes.separate_attention,
@@ -103,9 +104,17 @@ PATTERNS: Final = (
         remains="of batch normalisation at least half stays: it normalises in any mode",
     ),
     Pattern(patterns.SLOW_PATH, ranges.slow_paths, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
-    Pattern(patterns.LAYOUT_COPIES, ranges.copies, ("copy", "copies")),
+    Pattern(
+        patterns.LAYOUT_COPIES,
+        ranges.copies,
+        ("copy", "copies"),
+        kept=lambda facts, _: patterns.LAYOUT_COPIES.limit("stays") if facts.cpu is not None else 0.0,
+    ),
     Pattern(patterns.CONVERSIONS, ranges.casts, ("conversion", "conversions"), ranges.fix_of_casts),
 )
+
+_VALUES: Final = "profkit_subnormals"
+"""What the capture tells of values."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,8 +153,9 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _patterns(facts: Facts) -> tuple[Pattern, ...]:
-    """All that may be found: those by shapes and modules are loaded where these are known."""
-    if not facts.trace.signatures and facts.trace.again is None and facts.code is None:
+    """All that may be found: those by shapes, modules and values are loaded where these are known."""
+    trace = facts.trace
+    if not trace.signatures and trace.again is None and facts.code is None and _VALUES not in trace.meta.metadata:
         return PATTERNS
     from profkit.analyzers.patterns.by_shapes import BY_SHAPES
 
@@ -221,4 +231,7 @@ def places(facts: Facts, result: Patterns) -> Mapping[str, tuple[PlaceShare, ...
     told = dict(facts.once(forward.places_of_forward)) if found else {}
     if patterns.FROZEN.id not in found and patterns.UNREAD.id in told:  # a copy of the weights that is evaluated
         told[patterns.UNREAD.id] = told[patterns.UNREAD.id] or told[patterns.FROZEN.id]
-    return {name: places for name, places in told.items() if name in found}
+    lines = {name: places for name, places in told.items() if name in found}
+    if any(taken.pattern.kind is patterns.DROPPED for taken in result.found):
+        lines[patterns.DROPPED.id] = dropped.places_of_dropped(facts)
+    return lines

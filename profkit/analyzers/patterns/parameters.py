@@ -49,7 +49,7 @@ _LEAST_OF: Final = 1 / 3
 """Share of a loop's operators that take a tensor of a parameter's shape: beside each are views and reads. Chosen."""
 _IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
 _ADD: Final = later(r"^aten::add_?$")
-_ACCUMULATE: Final = later(rf"^{BACKWARD_NODE}: torch::autograd::AccumulateGrad")
+ACCUMULATE: Final = later(rf"^{BACKWARD_NODE}: torch::autograd::AccumulateGrad")
 _ZERO: Final = later(r"^aten::(?:_foreach_)?zero_$")
 _BOTH: Final = later(r"convolution_backward|attention.*_backward")
 """Operators that may make the gradient of the input and that of the weight in one."""
@@ -74,12 +74,12 @@ def _found(trace: Trace) -> list[tuple[I64, bool]] | None:
     if not nodes.size or not ends.size:
         return None
     nodes = nodes[np.argsort(ops.start_ns[nodes], kind="stable")]
-    is_one = trace.named(ops.name, _ACCUMULATE)[nodes]
+    is_one = trace.named(ops.name, ACCUMULATE)[nodes]
     adds = np.flatnonzero(trace.named(ops.name, _ADD))
     around = enclosing_op(ops.take(nodes), ops.thread[adds], ops.start_ns[adds])
     adding = np.zeros(nodes.size, np.bool_)
     adding[around[around >= 0]] = True
-    if (is_one & adding).sum() < PILED.limit("gradients") or not _is_cleared(trace):
+    if (is_one & adding).sum() < PILED.limit("gradients") or not is_cleared(trace):
         return None
     backward = backward_of(trace)
     forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
@@ -96,18 +96,18 @@ def _found(trace: Trace) -> list[tuple[I64, bool]] | None:
     return found
 
 
-def _is_cleared(trace: Trace) -> bool:
+def is_cleared(trace: Trace) -> bool:
     """Whether each optimizer that steps drops its gradients by torch's own `zero_grad`: what is set to zero is added to."""
     spans, ops = trace.spans, trace.ops
-    found = {what: {trace.name(code) for code in _codes(trace, what)} for what in ("step", "zero_grad")}
+    found = {what: {trace.name(code) for code in method_codes(trace, what)} for what in ("step", "zero_grad")}
     classes = {what: {name.split("#", 1)[1].partition(".")[0] for name in names} for what, names in found.items()}
-    clearing = spans.take(np.flatnonzero(is_one_of(spans.name, _codes(trace, "zero_grad"))))
+    clearing = spans.take(np.flatnonzero(is_one_of(spans.name, method_codes(trace, "zero_grad"))))
     zeroing = np.flatnonzero(trace.named(ops.name, _ZERO))
     is_inside = len(clearing) > 0 and (enclosing_op(clearing, ops.thread[zeroing], ops.start_ns[zeroing]) >= 0).any()
     return bool(classes["step"]) and classes["step"] <= classes["zero_grad"] and not is_inside
 
 
-def _codes(trace: Trace, what: str) -> set[int]:
+def method_codes(trace: Trace, what: str) -> set[int]:
     """The codes of the names of an optimizer's ranges of that method."""
     return {
         code for code in distinct_codes(trace.spans.name).tolist() if trace.name(code).startswith(f"Optimizer.{what}#")
@@ -124,12 +124,12 @@ def _foreign(trace: Trace, nodes: I64, is_one: Bool, adds: Bool) -> list[tuple[I
     out = []
     for part in np.split(np.arange(nodes.size), np.flatnonzero(np.diff(mine.astype(np.int8))) + 1):
         if mine[part[0]]:
-            goes_on = bool((~adds[at[at > part[-1]]]).any()) and _makes_both(trace, nodes[part])
+            goes_on = bool((~adds[at[at > part[-1]]]).any()) and makes_both(trace, nodes[part])
             out.append((nodes[part].astype(np.int64), goes_on))
     return out
 
 
-def _makes_both(trace: Trace, nodes: I64) -> bool:
+def makes_both(trace: Trace, nodes: I64) -> bool:
     """Whether the last node with a product makes the gradient of its input as well, or may."""
     ops = trace.ops
     for node in nodes[::-1].tolist():

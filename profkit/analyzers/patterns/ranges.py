@@ -63,8 +63,8 @@ _SLOW_PATHS: Final = {
 }
 """Operators that exist for a fall-back alone, and what there is against each."""
 _OTHER_PATH: Final = "{} runs MIOpen's naive kernels: let it search (MIOPEN_FIND_MODE=NORMAL), or use a type and layout it has kernels for"
-_OF_GRADIENT: Final = later(r"^aten::(?:\w+_)?convolution_backward$")
-_IN_ORDER: Final = later(r"^aten::(?:contiguous|reshape)$")
+_OF_GRADIENT: Final = later(r"^aten::(?:\w+_)?(?:convolution_backward|\w*attention\w*_backward)$")
+IN_ORDER: Final = later(r"^aten::(?:contiguous|reshape)$")
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 _DTYPE_ARGUMENT: Final = 1
 
@@ -342,12 +342,17 @@ def fix_of_slow_paths(facts: Facts, found: Ranges) -> str:
 def copies(facts: Facts) -> Ranges:
     """Operators that copy a tensor to have its elements in order.
 
-    Not those of a gradient inside the backward of a convolution: no script chooses its layout.
+    Not those of a gradient inside the backward of a convolution or of attention, nor those of torch's attention and of
+    installed packages: no line of the script chooses their layout.
     """
     trace, ops = facts.trace, facts.trace.ops
-    rows = np.flatnonzero(trace.named(ops.name, _IN_ORDER))
+    rows = np.flatnonzero(trace.named(ops.name, IN_ORDER))
     of_library = ops.take(np.flatnonzero(trace.named(ops.name, _OF_GRADIENT)))
     rows = rows[enclosing_op(of_library, ops.thread[rows], ops.start_ns[rows]) < 0]
+    if facts.code is not None and rows.size:
+        from profkit.analyzers.patterns.copies import of_packages  # loaded for traces with stacks
+
+        rows = rows[~is_member(rows, np.sort(of_packages(facts)))]
     return Ranges.of(ops, rows, trace.window_ns)
 
 

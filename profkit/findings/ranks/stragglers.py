@@ -52,6 +52,7 @@ OWN_FIX: Final = (
     " rank evaluates or logs, the others wait in the next barrier or all-reduce"
 )
 """Of a CPU rank that runs operators of its own, without a backward pass."""
+NO_WAIT: Final = "leave out the wait behind it where nothing depends on what it did"
 UNRECORDED: Final = "whose host does something that its trace does not show"
 
 LATE_RANK: Final = FindingKind(
@@ -147,6 +148,32 @@ RANK0: Final = FindingKind(
     lookalikes=("the profiler itself, if it runs on rank 0 only: capture all ranks or none",),
     proof="Let another rank do the work: the delay must move with it.",
     fixes=("save and log asynchronously, or every n-th step", "give each rank its share", "no barrier after it"),
+)
+
+RARE_WORK: Final = FindingKind(
+    id="straggler.rare",
+    title="the ranks wait for what one rank alone does now and then",
+    bottleneck=Bottleneck.STRAGGLER,
+    is_of_run=True,
+    supersedes=(
+        Supersedes("host.rare", Way.SAID_ONCE),
+        Supersedes("host.other_steps", Way.SAID_ONCE),
+        Supersedes("straggler.rank", Way.BEHIND),
+        Supersedes("rank0.work", Way.BEHIND),
+        _TURNS,
+    ),
+    meaning="Every so many steps one rank evaluates, saves or logs, and the others stand in the next barrier or all-reduce until it is there. The recorded steps hold little of it; its share is that of the run.",
+    measured="What the capture of each rank says of rare long steps (host.rare). One rank is at lines of its own then, the others at a line that calls a collective, about as often and in steps as long. The share is that of their wait; of an evaluation, without the part of each rank where all share it.",
+    thresholds={
+        "run": Threshold(0.03, "fires at {} of the run", "as host.rare"),
+        "waiting": Threshold(0.5, "{} of the other ranks or more wait so", "chosen: more than a look may miss"),
+        "apart": Threshold(
+            0.2, "their long steps differ by {} at most, in number and in length", "chosen: the ranks leave it together"
+        ),
+    },
+    lookalikes=("a rank on a machine where another program takes the cores now and then",),
+    proof="Leave it out on that rank: the others do not wait, and the mean step becomes shorter by that share or more.",
+    fixes=(f"{OWN_FIX}; {NO_WAIT}",),
 )
 
 SLOW_LINK: Final = FindingKind(

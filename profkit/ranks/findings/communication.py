@@ -102,6 +102,7 @@ def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
 
 def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
     fraction = joint.fraction(limit.wait_exposed_ns)
+    is_worth = joint.fraction(limit.balanced_ns) >= SKEW.limit("window") or waits.n_steps < SKEW.limit("tested")
     chiefly = mostly(waits)
     own = own_excess_ns(waits)
     excess = excess_ns(waits.arrival_ns, waits.present)
@@ -111,7 +112,8 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
     return SKEW.found(
         title=title if is_their_own else "ranks wait for late ranks, whose own work in the steps does not explain it",
         confidence=_confidence(waits, joint),
-        recoverable_ns=joint.per_step(limit.wait_exposed_ns),
+        recoverable_ns=joint.per_step(limit.balanced_ns) if is_worth else 0,
+        most_recoverable_ns=joint.per_step(limit.wait_exposed_ns) if is_worth else None,
         fraction=fraction,
         evidence=(
             Evidence(

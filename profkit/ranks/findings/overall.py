@@ -157,22 +157,30 @@ def _without_shadows(
     """
     explaining = [answer for answer in joint.stragglers if answer.named]
     most = max(map(_share, explaining), default=0.0)
+    chiefly = {mostly(waits) for waits in joint.waits}
+
+    def explained(one: Finding, _: Finding) -> float:
+        if kind_of(one.id).is_of_run:
+            return float(one.rank in chiefly)
+        return most if one.rank is not None else 0.0
+
     kept, said = [], []
     for finding in across:
         by = superseding(
             finding,
             (*late, *across),
             Way.SAID_ONCE,
-            explains=lambda one, _: most if one.rank is not None else 0.0,
+            explains=explained,
         )
         if by is None:
             kept.append(finding)
             continue
-        why = (
-            _explained(max((one for one in explaining if _share(one) >= CONTAINED), key=_excess_ns), joint)
-            if by.rank is not None
-            else f"it follows token counts: {by.seen('tokens.correlation').statement}"
-        )
+        if kind_of(by.id).is_of_run:
+            why = by.title
+        elif by.rank is not None:
+            why = _explained(max((one for one in explaining if _share(one) >= CONTAINED), key=_excess_ns), joint)
+        else:
+            why = f"it follows token counts: {by.seen('tokens.correlation').statement}"
         said.append(f"{finding.measure.statement}; {why}")
     return kept, said
 
@@ -205,6 +213,8 @@ def _without_victims(
     split: list[int] = []
 
     def explained(one: Finding, other: Finding) -> float:
+        if kind_of(one.id).is_of_run:
+            return 1.0  # of all ranks' runs
         if other.id == ASKED.id:
             return one.fraction / other.fraction
         is_its_own = one.rank is not None and other.rank in late
@@ -214,6 +224,8 @@ def _without_victims(
         rank = outcome.summary.rank
         for finding in outcome.report.findings:
             by = superseding(finding, across, Way.SAID_ONCE, explains=explained)
+            if by is not None and kind_of(by.id).is_of_run:
+                continue  # its evidence has it
             if by is not None:
                 (split if by.rank is None else waits_for_late).append(rank)
             elif finding.id == EXPOSED.id and late and rank not in late and waiting[rank] > 0:

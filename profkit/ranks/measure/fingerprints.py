@@ -118,6 +118,8 @@ class CommunicationLimit(msgspec.Struct, frozen=True, kw_only=True):
     """On the median rank."""
     wait_exposed_ns: int
     """At least this much of the exposed time is waiting: the most that punctual ranks could win."""
+    balanced_ns: int
+    """The mean of it over the ranks: what they win where all come at the time at which they come in the mean."""
     transfer_exposed_ns: int
     """The exposed time that is not waiting, on the median rank: what an infinitely fast network would take away."""
     wait_fraction: float
@@ -148,6 +150,7 @@ def communication_limit(waits: GroupWaits) -> CommunicationLimit:
         transfer_ns=transfer,
         exposed_ns=int(np.median(exposed)),
         wait_exposed_ns=int(wait_exposed.max()),
+        balanced_ns=int(wait_exposed.mean()),
         transfer_exposed_ns=int(np.median(np.maximum(exposed - wait_exposed, 0))),
         wait_fraction=fraction,
         bus_bytes_per_s=_together(waits) if is_shared else _usual_rate(waits),

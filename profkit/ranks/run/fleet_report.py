@@ -19,7 +19,7 @@ from profkit.ranks.align.membership import Census, census
 from profkit.ranks.findings import (
     communication as collectives,
 )
-from profkit.ranks.findings import late_cause, lateness, overall, slow_link
+from profkit.ranks.findings import late_cause, lateness, overall, rare_work, slow_link
 from profkit.ranks.findings import (
     pipeline_findings as stages,
 )
@@ -67,6 +67,7 @@ def _joined_report(taken: Census, failures: Iterable[Failure], options: Options)
     scope = _scope(joint, options)
     across: list[Finding] = [
         *lateness.findings(joint, scope),
+        *rare_work.findings(joint, scope),
         *load.findings(joint, scope),
         *stages.findings(joint, scope),
         *collectives.findings(joint, scope),
