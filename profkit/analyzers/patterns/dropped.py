@@ -42,7 +42,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True):
 def dropped_of(trace: Trace) -> Dropped:
     """The passes of a trace that are dropped; none where optimizers step or clear their gradients by other means."""
     passes = _passes(trace)
-    found = _dropped(trace, passes) if len(passes) > 1 and is_cleared(trace) else []
+    found = _dropped(trace, passes) if passes and is_cleared(trace) else []
     weights, gradients = [], []
     kept = []
     for nodes in found:
@@ -60,7 +60,7 @@ def dropped_of(trace: Trace) -> Dropped:
 
 
 def _passes(trace: Trace) -> list[I64]:
-    """The nodes of each backward pass that runs outside of an optimizer's step."""
+    """The nodes of each backward pass that runs outside of an optimizer's step; none where each step has one at most."""
     ops, spans = trace.ops, trace.spans
     nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     nodes = nodes[np.argsort(ops.start_ns[nodes], kind="stable")].astype(np.int64)
@@ -74,7 +74,8 @@ def _passes(trace: Trace) -> list[I64]:
     backward = backward_of(trace)
     forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
     of_pass = np.searchsorted(forward, at) + np.searchsorted(ends, at)
-    return np.split(nodes, np.flatnonzero(np.diff(of_pass)) + 1)
+    cuts = np.flatnonzero(np.diff(of_pass)) + 1
+    return np.split(nodes, cuts) if cuts.size > ends.size else []
 
 
 def _dropped(trace: Trace, passes: list[I64]) -> list[I64]:
@@ -98,7 +99,7 @@ def _dropped(trace: Trace, passes: list[I64]) -> list[I64]:
         if group == used or not ((n_steps == n_steps[at]) & (n_clears > n_clears[at])).any():
             continue
         end = int(ops.end_ns[nodes].max())
-        following = next(iter(forward[np.searchsorted(forward, end) :].tolist()), _NEXT)
+        following = int(forward[np.searchsorted(forward, end)]) if forward.size and end <= forward[-1] else _NEXT
         between = (end, min(int(clears[n_clears[at]]), following))
         n_read = int(np.diff(np.searchsorted(tops, between))[0])
         n_stored = int(trace.named(ops.name, ACCUMULATE)[nodes].sum())
@@ -109,21 +110,25 @@ def _dropped(trace: Trace, passes: list[I64]) -> list[I64]:
     return found
 
 
+def _of_facts(facts: Facts) -> Dropped:
+    return dropped_of(facts.trace)
+
+
 def dropped(facts: Facts) -> Ranges:
     """What makes and stores these gradients."""
-    found = dropped_of(facts.trace)
+    found = facts.once(_of_facts)
     rows = np.sort(np.concatenate((found.weights, found.gradients)))
     return Ranges.of(facts.trace.ops, rows, facts.trace.window_ns)
 
 
 def dropped_halves(facts: Facts) -> Ranges:
     """The nodes that make the gradient of the input as well."""
-    return Ranges.of(facts.trace.ops, dropped_of(facts.trace).weights, facts.trace.window_ns)
+    return Ranges.of(facts.trace.ops, facts.once(_of_facts).weights, facts.trace.window_ns)
 
 
 def title_of_dropped(facts: Facts, _: Ranges) -> str:
     """How many of a step's passes that are, where each step has as many."""
-    passes, n_all = len(dropped_of(facts.trace).passes), len(_passes(facts.trace))
+    passes, n_all = len(facts.once(_of_facts).passes), len(_passes(facts.trace))
     n_used = n_all - passes
     many = round(passes / n_used) if n_used else 0
     if many < 1 or abs(passes - many * n_used) > many:
