@@ -170,6 +170,11 @@ RARE_WORK: Final = FindingKind(
         "apart": Threshold(
             0.2, "their long steps differ by {} at most, in number and in length", "chosen: the ranks leave it together"
         ),
+        "beside": Threshold(
+            0.5,
+            "and where the one rank is at the others' line less than {} of the time that these are",
+            "chosen: else all do the same, as a backward pass of a longer batch",
+        ),
     },
     lookalikes=("a rank on a machine where another program takes the cores now and then",),
     proof="Leave it out on that rank: the others do not wait, and the mean step becomes shorter by that share or more.",

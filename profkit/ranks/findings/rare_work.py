@@ -44,8 +44,11 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 
 def _is_same(own: Finding, wait: Finding) -> bool:
-    """Whether the long steps of two ranks are as long and about as many."""
+    """Whether the long steps of two ranks are as long and about as many; not where one stands at the other's line as well."""
     apart = RARE_WORK.limit("apart")
+    shared = sum(one.share for one in own.places if one.place == wait.places[0].place)
+    if shared >= RARE_WORK.limit("beside") * wait.places[0].share:
+        return False
     n, n_own = wait.places[0].count, own.places[0].count
     long, long_own = wait.seen(_LONG).value, own.seen(_LONG).value
     return abs(n - n_own) <= max(apart * n_own, 1) and abs(long - long_own) <= apart * long_own
