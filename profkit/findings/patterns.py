@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.whole_run import FLUSH
 from profkit.model.documents.report import Bottleneck
 
 _WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least severity; less is noise between runs")
@@ -60,10 +61,8 @@ SUBNORMAL: Final = FindingKind(
         "steps": Threshold(2, "in each of {} steps or more", "chosen: what is late in one alone had no core", ""),
     },
     lookalikes=("a tensor that grows from pass to pass, beside a few subnormal numbers elsewhere",),
-    proof="Call torch.set_flush_denormal(True) before the loop: the step becomes shorter by about the time shown.",
-    fixes=(
-        "call torch.set_flush_denormal(True) before the first step, in each thread that computes: it takes such numbers for zero",
-    ),
+    proof="Call torch.set_flush_denormal(True) right behind import torch: the step becomes shorter by about the time shown.",
+    fixes=(FLUSH,),
 )
 
 RECOMPILE: Final = FindingKind(

@@ -44,7 +44,7 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 
 def _is_same(own: Finding, wait: Finding) -> bool:
-    """Whether the long steps of two ranks are as long and about as many; not where one stands at the other's line as well."""
+    """Whether the long steps of two ranks are as long and about as many, and both do not stand at the same line."""
     apart = RARE_WORK.limit("apart")
     shared = sum(one.share for one in own.places if one.place == wait.places[0].place)
     if shared >= RARE_WORK.limit("beside") * wait.places[0].share:
