@@ -52,7 +52,6 @@ OWN_FIX: Final = (
     " rank evaluates or logs, the others wait in the next barrier or all-reduce"
 )
 """Of a CPU rank that runs operators of its own, without a backward pass."""
-NO_WAIT: Final = "leave out the wait behind it where nothing depends on what it did"
 UNRECORDED: Final = "whose host does something that its trace does not show"
 
 LATE_RANK: Final = FindingKind(
@@ -178,7 +177,7 @@ RARE_WORK: Final = FindingKind(
     },
     lookalikes=("a rank on a machine where another program takes the cores now and then",),
     proof="Leave it out on that rank: the others do not wait, and the mean step becomes shorter by that share or more.",
-    fixes=(f"{OWN_FIX}; {NO_WAIT}",),
+    fixes=(OWN_FIX,),
 )
 
 SLOW_LINK: Final = FindingKind(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.ranks.stragglers import NO_WAIT, OWN_FIX, RARE_WORK
+from profkit.findings.ranks.stragglers import OWN_FIX, RARE_WORK
 from profkit.findings.whole_run import OTHER_STEPS, RARE, REST_METRIC
 from profkit.model.finding import Evidence, Finding
 from profkit.ranks.findings.joint_lateness import waiting_words
@@ -79,7 +79,7 @@ def _found(rank: int, own: Finding, wait: Finding, waiting: list[int], joint: Jo
                 replace(own.seen(_LONG), statement=f"on rank {rank}: {own.title}"),
                 *([stays] if is_evaluation else []),
             ),
-            fix=f"{OWN_FIX if is_evaluation else own.fix}; {NO_WAIT}",
+            fix=OWN_FIX if is_evaluation else own.fix,
             next_tools=(py_spy_main(scope.command),),
             rank=rank,
         ),
