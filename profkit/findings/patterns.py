@@ -51,7 +51,7 @@ SUBNORMAL: Final = FindingKind(
         Supersedes("host.launch_bound", Way.BEHIND, NAMES),
         Supersedes("kernel.unfused", Way.BEHIND, NAMES),
     ),
-    meaning="Numbers below 1.2e-38 in single precision are subnormal. A CPU computes with them by microcode, 5 to 20 times as slowly. What decays without input becomes so and may stay so: currents and voltages of neurons, traces, the state of a filter.",
+    meaning="Numbers below 1.2e-38 in single precision are subnormal. A CPU computes with them by microcode, many times as slowly. What decays without input becomes so and may stay so: currents and voltages of neurons, traces, the state of a filter.",
     measured="profkit capture reads some values of what modules give, of parameters, gradients and the optimizer's state, in a step that it does not time. Where some are subnormal, and the thread does not take them for zero: operators of arithmetic that take longer at the same passes of a loop in each step. Their time, less what the quickest passes take.",
     thresholds={
         "window": WORTH_WORK,

@@ -133,7 +133,7 @@ SINKS: Final = FindingKind(
     bottleneck=Bottleneck.KERNEL,
     is_of_run=True,
     supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6),),
-    meaning="What decays at each step and is never reset falls below 1.2e-38 in single precision and stays there: traces, running averages, states. A CPU computes with such numbers by microcode, 5 to 20 times as slowly. Nothing that is kept grows: the same operators on the same shapes take longer.",
+    meaning="What decays at each step and is never reset falls below 1.2e-38 in single precision and stays there: traces, running averages, states. A CPU computes with such numbers by microcode, many times as slowly. Nothing that is kept grows: the same operators on the same shapes take longer.",
     measured=_SLOWER
     + " Numbers become subnormal where some values of the tensors that the script's functions, objects and optimizers hold are so after 2, 4, 8... times as many steps, more than at first; where the line computes; and where each of them costs 250 ns of a step or less.",
     thresholds={"run": _WORTH},
