@@ -84,11 +84,12 @@ def test_of_three_ranks_it_need_not_be_the_first(tmp_path: Any) -> None:
         ((WAITS, WAITS), {}),
         ((EVALUATES, STEPS_ON), {}),
         ((EVALUATES, {**STEPS_ON, "text": "q = values.gather(1, actions)"}), {}),
+        ((EVALUATES, {**WAITS, "function": "collect_rollout"}), {}),
         ((EVALUATES, WAITS), {"n": 3}),
         ((EVALUATES, WAITS), {"long_ns": 60 * MS}),
         ((EVALUATES, WAITS), {"share": 0.05}),
     ],
-    ids=["all evaluate", "all wait", "none waits", "indexes", "more seldom", "shorter", "little"],
+    ids=["all evaluate", "all wait", "none waits", "indexes", "collects", "more seldom", "shorter", "little"],
 )
 def test_other_rare_steps_are_no_wait_for_one_rank(tmp_path: Any, lines: Any, waiting: Any) -> None:
     assert not of(report_of(tmp_path, *lines, **waiting), "straggler.rare")

@@ -33,7 +33,10 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
         for one in outcome.report.findings
         if one.id in (RARE.id, OTHER_STEPS.id) and one.places
     }
-    waiting = {rank: one for rank, one in rare.items() if _MEETS.search(one.places[0].place.text)}
+    # of `host.other_steps` nobody says what a wait costs
+    waiting = {
+        rank: one for rank, one in rare.items() if one.recoverable_ns and _MEETS.search(one.places[0].place.text)
+    }
     busy = [rank for rank in rare if rank not in waiting]
     if len(busy) != 1 or len(waiting) < RARE_WORK.limit("waiting") * (len(joint.by_rank) - 1):
         return
