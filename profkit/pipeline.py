@@ -225,10 +225,8 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
         findings = tuple(
             one.worth(round(one.fraction * mean_ns)) if one.id == RESTARTED.id else one for one in findings
         )
-        rank, case = (
-            replace(rank, findings=capped(findings, cap)),
-            replace(case, findings=findings, step_ns=mean_ns),
-        )
+        rank = replace(rank, findings=capped(findings, cap))
+        case = replace(case, findings=findings, step_ns=mean_ns)
     verdict = decide(case)
     if case.question is not None and any(one.id == case.question.id for one in verdict.findings):
         rank = replace(rank, findings=(*rank.findings, *capped([case.question], cap)))

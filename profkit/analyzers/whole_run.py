@@ -192,7 +192,7 @@ def _kind_of_growth(run: WholeRun, grown: Slower | Hot, line: Line) -> FindingKi
 def _slowed_by(sunk: Sunk, text: str, grown_ns: int) -> bool:
     """Whether a line with that text computes with it, and the step grows by no more than that can cost."""
     name = sunk.of.rpartition(".")[2].partition("[")[0]
-    is_named = _COMPUTES.search(text) and re.search(rf"\b{re.escape(name)}\b", text)
+    is_named = name and _COMPUTES.search(text) and re.search(rf"\b{re.escape(name)}\b", text)
     is_step = sunk.of.startswith("the optimizer's ") and ".step(" in text
     is_there = is_named or is_step or _IN_PLACE.search(text)
     return bool(is_there) and 0 < grown_ns <= _DEAR_NS * (sunk.n_last - sunk.n_first)

@@ -54,9 +54,9 @@ CHORES: Final = tuple(
             "draw every few hundred steps, or after the run from numbers that were kept",
         ),
         (
-            r"(?:metric|acc|auc|auroc|f1|f_?beta|precision|recall|score|dice|iou|ndcg|mrr|kappa|confmat|mae|mse|corr|meter)\w*"
-            r"(?:\[[^\]]*\])?\.compute\(\s*\)",
-            "computes a metric of all that it has kept so far",
+            r"(?<![a-z])(?:metric|acc|accuracy|auc|auroc|f1|f_?beta|precision|recall|score|dice|iou|ndcg|mrr|kappa|confmat|mae|mse"
+            r"|corr|corrcoef|meter)s?(?:[_\d]\w*)?(?:\[[^\]]*\])?\.compute\(\s*\)",
+            "computes a metric of what it has kept so far",
             "call update() in each step and compute() once per epoch; or log what the metric is on the batch alone",
         ),
         (

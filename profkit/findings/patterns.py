@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.whole_run import FLUSH
 from profkit.model.documents.report import Bottleneck
 
 _WORTH: Final = Threshold(0.02, "fires at {} of the window", "chosen: the least severity; less is noise between runs")
@@ -50,7 +51,7 @@ SUBNORMAL: Final = FindingKind(
         Supersedes("host.launch_bound", Way.BEHIND, NAMES),
         Supersedes("kernel.unfused", Way.BEHIND, NAMES),
     ),
-    meaning="Numbers below 1.2e-38 in single precision are subnormal. A CPU computes with them by microcode, 5 to 20 times as slowly. What decays without input becomes so and may stay so: currents and voltages of neurons, traces, the state of a filter.",
+    meaning="Numbers below 1.2e-38 in single precision are subnormal. A CPU computes with them by microcode, many times as slowly. What decays without input becomes so and may stay so: currents and voltages of neurons, traces, the state of a filter.",
     measured="profkit capture reads some values of what modules give, of parameters, gradients and the optimizer's state, in a step that it does not time. Where some are subnormal, and the thread does not take them for zero: operators of arithmetic that take longer at the same passes of a loop in each step. Their time, less what the quickest passes take.",
     thresholds={
         "window": WORTH_WORK,
@@ -60,10 +61,8 @@ SUBNORMAL: Final = FindingKind(
         "steps": Threshold(2, "in each of {} steps or more", "chosen: what is late in one alone had no core", ""),
     },
     lookalikes=("a tensor that grows from pass to pass, beside a few subnormal numbers elsewhere",),
-    proof="Call torch.set_flush_denormal(True) before the loop: the step becomes shorter by about the time shown.",
-    fixes=(
-        "call torch.set_flush_denormal(True) before the first step, in each thread that computes: it takes such numbers for zero",
-    ),
+    proof="Call torch.set_flush_denormal(True) right behind import torch: the step becomes shorter by about the time shown.",
+    fixes=(FLUSH,),
 )
 
 RECOMPILE: Final = FindingKind(

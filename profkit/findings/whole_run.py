@@ -123,6 +123,9 @@ SLOWS: Final = FindingKind(
     ),
 )
 
+FLUSH: Final = "call torch.set_flush_denormal(True) right behind import torch: it takes such numbers for zero, in this thread and in those that begin later"
+"""Measured: called behind the first operator that two threads share, it leaves half of the values subnormal."""
+
 SINKS: Final = FindingKind(
     id="work.sinks",
     tries=("flush_denormal",),
@@ -130,14 +133,14 @@ SINKS: Final = FindingKind(
     bottleneck=Bottleneck.KERNEL,
     is_of_run=True,
     supersedes=(Supersedes("host.chore", Way.SAID_ONCE, 0.6),),
-    meaning="What decays at each step and is never reset falls below 1.2e-38 in single precision and stays there: traces, running averages, states. A CPU computes with such numbers by microcode, 5 to 20 times as slowly. Nothing that is kept grows: the same operators on the same shapes take longer.",
+    meaning="What decays at each step and is never reset falls below 1.2e-38 in single precision and stays there: traces, running averages, states. A CPU computes with such numbers by microcode, many times as slowly. Nothing that is kept grows: the same operators on the same shapes take longer.",
     measured=_SLOWER
     + " Numbers become subnormal where some values of the tensors that the script's functions, objects and optimizers hold are so after 2, 4, 8... times as many steps, more than at first; where the line computes; and where each of them costs 250 ns of a step or less.",
     thresholds={"run": _WORTH},
     lookalikes=("a line that computes with more and more values, beside a large tensor that decays",),
-    proof="Call torch.set_flush_denormal(True) before the loop: the steps stay as short as the first ones.",
+    proof="Call torch.set_flush_denormal(True) right behind import torch: the steps stay as short as the first ones.",
     fixes=(
-        "call torch.set_flush_denormal(True) before the first step, in each thread that computes: it takes such numbers for zero",
+        FLUSH,
         "set what is small to zero now and then",
     ),
 )

@@ -146,7 +146,7 @@ FIXES: Final = (
     Change(
         key="flush_denormal",
         title="subnormal numbers taken for zero",
-        keep="torch.set_flush_denormal(True)",
+        keep="torch.set_flush_denormal(True), right behind import torch",
         numbers=Numbers.ROUNDING,
     ),
     Change(

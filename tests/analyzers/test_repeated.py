@@ -50,7 +50,7 @@ def test_all_but_the_first_of_the_calls_of_the_same_tensors_are_spared() -> None
 def test_a_parametrization_is_named_with_what_spares_it() -> None:
     one = found(1, 2, 3, name=f"{SAME_TENSORS} 0: {PARAMETRIZATION}weight by Orthogonal")
     assert one.title == "the parametrization of weight by Orthogonal is computed 4 times in a step, of the same tensors"
-    assert one.fix.startswith("with torch.nn.utils.parametrize.cached(): around the loop")
+    assert one.fix.startswith("with torch.nn.utils.parametrize.cached(): around the forward pass")
 
 
 def test_an_old_hook_is_replaced_by_one_that_can_be_cached() -> None:

@@ -15,8 +15,8 @@ WAITS = {"file": "train.py", "line": 43, "function": "main", "text": "dist.barri
 STEPS_ON = {"file": "train.py", "line": 44, "function": "main", "text": "queue.put(step)", "share": 0.96}
 
 
-def report_of(folder: Any, *lines: dict[str, Any], **waiting: Any) -> Report:
-    """CPU ranks, each with its rare line; `waiting` is of the last rank alone."""
+def report_of(folder: Any, *lines: dict[str, Any], others: tuple[Any, ...] = (), **waiting: Any) -> Report:
+    """CPU ranks, each with its rare line and another one; `waiting` is of the last rank alone."""
     for rank, line in enumerate(lines):
         rows = []
         for step in range(12):
@@ -25,13 +25,28 @@ def report_of(folder: Any, *lines: dict[str, Any], **waiting: Any) -> Report:
             rows += [operator("aten::mm", at + part * 4 * MS, at + (part + 1) * 4 * MS - 1000) for part in range(7)]
             rows.append(operator("c10d::allreduce_", at + 28 * MS, at + 28 * MS + 9000))
             rows.append(span("gloo:all_reduce", at + 28 * MS + 9000, at + 31 * MS, tid=99))
-        rare = {**RARE, "way": "", "callee": "", "lines": [line], **(waiting if rank == len(lines) - 1 else {})}
+        rare = {
+            **RARE,
+            "way": "",
+            "callee": "",
+            "lines": [line, *others[rank : rank + 1]],
+            **(waiting if rank == len(lines) - 1 else {}),
+        }
         told = {
             "distributedInfo": {"backend": "gloo", "rank": rank, "world_size": len(lines)},
             "profkit_run": {**RUN, "rare": rare},
         }
         (folder / f"rank{rank}.pt.trace.json").write_bytes(to_json(rows, metadata=told))
     return triage(folder)
+
+
+def test_ranks_at_the_same_two_lines_do_not_wait_for_one(tmp_path: Any) -> None:
+    """A penalty every so many steps: which of its lines has most of the looks is chance."""
+    grad = {"file": "train.py", "line": 20, "function": "penalty", "text": "g, = torch.autograd.grad(y, x)"}
+    loss = {"file": "train.py", "line": 50, "function": "main", "text": "loss.backward()"}
+    first, second = ({**grad, "share": 0.5}, {**loss, "share": 0.4}), ({**loss, "share": 0.5}, {**grad, "share": 0.4})
+    report = report_of(tmp_path, first[0], second[0], others=(first[1], second[1]))
+    assert not of(report, "straggler.rare")
 
 
 def of(report: Report, *ids: str) -> list[Any]:
@@ -69,11 +84,12 @@ def test_of_three_ranks_it_need_not_be_the_first(tmp_path: Any) -> None:
         ((WAITS, WAITS), {}),
         ((EVALUATES, STEPS_ON), {}),
         ((EVALUATES, {**STEPS_ON, "text": "q = values.gather(1, actions)"}), {}),
+        ((EVALUATES, {**WAITS, "function": "collect_rollout"}), {}),
         ((EVALUATES, WAITS), {"n": 3}),
         ((EVALUATES, WAITS), {"long_ns": 60 * MS}),
         ((EVALUATES, WAITS), {"share": 0.05}),
     ],
-    ids=["all evaluate", "all wait", "none waits", "indexes", "more seldom", "shorter", "little"],
+    ids=["all evaluate", "all wait", "none waits", "indexes", "collects", "more seldom", "shorter", "little"],
 )
 def test_other_rare_steps_are_no_wait_for_one_rank(tmp_path: Any, lines: Any, waiting: Any) -> None:
     assert not of(report_of(tmp_path, *lines, **waiting), "straggler.rare")

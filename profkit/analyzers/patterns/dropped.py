@@ -110,25 +110,25 @@ def _dropped(trace: Trace, passes: list[I64]) -> list[I64]:
     return found
 
 
-def _of_facts(facts: Facts) -> Dropped:
+def _of_window(facts: Facts) -> Dropped:
     return dropped_of(facts.trace)
 
 
 def dropped(facts: Facts) -> Ranges:
     """What makes and stores these gradients."""
-    found = facts.once(_of_facts)
+    found = facts.once(_of_window)
     rows = np.sort(np.concatenate((found.weights, found.gradients)))
     return Ranges.of(facts.trace.ops, rows, facts.trace.window_ns)
 
 
 def dropped_halves(facts: Facts) -> Ranges:
     """The nodes that make the gradient of the input as well."""
-    return Ranges.of(facts.trace.ops, facts.once(_of_facts).weights, facts.trace.window_ns)
+    return Ranges.of(facts.trace.ops, facts.once(_of_window).weights, facts.trace.window_ns)
 
 
 def title_of_dropped(facts: Facts, _: Ranges) -> str:
     """How many of a step's passes that are, where each step has as many."""
-    passes, n_all = len(facts.once(_of_facts).passes), len(_passes(facts.trace))
+    passes, n_all = len(facts.once(_of_window).passes), len(_passes(facts.trace))
     n_used = n_all - passes
     many = round(passes / n_used) if n_used else 0
     if many < 1 or abs(passes - many * n_used) > many:

@@ -262,7 +262,7 @@ _MARK: Final = later(rf"^{SAME_TENSORS}")
 _VIEW: Final = later(r"^aten::(?:t|numpy_T|m[TH]|transpose|permute|view|expand|(?:un)?squeeze|select|slice|diagonal)$")
 _HOOK: Final = " by the hook of "
 _LAYER_CALLS: Final = later(r"^aten::(?:linear|conv\w*|_?convolution)$")
-_CACHED: Final = "with torch.nn.utils.parametrize.cached(): around the loop, in the step: the weight is then computed once, when it is first read"
+_CACHED: Final = "with torch.nn.utils.parametrize.cached(): around the forward pass of each step, up to backward(): the weight is then computed once"
 _NEWER: Final = "put torch.nn.utils.parametrizations.weight_norm in its place, and "
 _ONCE: Final = "compute it once for each of its inputs, before the loop, and hand it in"
 

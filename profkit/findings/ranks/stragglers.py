@@ -52,7 +52,6 @@ OWN_FIX: Final = (
     " rank evaluates or logs, the others wait in the next barrier or all-reduce"
 )
 """Of a CPU rank that runs operators of its own, without a backward pass."""
-NO_WAIT: Final = "leave out the wait behind it where nothing depends on what it did"
 UNRECORDED: Final = "whose host does something that its trace does not show"
 
 LATE_RANK: Final = FindingKind(
@@ -170,10 +169,15 @@ RARE_WORK: Final = FindingKind(
         "apart": Threshold(
             0.2, "their long steps differ by {} at most, in number and in length", "chosen: the ranks leave it together"
         ),
+        "beside": Threshold(
+            0.5,
+            "and where the one rank is at the others' line less than {} of the time that these are",
+            "chosen: else all do the same, as a backward pass of a longer batch",
+        ),
     },
     lookalikes=("a rank on a machine where another program takes the cores now and then",),
     proof="Leave it out on that rank: the others do not wait, and the mean step becomes shorter by that share or more.",
-    fixes=(f"{OWN_FIX}; {NO_WAIT}",),
+    fixes=(OWN_FIX,),
 )
 
 SLOW_LINK: Final = FindingKind(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.ranks.stragglers import NO_WAIT, OWN_FIX, RARE_WORK
+from profkit.findings.ranks.stragglers import OWN_FIX, RARE_WORK
 from profkit.findings.whole_run import OTHER_STEPS, RARE, REST_METRIC
 from profkit.model.finding import Evidence, Finding
 from profkit.ranks.findings.joint_lateness import waiting_words
@@ -33,7 +33,10 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
         for one in outcome.report.findings
         if one.id in (RARE.id, OTHER_STEPS.id) and one.places
     }
-    waiting = {rank: one for rank, one in rare.items() if _MEETS.search(one.places[0].place.text)}
+    # of `host.other_steps` nobody says what a wait costs
+    waiting = {
+        rank: one for rank, one in rare.items() if one.recoverable_ns and _MEETS.search(one.places[0].place.text)
+    }
     busy = [rank for rank in rare if rank not in waiting]
     if len(busy) != 1 or len(waiting) < RARE_WORK.limit("waiting") * (len(joint.by_rank) - 1):
         return
@@ -44,8 +47,11 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 
 def _is_same(own: Finding, wait: Finding) -> bool:
-    """Whether the long steps of two ranks are as long and about as many."""
+    """Whether the long steps of two ranks are as long and about as many, and both do not stand at the same line."""
     apart = RARE_WORK.limit("apart")
+    shared = sum(one.share for one in own.places if one.place == wait.places[0].place)
+    if shared >= RARE_WORK.limit("beside") * wait.places[0].share:
+        return False
     n, n_own = wait.places[0].count, own.places[0].count
     long, long_own = wait.seen(_LONG).value, own.seen(_LONG).value
     return abs(n - n_own) <= max(apart * n_own, 1) and abs(long - long_own) <= apart * long_own
@@ -76,7 +82,7 @@ def _found(rank: int, own: Finding, wait: Finding, waiting: list[int], joint: Jo
                 replace(own.seen(_LONG), statement=f"on rank {rank}: {own.title}"),
                 *([stays] if is_evaluation else []),
             ),
-            fix=f"{OWN_FIX if is_evaluation else own.fix}; {NO_WAIT}",
+            fix=OWN_FIX if is_evaluation else own.fix,
             next_tools=(py_spy_main(scope.command),),
             rank=rank,
         ),
