@@ -156,3 +156,28 @@ def checkpointed(_):
 )
 def test_what_is_computed_of_anything_else_is_not_marked(body):
     assert not marks(body)
+
+
+def test_an_object_of_the_script_is_not_held():
+    class Other:
+        @classmethod
+        def __torch_function__(cls, *_):
+            return None
+
+    def body(lines):
+        torch.add(ROWS, Other())
+        assert not any(Other in each for each in lines._mode.same._values)
+
+    marks(body)
+
+
+def test_a_mode_that_stays_on_its_thread_only_passes_on():
+    lines, mode = SignLines(), None
+    lines.begin()
+    mode, lines._thread = lines._mode, -1
+    lines.end()
+    try:
+        assert LAYER(ROWS).shape == (2, 4)
+        assert not mode.same._values
+    finally:
+        mode.__exit__(None, None, None)

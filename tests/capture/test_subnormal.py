@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 
 import pytest
 
@@ -93,11 +94,12 @@ def test_a_tensor_whose_storage_was_freed_is_not_read():
     whole.untyped_storage().resize_(0)
     looks = Subnormals()
     for one in (whole, view):
-        assert subnormal.address_of(one) == 0
+        assert subnormal.address_of(one, one.untyped_storage()) == 0
         looks._look("a parameter", one)
     assert looks.told() is None
     assert zero_share(whole) == zero_share(view) == 0
-    assert subnormal.address_of(torch.ones(ROWS)[16:, ::2]) != 0
+    part = torch.ones(ROWS)[16:, ::2]
+    assert subnormal.address_of(part, part.untyped_storage()) == part.data_ptr() != 0
 
 
 class Trace:
@@ -129,3 +131,22 @@ def test_numbers_that_lie_anywhere_in_a_tensor_are_met():
     values = torch.zeros(96, 4096)
     values[2::3] = TINY
     assert 0.15 < held(values)["holder"] / values.numel() < 0.55
+
+
+def test_lists_of_lists_take_no_time_and_hide_no_other_name():
+    inner = [[[str(number) for number in range(64)] for _ in range(64)] for _ in range(64)]
+    left = iter(range(100_000))
+    assert list(subnormal._inside("inner", inner, bool, set(), islice(left, subnormal._MOST_OF_ONE))) == []
+    assert next(left) == subnormal._MOST_OF_ONE
+    weights = torch.full(ROWS, TINY)
+    names = held_subnormals(sys._getframe(), lambda file: file == __file__)
+    assert names == {"weights": weights.numel()}
+
+
+def test_a_lazy_object_is_not_asked_for_its_class():
+    class Lazy:
+        @property
+        def __class__(self):
+            raise AssertionError
+
+    assert held([Lazy(), torch.full(ROWS, TINY)]) == {"holder": 2048}

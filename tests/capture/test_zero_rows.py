@@ -97,3 +97,23 @@ def test_rows_are_read_where_they_lie():
 
 def test_both_sides_call_it_the_same():
     assert re.match(_ZERO_MARK.pattern, f"{ZERO_ROWS}17, 75 %")
+
+
+class Two(torch.autograd.Function):
+    @staticmethod
+    def forward(_, rows):
+        return rows * 1, rows * 2
+
+    @staticmethod
+    def backward(_, first, second):
+        return first + second
+
+
+def second_of_two(model, rows):
+    """All of the first result has a gradient; of the second, which an operator hands back, a quarter."""
+    first, second = Two.apply(model[0](rows))
+    return model[1](second.contiguous() * KEPT[:, None] + first).square().mean()
+
+
+def test_a_node_of_several_results_is_told_by_the_gradient_of_the_one_that_was_given():
+    assert run(second_of_two)[0]

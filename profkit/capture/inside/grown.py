@@ -117,7 +117,7 @@ def is_own_object(value: Any, owns: Callable[[str], bool]) -> bool:
     """Whether its class is of the script's own."""
     module = sys.modules.get(type(value).__module__)
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and owns(file) and not isinstance(value, type)
+    return isinstance(file, str) and owns(file) and not issubclass(type(value), type)
 
 
 def _note(found: dict[tuple[int, str], tuple[int, Any]], name: str, value: Any, code: Any) -> None:

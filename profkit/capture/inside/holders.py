@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, Optional
 
 from .long_steps import shown
+from .places.looked import nothing_collected
 
 _TAKES: Final = re.compile(r"^(?:async )?with\s+(?:[\w\[\]]+\.)*(\w*lock)\b", re.IGNORECASE)
 _LEAST: Final = 6
@@ -39,14 +40,10 @@ class Holders:
         if not self._names[at]:
             return
         self._waits[at] += 1
-        every = frames()
-        for one in threading.enumerate():
-            frame = every.get(one.ident or 0)
-            if one.ident not in (mine, threading.get_ident()) and frame is not None:
-                found = _block(frame, self._names[at], owns)
-                if found is not None:
-                    self._holds.setdefault(at, Counter())[(one.name[:80], *found)] += 1
-        del every
+        for thread, lines in _own_lines(frames, mine, owns):
+            found = _block(lines, self._names[at])
+            if found is not None:
+                self._holds.setdefault(at, Counter())[(thread, *found)] += 1
 
     def told(self) -> dict[str, Any]:
         """`locks`: lines that wait, the thread that mostly holds what they wait for, its block and line; {} of none."""
@@ -73,20 +70,37 @@ class Holders:
         return {"locks": found} if found else {}
 
 
-def _block(frame: Any, name: str, owns: Callable[[str], bool]) -> Optional[tuple[_Line, _Line]]:  # noqa: UP045 - Python 3.9
+def _own_lines(
+    frames: Callable[[], dict[int, Any]], mine: int, owns: Callable[[str], bool]
+) -> list[tuple[str, list[tuple[_Line, int]]]]:
+    """Each other thread's name and own lines, the innermost first, each with the first line of its function.
+
+    No frame is held behind it: files are read then, which lets the others go on.
+    """
+    names = {one.ident or 0: one.name[:80] for one in threading.enumerate()}
+    found = []
+    with nothing_collected():
+        every, frame = frames(), None
+        for ident in names.keys() - {mine, threading.get_ident()}:
+            frame, lines = every.get(ident), []
+            for _ in range(_MOST_FRAMES):
+                if frame is None:
+                    break
+                code = frame.f_code
+                if owns(code.co_filename):
+                    lines.append(((code.co_filename, frame.f_lineno or 0, code.co_name), code.co_firstlineno))
+                frame = frame.f_back
+            found.append((names[ident], lines))
+        del every, frame
+    return found
+
+
+def _block(lines: list[tuple[_Line, int]], name: str) -> Optional[tuple[_Line, _Line]]:  # noqa: UP045 - Python 3.9
     """The `with` of that lock around what a thread runs, and its innermost own line; None of none."""
-    innermost: Optional[_Line] = None  # noqa: UP045
-    for _ in range(_MOST_FRAMES):
-        if frame is None:
-            break
-        code = frame.f_code
-        if owns(code.co_filename):
-            line = (code.co_filename, frame.f_lineno or 0, code.co_name)
-            innermost = innermost or line
-            taken = _with_around(line, name, code.co_firstlineno)
-            if taken:
-                return (line[0], taken, line[2]), innermost
-        frame = frame.f_back
+    for line, first in lines:
+        taken = _with_around(line, name, first)
+        if taken:
+            return (line[0], taken, line[2]), lines[0][0]
     return None
 
 

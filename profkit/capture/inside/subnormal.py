@@ -14,7 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Optional
 
 import torch
@@ -39,6 +39,10 @@ _DEPTH: Final = 3
 _MOST_HELD: Final = 300
 """Tensors that one look at all that functions hold takes. Chosen: some 10 ms."""
 _MOST_PARTS: Final = 64
+_MOST_OF_ONE: Final = 4000
+"""Values that are looked into for one name, and..."""
+_MOST_OF_ALL: Final = 20_000
+"""...for all: a list of lists of lists has very many. Chosen: some milliseconds."""
 _MOST_FRAMES: Final = 60
 _LONGEST_NAME: Final = 40
 _SIGN: Final = 0x7FFFFFFF
@@ -90,7 +94,7 @@ class Subnormals:
         return {"flushes": self._flushes, "kinds": kinds}
 
     def _called(self, module: Any, _: Any, given: Any) -> None:
-        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or threading.get_ident() != self._thread:
             return
         if self._spent_ns > _SHARE * (time.perf_counter_ns() - self._begun_ns):  # so looks lie all over the step
             return
@@ -113,12 +117,15 @@ def flushes() -> bool:
     return least / 2 == 0
 
 
-def address_of(tensor: Any) -> int:
-    """Where its first value lies; 0 where its storage has not all of them: FSDP frees what a rank does not hold."""
-    storage = tensor.untyped_storage()
-    last = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))  # noqa: B905
+def address_of(tensor: Any, storage: Any) -> int:
+    """Where its first value lies; 0 where its storage has not all of them: FSDP frees what a rank does not hold.
+
+    Who reads there holds the storage meanwhile: another thread may give the tensor another one.
+    """
+    first = tensor.storage_offset()
+    last = first + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))  # noqa: B905
     has_all = storage.data_ptr() and storage.nbytes() >= (last + 1) * tensor.element_size()
-    return tensor.data_ptr() if has_all else 0
+    return int(storage.data_ptr() + first * tensor.element_size()) if has_all else 0
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -128,7 +135,8 @@ def _is_plain(tensor: Any) -> bool:
 
 def _share(tensor: Any) -> float:
     """The share (0-1) of its values that are subnormal, by some of them."""
-    first, n = address_of(tensor), tensor.numel()
+    storage, n = tensor.untyped_storage(), tensor.numel()
+    first = address_of(tensor, storage)
     if not first:
         return 0.0
     places = (int(n * (_APART * (row + 1) % 1)) for row in range(_ROWS))
@@ -162,29 +170,33 @@ def held_subnormals(frame: Any, owns: Callable[[str], bool]) -> dict[str, int]:
 
 
 def _held(frame: Any, owns: Callable[[str], bool], seen: set[int]) -> Iterator[tuple[str, Any]]:
+    left = iter(range(_MOST_OF_ALL))
     for _ in range(_MOST_FRAMES):
         if frame is None:
             return
         if owns(frame.f_code.co_filename):
             for name, value in locals_of(frame)[:_MOST_PARTS]:
-                yield from _inside(name, value, owns, seen)
+                yield from _inside(name, value, owns, seen, islice(left, _MOST_OF_ONE))
         frame = frame.f_back
 
 
 def _inside(
-    name: str, value: Any, owns: Callable[[str], bool], seen: set[int], depth: int = 0
+    name: str, value: Any, owns: Callable[[str], bool], seen: set[int], left: Iterator[int], depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """The tensors of a value, each once, with the names that lead to them."""
-    if id(value) in seen or depth > _DEPTH:
+    """The tensors of a value, each once, with the names that lead to them.
+
+    By its type alone: to ask a lazy object of the script for its class would make what it stands for.
+    """
+    if next(left, None) is None or id(value) in seen or depth > _DEPTH:
         return
     parts: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         yield name, value
-    elif isinstance(value, torch.optim.Optimizer):
+    elif issubclass(type(value), torch.optim.Optimizer):
         states = islice(value.state.values(), _MOST_OF_OPTIMIZER)
         parts = ((f"the optimizer's {key}", one) for state in states for key, one in state.items())
-    elif isinstance(value, torch.nn.Module):
-        parts = ((f"{name}.{key}", one) for key, one in (*value.named_buffers(), *value.named_parameters()))
+    elif issubclass(type(value), torch.nn.Module):
+        parts = ((f"{name}.{key}", one) for key, one in chain(value.named_buffers(), value.named_parameters()))
     elif type(value) in (list, tuple):
         parts = ((name, one) for one in value)
     elif type(value) is dict:
@@ -195,4 +207,4 @@ def _inside(
         return
     seen.add(id(value))
     for key, one in islice(parts, _MOST_PARTS):
-        yield from _inside(key, one, owns, seen, depth + 1)
+        yield from _inside(key, one, owns, seen, left, depth + 1)

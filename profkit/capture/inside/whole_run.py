@@ -210,13 +210,13 @@ class WholeRun:
                 return
             self._looks.append(self._stack(at_ns, frame))
             self._waited.append(at_ns - slept_ns)
-            if self._looks[-1].own:
-                self._holders.look(self._looks[-1].own[-1], frames_now, self._thread, self._owns)
             if is_due:
                 self._read_ns = at_ns
                 self._memory.append((len(self._ended), held))
                 self._grown.look(frame, self._memory, self._owns)
             del frame
+        if self._looks[-1].own:
+            self._holders.look(self._looks[-1].own[-1], frames_now, self._thread, self._owns)
 
     def _stack(self, at_ns: int, frame: Any) -> Look:
         """The lines of the script's own code that run, the outermost first, and what the innermost calls."""

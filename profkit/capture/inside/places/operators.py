@@ -20,10 +20,13 @@ from .zero_rows import ZeroRows
 class _PassOn(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
+        self.is_on = True
         self.same = SameInputs()
         self.zero = ZeroRows()
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.is_on:
+            return func(*args, **(kwargs or {}))
         result = self.same.call(func, args, kwargs or {})
         self.zero.watch(result, is_product=getattr(func, "__name__", "") in PRODUCTS)
         return result
@@ -56,9 +59,13 @@ class SignLines:
     def end(self) -> None:
         """Take it off. From another thread that is not possible: there it stays, and passes on."""
         mode, self._mode = self._mode, None
-        if mode is None or threading.get_ident() != self._thread:
+        if mode is None:
             return
+        mode.is_on = False
         mode.zero.end()
+        mode.same.forget()
+        if threading.get_ident() != self._thread:
+            return
         from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
 
         above = []

@@ -38,6 +38,10 @@ _BY_SIZE: Final = frozenset(("eye", "zeros", "ones", "new_zeros", "new_ones"))
 """Of a parametrization alone: elsewhere such a tensor may be a buffer that numpy fills."""
 _ENDS: Final = "backward"
 """What changes weights comes behind it: what was multiplied before may be another product."""
+_PLAIN: Final = (
+    *(int, float, complex, str, slice, type(None), type(...)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
 _MOST: Final = 10_000
 _MOST_NUMBERS: Final = 1000
 """Chosen: more than a step repeats; what comes behind them has the last one's. A loss of 24 permutations has 200."""
@@ -113,6 +117,8 @@ class SameInputs:
         if isinstance(one, (tuple, list)):
             return tuple(map(self._told, one))
         if not isinstance(one, torch.Tensor):
+            if not isinstance(one, _PLAIN):
+                raise TypeError  # an object of the script's own, which would be kept until the step ends
             return type(one), one
         owner = one._base if one._base is not None else one  # noqa: SLF001
         if type(one) not in (torch.Tensor, torch.nn.Parameter) or not _is_torchs(one):

@@ -53,7 +53,7 @@ class ZeroRows:
 
     def watch(self, result: Any, *, is_product: bool) -> None:
         """An operator has given this."""
-        if self._is_on and self._n < _MOST and type(result) is torch.Tensor:
+        if self._is_on and self._n < _MOST and type(result) is torch.Tensor and not torch.jit.is_tracing():
             with suppress(Exception):  # whatever tensor this is: nothing is said of it
                 self._watch(result, is_product)
 
@@ -66,8 +66,10 @@ class ZeroRows:
         is_large = result.shape[-1] >= _COLUMNS and result.numel() >= _LEAST
         if is_large or is_product:
             self._n += 1
-            number = node._sequence_nr()  # noqa: SLF001
-            node.register_prehook(lambda gradients: self._look(number, gradients, is_large, is_product))
+            number, place = node._sequence_nr(), result.output_nr  # noqa: SLF001
+            node.register_prehook(
+                lambda gradients: self._look(number, gradients[place : place + 1], is_large, is_product)
+            )
 
     def _look(self, number: int, gradients: Any, is_large: bool, is_product: bool) -> None:
         if not self._is_on or not gradients or self._spent_ns > _MOST_NS:
@@ -93,11 +95,14 @@ def _is_zero(address: int, n_bytes: int) -> bool:
 
 def zero_share(gradient: Any) -> float:
     """The share (0-1) of the rows that are looked at which are zero in each column; 0 where they cannot be read."""
-    if type(gradient) is not torch.Tensor or gradient.layout is not torch.strided or gradient.stride(-1) != 1:
+    if type(gradient) is not torch.Tensor or gradient.device.type != "cpu" or gradient.layout is not torch.strided:
         return 0.0
+    if gradient.stride(-1) != 1:
+        return 0.0
+    storage = gradient.untyped_storage()
     shape, strides = gradient.shape[:-1], gradient.stride()[:-1]
     n_rows, size = prod(shape), gradient.element_size()
-    length, first = gradient.shape[-1] * size, address_of(gradient)
+    length, first = gradient.shape[-1] * size, address_of(gradient, storage)
     looked = min(n_rows, _ROWS) if first else 0
     n_zero = 0
     for number in range(looked):
