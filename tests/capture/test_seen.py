@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch")
+from profkit.capture.inside import controller
 from profkit.capture.inside.clock import Mark
-from profkit.capture.inside.controller import Controller
-from profkit.capture.inside.seen import Seen
+from profkit.capture.inside.seen import Seen, with_fewer_before
 from profkit.capture.options import Options, window_for
 
 pytestmark = pytest.mark.torch
@@ -44,18 +44,34 @@ def test_steps_that_all_fetch_alike_are_all_kept(n_loads):
 
 
 @pytest.mark.parametrize(
-    ("step_s", "n_rows", "options", "n_workers", "baseline"),
+    ("step_s", "n_rows", "options", "baseline"),
     [
-        (0.6, 5, {}, 0, 4),
-        (0.6, 3, {}, 0, 10),  # too few as yet
-        (0.1, 5, {}, 0, 10),  # short steps
-        (0.6, 5, {"baseline": 12}, 0, 12),
-        (0.6, 5, {}, 2, 10),
+        (0.6, 5, {}, 4),
+        (0.6, 3, {}, 10),  # too few as yet
+        (0.1, 5, {}, 10),  # short steps
+        (0.6, 5, {"baseline": 12}, 12),
     ],
 )
-def test_a_run_of_long_steps_is_recorded_after_few_of_them(step_s, n_rows, options, n_workers, baseline):
+def test_a_run_of_long_steps_is_recorded_after_few_of_them(step_s, n_rows, options, baseline):
     given = Options("", **options)
     window = replace(window_for(given, n_workers=0, n_queued=0), settling=0)
-    marks = [SimpleNamespace(began_ns=round(place * step_s * 1e9)) for place in range(n_rows)]
-    mine = SimpleNamespace(options=given, _queue=SimpleNamespace(n_workers=n_workers), _marks=marks)
-    assert Controller._of_long_steps(mine, window, list(range(n_rows))).baseline == baseline
+    begins_ns = [round(place * step_s * 1e9) for place in range(n_rows)]
+    assert with_fewer_before(window, given, begins_ns).baseline == baseline
+
+
+@pytest.mark.parametrize(("n_workers", "baseline"), [(0, 4), (2, 10)])
+def test_bursts_of_workers_stay_whole_before_a_run_of_long_steps(n_workers, baseline, monkeypatch):
+    tried = []
+    monkeypatch.setattr(controller.store, "world_size", lambda: 1)
+    window = replace(window_for(Options(""), n_workers=0, n_queued=0), settling=0)
+    mine = SimpleNamespace(
+        options=SimpleNamespace(baseline=0, wants_rank=lambda _: False, ranks="none"),
+        _queue=SimpleNamespace(n_workers=n_workers),
+        _marks=[SimpleNamespace(began_ns=place * 600 * MS) for place in range(5)],
+        _finder=SimpleNamespace(step_rows=lambda: list(range(5))),
+        _chosen_window=lambda: window,
+        _has_begun_again=False,
+        _end=tried.append,
+    )
+    controller.Controller._consider_start(mine, 0, 0)
+    assert bool(tried) == (baseline == 4), "ready to begin after few"

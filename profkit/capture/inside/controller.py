@@ -37,7 +37,7 @@ from .record.price import MOST_NS, TOO_MANY, Price
 from .record.ranges import CopyWatch, make_phase
 from .record.recorder import Recorder
 from .record.tool_recorder import ToolRecorder
-from .seen import Counters, Listener, Queue, Seen, guarded, has_enough, why_none, with_enough
+from .seen import Counters, Listener, Queue, Seen, guarded, has_enough, why_none, with_enough, with_fewer_before
 from .starts import WorkerStarts
 from .steps import StepFinder, name_of
 from .subnormal import Subnormals
@@ -45,10 +45,6 @@ from .whole_run import WholeRun
 
 _KEPT: Final[list[Any]] = []
 _RECORDING: Final = ("warmup", "active", "after", "places")
-FEW_LONG: Final = 3
-LONG_ENOUGH_NS: Final = 1_500_000_000
-"""Unprofiled steps before the recording of a run whose steps are long: so many, and so much time. Chosen: their median
-is steady, and a run of fourteen accumulated updates still has a recording."""
 _MAX_UNSTARTED: Final = 5000  # boundaries after which a capture that could not start gives up (chosen)
 
 
@@ -351,7 +347,11 @@ class Controller(Listener):
 
     def _consider_start(self, ended_ns: int, ended: Any) -> None:
         rows = self._finder.step_rows()
-        window = self._of_long_steps(self._chosen_window(), rows)
+        window = self._chosen_window()
+        if not self._queue.n_workers:  # else bursts of their batches stay whole
+            window = with_fewer_before(
+                window, self.options, [self._marks[row].began_ns for row in rows[window.settling :]]
+            )
         if len(rows) < window.settling + window.baseline + 1:
             return
         if self._has_begun_again:  # a second session of the profiler loses rows at its beginning (pytorch 192021)
@@ -570,21 +570,6 @@ class Controller(Listener):
     def _chosen_window(self) -> Window:
         queue = self._queue
         return self._seen.window or window_for(self.options, n_workers=queue.n_workers, n_queued=queue.n_batches)
-
-    def _of_long_steps(self, window: Window, rows: list[int]) -> Window:
-        """The window with fewer steps before it where each is long: a run of them may have few.
-
-        Ranks record the same steps, and bursts of loader workers stay whole.
-        """
-        if self.options.baseline or self._queue.n_workers or store.world_size() > 1 or len(rows) <= window.settling:
-            return window
-        passed_ns = self._marks[rows[-1]].began_ns - self._marks[rows[window.settling]].began_ns
-        n_seen = len(rows) - window.settling - 1
-        return (
-            replace(window, baseline=n_seen)
-            if FEW_LONG <= n_seen < window.baseline and passed_ns >= LONG_ENOUGH_NS
-            else window
-        )
 
     def _write_facts(self) -> None:
         told = self._recorded or self._told()

@@ -33,6 +33,10 @@ from .exits import in_backward
 from .places.datasets import made_by
 from .steps import MIN_CALLS, StepFinder
 
+_FEW_LONG: Final = 3
+_LONG_ENOUGH_NS: Final = 1_500_000_000
+"""Unprofiled steps before the recording of a run whose steps are long: so many, and so much time. Chosen: their median
+is steady, and a run of fourteen accumulated updates still has a recording."""
 _CALL = "call profkit.capture.step() at the end of a step"
 _MOST_COUNTS: Final = 10_000
 _MOST_LOADERS: Final = 64
@@ -87,6 +91,17 @@ def _usual_ns(marks: Sequence[clock.Mark], most: int) -> list[int]:
     """The durations (ns) of steps that fetch no more batches than that."""
     pairs = zip(clock.durations_ns(marks), clock.fetches(marks))  # noqa: B905 - Python 3.9
     return [spent_ns for spent_ns, count in pairs if count <= most]
+
+
+def with_fewer_before(window: Window, options: Options, begins_ns: Sequence[int]) -> Window:
+    """The window with fewer steps before it where each is long: a run of them may have few.
+
+    Ranks record the same steps. `begins_ns`: of the steps that count so far, and of the one that begins.
+    """
+    n_seen = len(begins_ns) - 1
+    if options.baseline or store.world_size() > 1 or not _FEW_LONG <= n_seen < window.baseline:
+        return window
+    return replace(window, baseline=n_seen) if begins_ns[-1] - begins_ns[0] >= _LONG_ENOUGH_NS else window
 
 
 def with_enough(window: Window, options: Options, seen: Seen, n_batches_left: float) -> Window:
