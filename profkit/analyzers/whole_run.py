@@ -34,8 +34,7 @@ _SLOWER_CAP: Final = 0.7
 _DOES: Final = {RECOPIES.id: "copies all that it has kept so far", SLOWS.id: "takes longer with each step"}
 _FROM_START: Final = 0.05
 """Of the first third: a line that begins in mid-run (a late phase of the training) does not grow with each step. Chosen."""
-_IN_PLACE: Final = later(r"\.(?:mul|div|addcmul|addcdiv|lerp|square|pow|add|sub)_\(")
-_COMPUTES: Final = later(r"[-+*/]|\.(?:mul|div|addcmul|addcdiv|lerp|square|pow|add|sub)\(")
+_COMPUTES: Final = later(r"[-+*/]|\.(?:mul|div|addcmul|addcdiv|lerp|square|pow|add|sub)_?\(")
 _DEAR_NS: Final = 250
 """What a subnormal number costs at most in each step. Measured: 90 ns, in two operators, where 2 % of values are so."""
 _MOSTLY: Final = 0.5
@@ -186,16 +185,18 @@ def _kind_of_growth(run: WholeRun, grown: Slower | Hot, line: Line) -> FindingKi
         return RECOPIES
     if run.subnormal is None or isinstance(grown, Hot) or _has_hooks(run):
         return SLOWS
-    return SINKS if _slowed_by(run.subnormal, line.text, run.last_ns - run.first_ns) else SLOWS
+    return SINKS if _slowed_by(run.subnormal, line, run.last_ns - run.first_ns) else SLOWS
 
 
-def _slowed_by(sunk: Sunk, text: str, grown_ns: int) -> bool:
-    """Whether a line with that text computes with it, and the step grows by no more than that can cost."""
+def _slowed_by(sunk: Sunk, line: Line, grown_ns: int) -> bool:
+    """Whether a line computes with it, and the step grows by no more than that can cost."""
     name = sunk.of.rpartition(".")[2].partition("[")[0]
-    is_named = name and _COMPUTES.search(text) and re.search(rf"\b{re.escape(name)}\b", text)
-    is_step = sunk.of.startswith("the optimizer's ") and ".step(" in text
-    is_there = is_named or is_step or _IN_PLACE.search(text)
-    return bool(is_there) and 0 < grown_ns <= _DEAR_NS * (sunk.n_last - sunk.n_first)
+    computes = _COMPUTES.search(line.text) is not None
+    if sunk.of.startswith("the optimizer's "):  # its step() has names of its own for that
+        is_there = ".step(" in line.text or (computes and line.function == "step")
+    else:
+        is_there = computes and bool(name) and re.search(rf"\b{re.escape(name)}\b", line.text) is not None
+    return is_there and 0 < grown_ns <= _DEAR_NS * (sunk.n_last - sunk.n_first)
 
 
 def _confidence(n_looks: int) -> float:

@@ -392,6 +392,8 @@ SUNK = {"of": "the optimizer's trace", "n_first": 0, "n_last": 200_000}
         ("e.mul_(decay)", SUNK, "work.sinks"),
         ("self.opt.step(delta)", SUNK, "work.sinks"),
         ("v = v * decay + current", {**SUNK, "of": "self.v"}, "work.sinks"),
+        ("v.mul_(decay)", {**SUNK, "of": "self.v"}, "work.sinks"),
+        ("kept.add_(batch)", {**SUNK, "of": "self.v"}, "host.slows"),
         ("best = min(smooth(self.losses))", SUNK, "host.slows"),
         ("mean = sum(losses) / len(losses)", {**SUNK, "of": "self.v"}, "host.slows"),
         ("e.mul_(decay)", {**SUNK, "n_last": 2_000}, "host.slows"),
@@ -400,13 +402,22 @@ SUNK = {"of": "the optimizer's trace", "n_first": 0, "n_last": 200_000}
     ],
 )
 def test_numbers_that_become_subnormal_are_no_growing_history(text, sunk, kind):
-    run = {**GETS_SLOWER, "slower": {**SLOWER, "line": {**CAT, "text": text}}, "subnormal": sunk}
+    line = {**CAT, "text": text, "function": "step"}
+    run = {**GETS_SLOWER, "slower": {**SLOWER, "line": line}, "subnormal": sunk}
     _, found, _ = told(computing(step_ms=30, profkit_run=run))
     growing = [one for one in found if one in ("work.sinks", "host.slows", "memory.recopies")]
     assert growing == [kind]
     if kind == "work.sinks":
         assert "set_flush_denormal" in found[kind].fix
         assert "fills with subnormal numbers" in found[kind].title
+
+
+def test_the_optimizers_numbers_are_no_cause_at_a_line_outside_of_its_step():
+    """Adam's averages of rows that are never looked up become subnormal in any long run."""
+    run = {**GETS_SLOWER, "slower": {**SLOWER, "line": {**CAT, "text": "kept.add_(batch)"}}, "subnormal": SUNK}
+    _, found, _ = told(computing(step_ms=30, profkit_run=run))
+    assert "host.slows" in found
+    assert "work.sinks" not in found
 
 
 def test_starts_of_workers_are_their_share_of_the_mean_step_of_the_run():
@@ -421,6 +432,7 @@ def test_starts_of_workers_are_their_share_of_the_mean_step_of_the_run():
 
 
 def test_numbers_that_sink_save_no_more_than_the_steps_took_at_first():
-    run = {**GETS_SLOWER, "mean_ns": 38 * MS, "slower": {**SLOWER, "line": {**CAT, "text": "e.mul_(decay)"}}}
+    line = {**CAT, "text": "e.mul_(decay)", "function": "step"}
+    run = {**GETS_SLOWER, "mean_ns": 38 * MS, "slower": {**SLOWER, "line": line}}
     trace = computing(step_ms=34, profkit_run={**run, "subnormal": SUNK}, profkit_unprofiled_usual_ns=34 * MS)
     assert told(trace)[1]["work.sinks"].fraction == pytest.approx(4 / 38)
