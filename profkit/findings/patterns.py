@@ -297,7 +297,7 @@ DROPPED: Final = FindingKind(
     lookalikes=("code that reads few of the gradients before they are cleared",),
     proof="Put torch.autograd.grad(loss, x) in the place of loss.backward() and x.grad, x being what is attacked: the losses stay the same, and the step is shorter by about the time shown.",
     fixes=(
-        "grad, = torch.autograd.grad(loss, x) in place of loss.backward() and x.grad: it computes the gradient of x alone; or model.requires_grad_(False) meanwhile",
+        "grad, = torch.autograd.grad(loss, x) in place of loss.backward() and x.grad: it computes the gradient of x alone",
     ),
 )
 
