@@ -78,7 +78,6 @@ class WholeRun:
         self._models: Any = weakref.WeakSet()
         self._hooks: list[int] = []  # of the models, after 1, 2, 4, 8... steps
         self._subnormal: list[dict[str, int]] = []  # values of what functions hold, after as many
-        self._epoch = (0, 0)
         self._thread = self._read_ns = 0
         self._every_s = _LEAST_EVERY_S
         self._goes, self._stopped = threading.Event(), threading.Event()
