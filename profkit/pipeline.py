@@ -282,6 +282,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
     failed = [check for check in rank.checks if not check.ok]
     scope = scope_of(facts)
     other_loop, on_other_loop = steps.not_the_job(facts)
+    slowing = whole_run.unexplained(_of(found, whole_run.Seen))
     return Case(
         budget=facts.budget,
         step_ns=rank.steps.mean_ns,
@@ -307,6 +308,8 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         not_ruled_out=_not_ruled_out(facts),
         small_work=scope.fraction(facts.cpu.small_work_ns) if facts.cpu is not None else 0.0,
         notes=_notes(facts),
+        slows=slowing.said if slowing is not None else "",
+        later=slowing.tool if slowing is not None else None,
         meanwhile=quality.meanwhile(found[quality.ANALYZER.name]),
         **_apart(apart, facts, is_said=any(finding.id == STALL.id for finding in findings)),
     )

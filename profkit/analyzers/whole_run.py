@@ -15,7 +15,7 @@ from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SINKS, SLOWS
 from profkit.model.code import ACTING, PlaceShare
 from profkit.model.documents.rank_report import Section
-from profkit.model.finding import Evidence, Finding, Severity, Skipped
+from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
 from profkit.redact.later import later
 from profkit.shell import clean
 from profkit.timeline import Facts
@@ -37,7 +37,12 @@ _FROM_START: Final = 0.05
 _COMPUTES: Final = later(r"[-+*/]|\.(?:mul|div|addcmul|addcdiv|lerp|square|pow|add|sub)_?\(")
 _DEAR_NS: Final = 250
 """What a subnormal number costs at most in each step. Measured: 90 ns, in two operators, where 2 % of values are so."""
+_DEAREST_NS: Final = 10 * _DEAR_NS
+"""...where nobody knows in how many operators. Chosen: six products and a convolution took 2000 ns."""
 _MOSTLY: Final = 0.5
+_LATE: Final = 0.75
+"""Of the run's steps, after which a second recording begins. Chosen: the middle of its last half."""
+_LATE_FOLDER: Final = "late"
 _STARTS: Final = "starting the loader's workers"
 
 
@@ -50,6 +55,25 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The library that runs the loop, "" where the script's own code does or nobody knows."""
     early_ns: int = 0
     """A step beside the recorded ones, near the run's begin; 0 where that is not known."""
+
+
+class Filling(msgspec.Struct, frozen=True):
+    """What fills with subnormal numbers, and the line that computes with it first, as looks find it."""
+
+    sunk: Sunk
+    line: Hot
+
+    @property
+    def n_looks(self) -> int:
+        """Those at the line."""
+        return self.line.n_looks
+
+
+class Unexplained(msgspec.Struct, frozen=True):
+    """That the run becomes slower, with its numbers, and what would show why."""
+
+    said: str
+    tool: NextTool
 
 
 def measure(facts: Facts) -> Seen | Skipped:
@@ -174,52 +198,82 @@ def _acts(line: Line) -> bool:
 
 def confidence_cap(result: Seen | None) -> float:
     """The most a verdict may claim: less where the step becomes slower and nothing says why."""
-    if result is None or not result.run.is_slower:
-        return 1.0
+    return _SLOWER_CAP if result is not None and _is_unexplained(result.run) else 1.0
+
+
+def unexplained(result: Seen | None) -> Unexplained | None:
+    """What to say of a run that becomes slower by itself, and no line is known; None of others."""
+    if result is None or result.run.is_weather or not _is_unexplained(result.run):
+        return None
     run = result.run
-    return 1.0 if run.memory is not None or (run.slower is not None and run.slower.line is not None) else _SLOWER_CAP
+    said = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in its last: the recorded steps, early in it, do not show why"
+    flags = ("--unprofiled-steps", str(round(_LATE * run.n)), "--folder", _LATE_FOLDER)
+    tool = NextTool(
+        name="profkit run",
+        line=result.scope.command.under("profkit run", *flags),
+        purpose="record steps late in the run: what takes longer there?",
+        look_for=f"profkit compare OLD {_LATE_FOLDER} says which operators and lines take more",
+    )
+    return Unexplained(said=said, tool=tool)
 
 
-def _kind_of_growth(run: WholeRun, grown: Slower | Hot, line: Line) -> FindingKind:
+def _is_unexplained(run: WholeRun) -> bool:
+    return run.is_slower and run.memory is None and _growing(run) is None
+
+
+def _kind_of_growth(run: WholeRun, grown: Slower | Hot | Filling, line: Line) -> FindingKind:
+    if isinstance(grown, Filling):
+        return SINKS
     if joins(line.text, grown.callee if isinstance(grown, Slower) else ""):
         return RECOPIES
-    if run.subnormal is None or isinstance(grown, Hot) or _has_hooks(run):
+    if isinstance(grown, Hot) or _has_hooks(run) or _sunk_at(run, line, _DEAR_NS) is None:
         return SLOWS
-    return SINKS if _slowed_by(run.subnormal, line, run.last_ns - run.first_ns) else SLOWS
+    return SINKS
 
 
-def _slowed_by(sunk: Sunk, line: Line, grown_ns: int) -> bool:
-    """Whether a line computes with it, and the step grows by no more than that can cost."""
+def _sunk_at(run: WholeRun, line: Line, most_ns: int) -> Sunk | None:
+    """What fills with subnormal numbers and a line computes with, where the step grows by no more than that can cost."""
+    grown_ns = run.last_ns - run.first_ns
+    each = run.subnormal.each if run.subnormal is not None else ()
+    return next((o for o in each if _computes_with(o, line) and 0 < grown_ns <= most_ns * (o.n_last - o.n_first)), None)
+
+
+def _computes_with(sunk: Sunk, line: Line) -> bool:
     name = sunk.of.rpartition(".")[2].partition("[")[0]
     computes = _COMPUTES.search(line.text) is not None
     if sunk.of.startswith("the optimizer's "):  # its step() has names of its own for that
-        is_there = ".step(" in line.text or (computes and line.function == "step")
-    else:
-        is_there = computes and bool(name) and re.search(rf"\b{re.escape(name)}\b", line.text) is not None
-    return is_there and 0 < grown_ns <= _DEAR_NS * (sunk.n_last - sunk.n_first)
+        return ".step(" in line.text or (computes and line.function == "step")
+    return computes and bool(name) and re.search(rf"\b{re.escape(name)}\b", line.text) is not None
 
 
 def _confidence(n_looks: int) -> float:
     return _SURE if n_looks >= _MANY_LOOKS else _LESS_SURE
 
 
-def _growth(result: Seen, grown: Slower | Hot, line: Line) -> tuple[Finding, ...]:
+def _growth(result: Seen, grown: Slower | Hot | Filling, line: Line) -> tuple[Finding, ...]:
     run = result.run
     kind = _kind_of_growth(run, grown, line)
+    sunk = _sunk_at(run, line, _DEAR_NS) if kind is SINKS else None
     most = max(1 - result.early_ns / run.mean_ns, 0.0) if kind is SINKS else 1.0  # numbers sink later than that
-    share, how, evidence = _slows(run, grown, line, most) if isinstance(grown, Slower) else _grown(run, grown)
-    if kind is SINKS and run.subnormal is not None:
-        evidence = (*evidence, _sunk(run.subnormal))
+    if isinstance(grown, Filling):
+        sunk = grown.sunk
+        share, how, evidence = _sinks(run, sunk, grown.line)
+    elif isinstance(grown, Slower):
+        share, how, evidence = _slows(run, grown, line, most)
+    else:
+        share, how, evidence = _grown(run, grown)
+    if sunk is not None:
+        evidence = (*evidence, _sunk(sunk))
     if share < kind.limit("run"):
         return ()
     pace_ns = result.scope.step_ns or (grown.pace_ns if isinstance(grown, Slower) else run.first_ns)
     gain_ns = round(pace_ns * share / (1 - share))
     return (
         kind.found(
-            title=f"{line.place.words} {_does(kind, run)}: {how}",
+            title=f"{line.place.words} {_does(kind, run, sunk)}: {how}",
             confidence=_confidence(grown.n_looks),
             recoverable_ns=gain_ns,
-            most_recoverable_ns=run.most_ns(gain_ns, share, line),
+            most_recoverable_ns=None if isinstance(grown, Filling) else run.most_ns(gain_ns, share, line),
             fraction=share,
             evidence=evidence,
             fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(run)),
@@ -255,14 +309,31 @@ def _grown(run: WholeRun, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
     return run.beyond(line.beyond, line), f"{first} of the first third of the run, {last} of the last", evidence
 
 
+def _sinks(run: WholeRun, sunk: Sunk, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
+    """The same where a line computes with what sinks, and other lines with what comes of it."""
+    first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler)"
+    early, _, late = map(format_fraction, line.in_thirds)
+    there = f"that line has {early} of the first third of the run, {late} of the last: it becomes slower at least as the step does"
+    saved = (
+        f"steps without such numbers, each of which costs as much, would save {format_fraction(sunk.share)} of the run"
+    )
+    evidence = (
+        Evidence(first, "whole_run.last_ns", float(run.last_ns), "ns"),
+        Evidence(there, "whole_run.growing_share", line.share, "fraction"),
+        Evidence(saved, "whole_run.slower_share", sunk.share, "fraction"),
+    )
+    how = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
+    return sunk.share, how, evidence
+
+
 def _sunk(sunk: Sunk) -> Evidence:
     said = f"some {format_count(sunk.n_last)} values of {clean(sunk.of)} are subnormal late in the run, {format_count(sunk.n_first)} at first"
     return Evidence(said, "whole_run.n_subnormal", float(sunk.n_last), "count")
 
 
-def _does(kind: FindingKind, run: WholeRun) -> str:
-    if kind is SINKS and run.subnormal is not None:
-        return f"becomes slow, as {clean(run.subnormal.of)} fills with subnormal numbers (below 1.2e-38)"
+def _does(kind: FindingKind, run: WholeRun, sunk: Sunk | None) -> str:
+    if sunk is not None:
+        return f"becomes slow, as {clean(sunk.of)} fills with subnormal numbers (below 1.2e-38)"
     piled = ", while hooks of the model pile up ({} at first, {} in the end)".format(*run.hooks)
     return _DOES[kind.id] + (piled if kind is SLOWS and _has_hooks(run) else "")
 
@@ -271,13 +342,24 @@ def _has_hooks(run: WholeRun) -> bool:
     return run.hooks[1] > run.hooks[0]
 
 
-def _growing(run: WholeRun) -> tuple[Slower | Hot, Line] | None:
-    """What takes more and more of the run, and its line: steps, or a line where the machine hides that these grow."""
+def _growing(run: WholeRun) -> tuple[Slower | Hot | Filling, Line] | None:
+    """What takes more and more of the run, and its line: steps, or a line where the machine hides that these grow.
+
+    Or numbers that sink, where other lines compute with them as well, so that no line has most of the growth.
+    """
     if run.slower is not None and run.slower.line is not None:
         return run.slower, run.slower.line
     growing = [one for one in run.lines if one.grows and (joins(one.text) or one.in_thirds[0] >= _FROM_START)]
     most = max(growing, key=lambda one: one.beyond, default=None)
-    return None if most is None else (most, most)
+    return _filling(run) if most is None else (most, most)
+
+
+def _filling(run: WholeRun) -> tuple[Filling, Line] | None:
+    if not run.is_slower or run.is_weather:
+        return None
+    keeping = (line for line in run.lines if line.in_thirds[2] >= line.in_thirds[0])
+    found = ((_sunk_at(run, line, _DEAREST_NS), line) for line in keeping)
+    return next(((Filling(sunk, line), line) for sunk, line in found if sunk is not None and sunk.share), None)
 
 
 def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
@@ -330,6 +412,8 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
         told = (
             (grown.at_place, grown.beyond_ns, grown.n)
             if isinstance(grown, Slower)
+            else (1.0, round(grown.sunk.share * run.mean_ns * run.n), grown.n_looks)
+            if isinstance(grown, Filling)
             else (1.0, round(grown.beyond * run.mean_ns * run.n), grown.n_looks)
         )
         found[_kind_of_growth(run, *growing).id] = (line.shown(*told),)

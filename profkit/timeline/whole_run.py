@@ -34,6 +34,9 @@ _SLOWER: Final = 1.25
 """Chosen: far beyond what a shared machine does to the median of a third of the steps..."""
 _SLOWER_STEADILY: Final = 1.1
 """...and where each quarter of the run is slower than the one before (chosen: weather comes and goes)."""
+_OF_CPU: Final = 0.5
+"""Of the rate at which steps grow, the least at which their CPU time does where it is they that take longer: without a
+core a thread waits, and takes none. Chosen: caches that other programs use make it grow somewhat."""
 _AS_OFTEN: Final = 0.1
 """By what share two intervals may differ that are the same. Chosen: the first and the last pass are cut off."""
 _BURST: Final = 1.5
@@ -236,6 +239,28 @@ class Sunk(msgspec.Struct, frozen=True, kw_only=True):
     of: Annotated[str, msgspec.Meta(max_length=60)]
     n_first: _Amount
     n_last: _Amount
+    first_ns: _Amount = 0
+    """CPU time of a step at first..."""
+    last_ns: _Amount = 0
+    """...and in the end, and..."""
+    mean_ns: _Amount = 0
+    """...the mean of all; 0 where that is not known."""
+    others: tuple[Sunk, ...] = ()
+
+    @property
+    def each(self) -> tuple[Sunk, ...]:
+        """All that fill, with the times of the steps."""
+        times = {"first_ns": self.first_ns, "last_ns": self.last_ns, "mean_ns": self.mean_ns}
+        return (self, *(replace(one, **times) for one in self.others))
+
+    @property
+    def share(self) -> float:
+        """Of the run (0-1), what it takes beyond steps without such numbers: each makes a step longer by as much."""
+        n, grown_ns = self.n_last - self.n_first, self.last_ns - self.first_ns
+        if n <= 0 or grown_ns <= 0 or not self.mean_ns:
+            return 0.0
+        pace_ns = max(self.first_ns - grown_ns * self.n_first / n, 0.0)
+        return max(1 - pace_ns / self.mean_ns, 0.0)
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +290,10 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     last_ns: _Some
     """Medians of the first and the last third of these."""
     n_long: _Amount = 0
+    cpu_first_ns: _Amount = 0
+    """CPU time of the training thread, medians of a step of these thirds..."""
+    cpu_last_ns: _Amount = 0
+    """...0 where nobody has read it."""
     rare: Rare | None = None
     memory: Memory | None = None
     slower: Slower | None = None
@@ -333,6 +362,13 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.n >= _MANY and self.last_ns >= least * self.first_ns
 
     @property
+    def is_weather(self) -> bool:
+        """Whether its steps take longer and the CPU time of the training thread does not, where that is known."""
+        if not self.cpu_first_ns:
+            return False
+        return self.cpu_last_ns / self.cpu_first_ns - 1 < _OF_CPU * (self.last_ns / self.first_ns - 1)
+
+    @property
     def is_faster(self) -> bool:
         """Whether the step shrinks by as much."""
         return self.n >= _MANY and self.first_ns >= _SLOWER * self.last_ns
@@ -348,6 +384,8 @@ def whole_run(trace: Trace) -> WholeRun | None:
     except (msgspec.ValidationError, OverflowError):
         return None
     rare, slower = run.rare, run.slower
+    if slower is not None and run.is_weather:
+        run = replace(run, slower=replace(slower, line=None))
     if (rare is not None and not rare.lines) or (
         slower is not None and slower.line is not None and not slower.at_place
     ):

@@ -71,6 +71,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Of the window, on a CPU: what operators compute that are so small that most of each is its fixed cost."""
     notes: tuple[str, ...] = ()
     """What else one should know before believing the verdict."""
+    slows: str = ""
+    """That the run becomes slower, by how much, where nothing says why; "" elsewhere."""
+    later: NextTool | None = None
+    """What would show why."""
     hottest: str = ""
     """The kernel, or on a CPU the operator, that takes most of their time, with its share."""
     busiest: PlaceShare | None = None

@@ -19,6 +19,7 @@ from profkit.units import format_fraction
 from profkit.verdict.case import HEALTHY_MATRIX, HEALTHY_WORK, MANY_GAPS, Case
 
 LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a smaller model or lower precision"
+LATER: Final = "find out what takes longer late in the run: record it there as well, and compare the two"
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
 FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
@@ -97,6 +98,8 @@ def with_line(finding: Finding, case: Case) -> Finding:
 
 def fix_of_work(case: Case) -> str:
     """What is to be done where nothing but the work takes time."""
+    if case.slows:
+        return LATER
     if case.turnaround_fraction >= MANY_GAPS:
         return FEWER_KERNELS
     is_steady = case.budget.fraction("compute") >= HEALTHY_WORK and not any(f.id == STALL.id for f in case.findings)

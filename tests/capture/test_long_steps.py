@@ -304,6 +304,20 @@ def test_a_loss_that_grows_is_named_with_its_backward_pass_and_a_module_is_not(w
     assert named == ((74, True) if not way else (None, None))
 
 
+@pytest.mark.parametrize(("at_first", "line"), [(20, None), (0, 74)], ids=["forward", "a bank"])
+def test_a_forward_pass_grows_with_its_backward_pass_or_the_machine_is_why(at_first, line):
+    """A decoder was told to grow by itself, beside a backward pass that took as long as before."""
+
+    def what(place, at, _):
+        now = at_first + place // 8
+        if at < now:
+            return PENALTY, "", "model"
+        return (BACKWARD, "backward", "") if at - now < 50 else usual(at - now - 50, 34)
+
+    durations = [84 + at_first + weather(place) + place // 8 for place in range(200)]
+    assert slower_run(durations, what).get("line", {}).get("line") == line
+
+
 def test_growth_is_told_where_another_program_takes_the_cores_for_a_while():
     durations = [34 + weather(place) + place // 10 + (15 if place % 50 in range(12) else 0) for place in range(200)]
     slower = slower_run(durations, recording(lambda place: place // 10))

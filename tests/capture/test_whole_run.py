@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,30 @@ def test_hooks_that_pile_up_are_counted(is_piling):
     assert ("hooks" in told) is is_piling
     if is_piling:
         assert told["hooks"] == [1, 7]
+
+
+def test_what_fills_with_subnormal_numbers_has_its_names_and_the_cpu_time_of_the_steps():
+    """A batch that is made of a state holds more of them than the state: both are told."""
+    cpu = {step: 40 * 10**6 + step * 10**5 for step in range(1, 200) if not 10 < step < 20}
+    looks = [
+        (16, {"views": 3000, "s.planes": 1000}),
+        (64, {"views": 9000}),
+        (128, {"views": 60_000, "s.planes": 20_000}),
+    ]
+    told = whole_run._sunk(looks, cpu)["subnormal"]
+    assert (told["of"], told["n_first"], told["n_last"]) == ("views", 3000, 60_000)
+    assert told["others"] == [{"of": "s.planes", "n_first": 1000, "n_last": 20_000}]
+    assert told["first_ns"] == pytest.approx(42 * 10**6, rel=0.02)
+    assert told["last_ns"] == pytest.approx(53 * 10**6, rel=0.02)
+    assert "mean_ns" not in whole_run._sunk(looks, {})["subnormal"]
+    assert whole_run._sunk(looks[:1], cpu) == {}
+
+
+def test_steps_have_the_cpu_time_of_the_thread_and_not_its_waits():
+    run = WholeRun()
+    for step in range(12):
+        run.boundary(time.perf_counter_ns(), None, is_plain=False)
+        time.sleep(0.005 * (step > 6))
+        run._is_plain[-1] = 1
+    told = run.told()
+    assert told["last_ns"] > 4 * 10**6 > told["cpu_last_ns"] > 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any, Final, Optional
 
-from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, MODEL, Look, Path, callee_of, in_steps, shown
+from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, MODEL, Look, Path, callee_of, in_steps, middle, shown
 
 _LEAST_STEPS: Final = 24
 """Chosen: six in each quarter, whose lower quartile then holds against one odd one."""
@@ -28,7 +28,17 @@ one of 15 runs, and then has to have two thirds of all growth as well."""
 _OTHERS_GROW: Final = 1 / 3
 """Of the rate at which a line grows, the most at which all others do: where work becomes more all lines grow alike."""
 
+_FROM_NOTHING: Final = 3
+"""Times as much in the last third as in the first, from which a line goes through what is kept. Chosen: what begins at
+nothing and grows by as much in each step has five times as much."""
 _BACKWARD: Final = "backward"
+
+
+def cpu_of(cpu: Mapping[int, int]) -> dict[str, int]:
+    """`cpu_first_ns` and `cpu_last_ns`: medians of the first and the last third, of a thread's CPU time in steps."""
+    in_order = [cpu[place] for place in sorted(cpu)]
+    third = len(in_order) // 3
+    return {"cpu_first_ns": middle(in_order[:third]), "cpu_last_ns": middle(in_order[-third:])} if third else {}
 
 
 def slower_of(
@@ -86,6 +96,8 @@ def _place(
         return {}
     weight = n_after * kept / n_before
     alone = _line_of(before, after, weight)
+    if alone is not None and _is_forward(before, after, weight, alone):
+        return {}
     if alone is not None:
         line, grown, has_backward = *alone, False
     else:
@@ -129,11 +141,27 @@ def _with_backward(before: Counter[Any], after: Counter[Any], weight: float) -> 
     if found is None:
         return None
     line, grown = found
-    modelled = sum(n for key, n in later.items() if key[0][: len(line)] == line and key[2] == MODEL)
-    if 2 * modelled > sum(n for key, n in later.items() if key[0][: len(line)] == line):
+    if _is_modelled(later, line):
         return None
     backward = [after[key] - weight * before[key] for key in {*before, *after} if key[1] == _BACKWARD]
     return line, grown + max(sum(backward), 0.0)
+
+
+def _is_modelled(looks: Counter[Any], line: Path) -> bool:
+    """Whether most of a line is in calls of modules."""
+    there = {key: n for key, n in looks.items() if key[0][: len(line)] == line}
+    return 2 * sum(n for key, n in there.items() if key[2] == MODEL) > sum(there.values())
+
+
+def _is_forward(before: Counter[Any], after: Counter[Any], weight: float, alone: tuple[Path, float]) -> bool:
+    """Whether it is a forward pass, whose backward pass would grow with it: then the machine is why, not the line.
+
+    What a module keeps and goes through, with no gradient, begins at nothing.
+    """
+    line, grown = alone
+    has_backward = sum(n for key, n in after.items() if key[1] == _BACKWARD) >= LEAST_LOOKS
+    early = weight * sum(n for key, n in before.items() if key[0][: len(line)] == line)
+    return has_backward and _is_modelled(after, line) and grown < (_FROM_NOTHING - 1) * early
 
 
 def _grows_alone(two: Sequence[float], total: float, n_after: int, weight: float) -> bool:

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Optional, TypeVar
 
@@ -21,10 +21,10 @@ from ..beside import files
 from .grown import Grown
 from .holders import Holders
 from .hot_lines import hot_lines
-from .long_steps import MODEL, Look, told_of, usual_of
+from .long_steps import MODEL, Look, middle, told_of, usual_of
 from .places.looked import frames_now, nothing_collected
 from .places.owners import is_own_path, is_package_path
-from .slower import slower_of
+from .slower import cpu_of, slower_of
 from .subnormal import held_subnormals
 
 _LEAST_EVERY_S: Final = 0.02
@@ -41,6 +41,10 @@ _MOST_FRAMES: Final = 60
 _MOST_MODELS: Final = 8
 _LEAST_STEPS: Final = 16
 """Before the script's tensors are looked at for subnormal numbers. Chosen."""
+_AROUND_LOOK: Final = 12
+"""Steps on each side of a look whose median is the step there: a recording may be among them. Chosen."""
+_MOST_SUNK: Final = 8
+"""Names of what fills with subnormal numbers: a batch that is made of a state holds more of them than that. Chosen."""
 _PAGES: Final = "/proc/self/statm"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -67,6 +71,8 @@ class WholeRun:
         self._began = array("q")
         self._ended = array("q")
         self._is_plain = bytearray()
+        self._cpu_ns = array("q")  # of the training thread in each step; 0 where nobody has read it
+        self._cpu_began_ns = 0
         self._events: list[tuple[Any, Any]] = []  # of the device, at the begin and the end of each step
         self._looks: list[Look] = []
         self._waited = array("q")  # ns for which each look stands
@@ -77,7 +83,7 @@ class WholeRun:
         self._holders = Holders()
         self._models: Any = weakref.WeakSet()
         self._hooks: list[int] = []  # of the models, after 1, 2, 4, 8... steps
-        self._subnormal: list[dict[str, int]] = []  # values of what functions hold, after as many
+        self._subnormal: list[tuple[int, dict[str, int]]] = []  # step, values of what functions hold, after as many
         self._thread = self._read_ns = 0
         self._every_s = _LEAST_EVERY_S
         self._goes, self._stopped = threading.Event(), threading.Event()
@@ -90,6 +96,7 @@ class WholeRun:
             self._began.append(first.began_ns)
             self._ended.append(second.ended_ns)
             self._is_plain.append(1)
+            self._cpu_ns.append(0)
             self._events.append((first.began, second.ended))
 
     @_contained
@@ -99,6 +106,7 @@ class WholeRun:
             return
         if len(self._began) > len(self._ended):
             self._ended.append(ended_ns)
+            self._cpu_ns.append(max(time.thread_time_ns() - self._cpu_began_ns, 0))
             self._events[-1] = (self._events[-1][0], ended)
         if len(self._began) >= _MOST_STEPS or len(self._looks) >= _MOST_LOOKS:
             self.stop()
@@ -108,11 +116,13 @@ class WholeRun:
         is_at_double = not len(self._began) & (len(self._began) - 1)
         if is_at_double and is_plain and began is None and len(self._began) >= _LEAST_STEPS:
             with suppress(Exception):  # the script's own classes may be of any kind
-                self._subnormal.append(held_subnormals(sys._getframe(), self._owns))  # noqa: SLF001
+                held = held_subnormals(sys._getframe(), self._owns)  # noqa: SLF001
+                self._subnormal.append((len(self._ended), held))
         if self._models and is_at_double:
             self._hooks.append(sum(_n_hooks(module) for model in self._models for module in model.modules()))
         if is_plain != self._goes.is_set():
             self._turn(is_on=is_plain)
+        self._cpu_began_ns = time.thread_time_ns()
         self._began.append(time.perf_counter_ns())
 
     def saw(self, model: Any) -> None:
@@ -150,14 +160,17 @@ class WholeRun:
             edges = (list(self._began[:n]), list(self._ended))
             looks = list(self._looks)
             is_ahead = any(began is not None for began, _ in self._events)  # of a GPU, which takes the time
+            usual = usual_of(spent) if spent else {}
+            cpu = {} if is_ahead else {place: self._cpu_ns[place] for place in usual if self._cpu_ns[place]}
             return {
                 **told_of(spent, edges, looks, self._others(n)),
                 **({} if is_ahead else hot_lines(looks, list(self._waited), edges)),
-                **(slower_of(usual_of(spent), edges, [] if is_ahead else looks) if spent else {}),
+                **cpu_of(cpu),
+                **slower_of(usual, edges, [] if is_ahead else looks),
                 **self._grown.told(list(self._memory)),
                 **self._holders.told(),
                 **_piled(self._hooks),
-                **_sunk(self._subnormal),
+                **_sunk(self._subnormal, cpu),
             }
         return {}
 
@@ -276,12 +289,23 @@ def _piled(counts: Sequence[int]) -> dict[str, Any]:
     return {"hooks": [counts[0], known[-1]]} if is_piling else {}
 
 
-def _sunk(looks: Sequence[dict[str, int]]) -> dict[str, Any]:
-    """`subnormal`: what holds most more such values at the last look than at the first, how many; {} of none."""
-    last = looks[-1] if len(looks) > 1 else {}
-    more = {name: n - looks[0].get(name, 0) for name, n in last.items()}
-    most = max(more, key=lambda name: more[name], default="")
-    return {"subnormal": {"of": most, "n_first": looks[0].get(most, 0), "n_last": last[most]}} if more else {}
+def _sunk(looks: Sequence[tuple[int, dict[str, int]]], cpu: Mapping[int, int]) -> dict[str, Any]:
+    """`subnormal`: what holds most more such values at the last look than at the first, how many; {} of none.
+
+    With `others` that hold more. `first_ns`, `last_ns`: the CPU time of steps around these looks, `mean_ns`: of all.
+    """
+    if len(looks) < 2:
+        return {}
+    (first_at, first), (last_at, last) = looks[0], looks[-1]
+    more = [name for name in last if last[name] > first.get(name, 0)] or list(last)
+    more.sort(key=lambda name: first.get(name, 0) - last[name])
+    told: list[dict[str, Any]] = [{"of": name, "n_first": first.get(name, 0), "n_last": last[name]} for name in more]
+    if not told:
+        return {}
+    around = [[ns for place, ns in cpu.items() if abs(place - at) <= _AROUND_LOOK] for at in (first_at, last_at)]
+    times = {"first_ns": middle(around[0]), "last_ns": middle(around[1])} if all(around) else {}
+    mean = {"mean_ns": round(sum(cpu.values()) / len(cpu))} if times else {}
+    return {"subnormal": {**told[0], **times, **mean, "others": told[1:_MOST_SUNK]}}
 
 
 def _held_bytes() -> int:
