@@ -39,6 +39,11 @@ _DEAR_NS: Final = 250
 """What a subnormal number costs at most in each step. Measured: 90 ns, in two operators, where 2 % of values are so."""
 _DEAREST_NS: Final = 10 * _DEAR_NS
 """...where nobody knows in how many operators. Chosen: six products and a convolution took 2000 ns."""
+_MOST_SINKS: Final = 0.8
+"""Of the run, what a fix saves at most where numbers sink: else steps without these take half of what is told, as other
+programs make the first ones longer. Chosen: beside seven of them, 22 % was told of 59 %."""
+_LONGER: Final = 1.25
+"""Times what a line takes of a step at first, from which it becomes slow. Chosen: as steps of a run (`is_slower`)."""
 _MOSTLY: Final = 0.5
 _LATE: Final = 0.75
 """Of the run's steps, after which a second recording begins. Chosen: the middle of its last half."""
@@ -226,14 +231,13 @@ def _kind_of_growth(run: WholeRun, grown: Slower | Hot | Filling, line: Line) ->
         return SINKS
     if joins(line.text, grown.callee if isinstance(grown, Slower) else ""):
         return RECOPIES
-    if isinstance(grown, Hot) or _has_hooks(run) or _sunk_at(run, line, _DEAR_NS) is None:
+    if isinstance(grown, Hot) or _has_hooks(run) or _sunk_at(run, line, run.last_ns - run.first_ns, _DEAR_NS) is None:
         return SLOWS
     return SINKS
 
 
-def _sunk_at(run: WholeRun, line: Line, most_ns: int) -> Sunk | None:
+def _sunk_at(run: WholeRun, line: Line, grown_ns: int, most_ns: int) -> Sunk | None:
     """What fills with subnormal numbers and a line computes with, where the step grows by no more than that can cost."""
-    grown_ns = run.last_ns - run.first_ns
     each = run.subnormal.each if run.subnormal is not None else ()
     return next((o for o in each if _computes_with(o, line) and 0 < grown_ns <= most_ns * (o.n_last - o.n_first)), None)
 
@@ -253,7 +257,7 @@ def _confidence(n_looks: int) -> float:
 def _growth(result: Seen, grown: Slower | Hot | Filling, line: Line) -> tuple[Finding, ...]:
     run = result.run
     kind = _kind_of_growth(run, grown, line)
-    sunk = _sunk_at(run, line, _DEAR_NS) if kind is SINKS else None
+    sunk = _sunk_at(run, line, run.last_ns - run.first_ns, _DEAR_NS) if kind is SINKS else None
     most = max(1 - result.early_ns / run.mean_ns, 0.0) if kind is SINKS else 1.0  # numbers sink later than that
     if isinstance(grown, Filling):
         sunk = grown.sunk
@@ -268,12 +272,18 @@ def _growth(result: Seen, grown: Slower | Hot | Filling, line: Line) -> tuple[Fi
         return ()
     pace_ns = result.scope.step_ns or (grown.pace_ns if isinstance(grown, Slower) else run.first_ns)
     gain_ns = round(pace_ns * share / (1 - share))
+    if isinstance(grown, Filling):
+        mean_ns = max(pace_ns * run.mean_ns / (result.early_ns or run.first_ns), pace_ns)
+        gain_ns = round(share * mean_ns)
+        evidence = (*evidence, _beside_gain(round(mean_ns) - pace_ns - gain_ns))
     return (
         kind.found(
             title=f"{line.place.words} {_does(kind, run, sunk)}: {how}",
             confidence=_confidence(grown.n_looks),
             recoverable_ns=gain_ns,
-            most_recoverable_ns=None if isinstance(grown, Filling) else run.most_ns(gain_ns, share, line),
+            most_recoverable_ns=round(gain_ns * min((1 + share) / 2, _MOST_SINKS) / share)
+            if isinstance(grown, Filling)
+            else run.most_ns(gain_ns, share, line),
             fraction=share,
             evidence=evidence,
             fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(run)),
@@ -312,8 +322,8 @@ def _grown(run: WholeRun, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
 def _sinks(run: WholeRun, sunk: Sunk, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
     """The same where a line computes with what sinks, and other lines with what comes of it."""
     first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler)"
-    early, _, late = map(format_fraction, line.in_thirds)
-    there = f"that line has {early} of the first third of the run, {late} of the last: it becomes slower at least as the step does"
+    early, late = map(format_ns, map(round, _of_steps(run, line)))
+    there = f"that line takes some {early} of a step in the first third, {late} in the last; other lines compute with these numbers as well"
     saved = (
         f"steps without such numbers, each of which costs as much, would save {format_fraction(sunk.share)} of the run"
     )
@@ -324,6 +334,13 @@ def _sinks(run: WholeRun, sunk: Sunk, line: Hot) -> tuple[float, str, tuple[Evid
     )
     how = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
     return sunk.share, how, evidence
+
+
+def _beside_gain(rest_ns: int) -> Evidence:
+    """What the mean step has beyond the recorded ones and a fix leaves; negative: what it saves of the recorded ones."""
+    time = format_ns(abs(rest_ns))
+    said = f"{time} of that is in the recorded steps" if rest_ns < 0 else f"{time} more of the mean step stays"
+    return Evidence(said, REST_METRIC, float(rest_ns), "ns")
 
 
 def _sunk(sunk: Sunk) -> Evidence:
@@ -354,11 +371,19 @@ def _growing(run: WholeRun) -> tuple[Slower | Hot | Filling, Line] | None:
     return _filling(run) if most is None else (most, most)
 
 
+def _of_steps(run: WholeRun, line: Hot) -> tuple[float, float]:
+    """What a line takes (ns) of a step in the first and in the last third of the run."""
+    return line.in_thirds[0] * run.first_ns, line.in_thirds[2] * run.last_ns
+
+
 def _filling(run: WholeRun) -> tuple[Filling, Line] | None:
-    if not run.is_slower or run.is_weather:
+    if not run.is_slower or run.is_weather or run.subnormal is None:
         return None
-    keeping = (line for line in run.lines if line.in_thirds[2] >= line.in_thirds[0])
-    found = ((_sunk_at(run, line, _DEAREST_NS), line) for line in keeping)
+    grown_ns = run.subnormal.last_ns - run.subnormal.first_ns
+    times = ((line, *_of_steps(run, line)) for line in run.lines)
+    found = (
+        (_sunk_at(run, line, grown_ns, _DEAREST_NS), line) for line, early, late in times if late >= _LONGER * early
+    )
     return next(((Filling(sunk, line), line) for sunk, line in found if sunk is not None and sunk.share), None)
 
 

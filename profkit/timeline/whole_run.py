@@ -37,6 +37,8 @@ _SLOWER_STEADILY: Final = 1.1
 _OF_CPU: Final = 0.5
 """Of the rate at which steps grow, the least at which their CPU time does where it is they that take longer: without a
 core a thread waits, and takes none. Chosen: caches that other programs use make it grow somewhat."""
+_MUCH_CPU: Final = 0.15
+"""...and so much that nothing else explains it: steps may grow, and wait for a core as well. Chosen."""
 _AS_OFTEN: Final = 0.1
 """By what share two intervals may differ that are the same. Chosen: the first and the last pass are cut off."""
 _BURST: Final = 1.5
@@ -366,7 +368,8 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its steps take longer and the CPU time of the training thread does not, where that is known."""
         if not self.cpu_first_ns:
             return False
-        return self.cpu_last_ns / self.cpu_first_ns - 1 < _OF_CPU * (self.last_ns / self.first_ns - 1)
+        grown, own = self.last_ns / self.first_ns - 1, self.cpu_last_ns / self.cpu_first_ns - 1
+        return own < min(_OF_CPU * grown, _MUCH_CPU)
 
     @property
     def is_faster(self) -> bool:

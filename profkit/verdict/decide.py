@@ -274,7 +274,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
     weighty = compete.ranked_work(weighty, is_cpu=case.is_cpu)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
-    is_healthy = is_healthy and not _is_odd(case.question) and not case.slows
+    is_healthy = is_healthy and not _is_odd(case.question)
     top = weighty[0] if weighty else None
     asked = _asked(case, top) if not is_healthy else None
     top = None if asked is not None else top
@@ -299,8 +299,9 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     else:
         most = f"; {case.hottest}" if case.hottest else ""
         headline = f"the {what} themselves take {said} of the window{most}{line}{roof}"
-    if case.slows and first is None:
-        headline = f"{case.slows}; {said} of these is compute{line}{roof}"
+    if case.slows:
+        is_healthy, work_said = False, f"{said} of the recorded steps is compute{line}{roof}"
+        headline = f"{case.slows}; {work_said if first is None else headline}"
     tool = (top.next_tools[0] if top is not None and top.next_tools else None) or case.later or case.hottest_kernel_tool
     if WHOLE_GRAPHS.id in _failed(case):
         tool = graph_timeline(case.scope)

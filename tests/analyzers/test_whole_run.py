@@ -476,8 +476,9 @@ DECAYS = {**CAT, "text": "self.planes.mul_(self.leak)", "n_looks": 45, "share": 
 
 
 def sinking(**changed):
-    run = {**RUN, "n_long": 0, "first_ns": 53 * MS, "last_ns": 79 * MS, "subnormal": PLANES, "lines": [DECAYS]}
-    return told(computing(step_ms=42, profkit_run={**run, **changed}))
+    run = {**RUN, "n_long": 0, "first_ns": 53 * MS, "last_ns": 79 * MS, "mean_ns": 66 * MS, "usual_ns": 66 * MS}
+    run = {**run, "subnormal": PLANES, "lines": [DECAYS], **changed}
+    return told(computing(step_ms=42, profkit_run=run, profkit_unprofiled_usual_ns=42 * MS))
 
 
 def test_what_decays_is_named_where_many_lines_compute_with_it():
@@ -489,6 +490,9 @@ def test_what_decays_is_named_where_many_lines_compute_with_it():
     assert sinks.places[0].place.line == CAT["line"]
     assert verdict.headline.startswith(sinks.title)
     assert not verdict.is_healthy
+    assert verdict.step_ns == pytest.approx(66 * MS, rel=0.01), "the mean of the run"
+    assert verdict.recoverable_ns == pytest.approx(sinks.fraction * verdict.step_ns, rel=0.02)
+    assert verdict.recoverable_ns < verdict.most_recoverable_ns < verdict.step_ns
 
 
 @pytest.mark.parametrize(
