@@ -208,7 +208,7 @@ def confidence_cap(result: Seen | None) -> float:
 
 def unexplained(result: Seen | None) -> Unexplained | None:
     """What to say of a run that becomes slower by itself, and no line is known; None of others."""
-    if result is None or result.run.is_weather or not _is_unexplained(result.run):
+    if result is None or not result.run.is_far_slower or not _is_unexplained(result.run):
         return None
     run = result.run
     said = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in its last: the recorded steps, early in it, do not show why"

@@ -364,6 +364,11 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.n >= _MANY and self.last_ns >= least * self.first_ns
 
     @property
+    def is_far_slower(self) -> bool:
+        """Whether it is so slow that it is not healthy, unless other programs are why."""
+        return self.is_slower and self.last_ns >= _SLOWER * self.first_ns and not self.is_weather
+
+    @property
     def is_weather(self) -> bool:
         """Whether its steps take longer and the CPU time of the training thread does not, where that is known."""
         if not self.cpu_first_ns:

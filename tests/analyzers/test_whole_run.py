@@ -366,14 +366,17 @@ UNKNOWN = {"pace_ns": 30 * MS, "beyond_ns": 300 * MS, "n": 100}
 @pytest.mark.parametrize("cpu_ms", [(0, 0), (30, 36)])
 def test_a_run_that_becomes_slower_at_no_line_is_not_healthy(cpu_ms):
     first, last = cpu_ms
-    run = {**RUN, "n_long": 0, "last_ns": 37 * MS, "slower": UNKNOWN}
+    run = {**RUN, "n_long": 0, "last_ns": 41 * MS, "slower": UNKNOWN}
     steady, _, _ = told(computing(profkit_run={**RUN, "n_long": 0}))
+    little, _, _ = told(computing(profkit_run={**run, "last_ns": 37 * MS}))
+    assert little.is_healthy
+    assert little.confidence < 0.75
     slower, found, _ = told(computing(profkit_run={**run, "cpu_first_ns": first * MS, "cpu_last_ns": last * MS}))
     assert steady.confidence >= 0.75 > slower.confidence
     assert steady.is_healthy
     assert not slower.is_healthy
     assert slower.headline.startswith(
-        "a step takes 32.0 ms in the first third of the run, 37.0 ms in its last: the recorded steps, early in it,"
+        "a step takes 32.0 ms in the first third of the run, 41.0 ms in its last: the recorded steps, early in it,"
         " do not show why"
     )
     assert "leave it alone" not in slower.fixes[0]

@@ -304,18 +304,19 @@ def test_a_loss_that_grows_is_named_with_its_backward_pass_and_a_module_is_not(w
     assert named == ((74, True) if not way else (None, None))
 
 
-@pytest.mark.parametrize(("at_first", "line"), [(20, None), (0, 74)], ids=["forward", "a bank"])
-def test_a_forward_pass_grows_with_its_backward_pass_or_the_machine_is_why(at_first, line):
-    """A decoder was told to grow by itself, beside a backward pass that took as long as before."""
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_a_second_loop_after_a_warm_up_is_no_line_that_grows(is_inline):
+    """The decoder of g2p was told to grow from nothing: the steps of its warm-up are called at another line."""
 
-    def what(place, at, _):
-        now = at_first + place // 8
-        if at < now:
-            return PENALTY, "", "model"
-        return (BACKWARD, "backward", "") if at - now < 50 else usual(at - now - 50, 34)
+    def what(place, at, taken):
+        call, forward = ((12, 20), (17, 40))[place >= 110]
+        path = (MAIN, ("train.py", forward if is_inline else call, "run"))
+        inner = () if is_inline else (("train.py", 30 if at < taken * 0.6 else 31, "one_step"),)
+        return (*path, *inner), "mm", ""
 
-    durations = [84 + at_first + weather(place) + place // 8 for place in range(200)]
-    assert slower_run(durations, what).get("line", {}).get("line") == line
+    slower = slower_run([40 + weather(place) + place // 10 for place in range(200)], what)
+    assert slower
+    assert "line" not in slower
 
 
 def test_growth_is_told_where_another_program_takes_the_cores_for_a_while():

@@ -28,9 +28,9 @@ one of 15 runs, and then has to have two thirds of all growth as well."""
 _OTHERS_GROW: Final = 1 / 3
 """Of the rate at which a line grows, the most at which all others do: where work becomes more all lines grow alike."""
 
-_FROM_NOTHING: Final = 3
-"""Times as much in the last third as in the first, from which a line goes through what is kept. Chosen: what begins at
-nothing and grows by as much in each step has five times as much."""
+_OTHERS_STAY: Final = 0.5
+"""Of the looks at all others, what is left at least: where another loop begins, its lines come and the first one's go.
+Chosen."""
 _BACKWARD: Final = "backward"
 
 
@@ -88,7 +88,11 @@ def _place(
     if not third:
         return {}
     first, last = seen[:third], seen[-third:]
-    before, after = (Counter(look[1:] for place in part for look in of_step.get(place, ())) for part in (first, last))
+    callers: dict[Any, Any] = {}
+    before, after = (
+        Counter((_called_once(look.own, callers), *look[2:]) for place in part for look in of_step.get(place, ()))
+        for part in (first, last)
+    )
     n_before, n_after = sum(before.values()), sum(after.values())
     kept = sum(usual[place] for place in first) / sum(usual[place] for place in last)
     total = n_after * (1 - kept)  # looks that growth has: the clock knows how many
@@ -96,8 +100,6 @@ def _place(
         return {}
     weight = n_after * kept / n_before
     alone = _line_of(before, after, weight)
-    if alone is not None and _is_forward(before, after, weight, alone):
-        return {}
     if alone is not None:
         line, grown, has_backward = *alone, False
     else:
@@ -114,6 +116,13 @@ def _place(
         "n_looks": round(total),
         **({"has_backward": True} if has_backward else {}),
     }
+
+
+def _called_once(own: Path, callers: dict[Any, Any]) -> Path:
+    """A path in which a function calls another one at one line: a second loop, as after a warm-up, is no other work."""
+    names = [(file, function) for file, _, function in own]
+    ways = (tuple(names[: depth + 2]) for depth in range(len(own) - 1))
+    return (*(callers.setdefault(way, call) for way, call in zip(ways, own)), *own[-1:])  # noqa: B905 - Python 3.9
 
 
 def _line_of(before: Counter[Any], after: Counter[Any], weight: float) -> Optional[tuple[Path, float]]:  # noqa: UP045
@@ -141,27 +150,11 @@ def _with_backward(before: Counter[Any], after: Counter[Any], weight: float) -> 
     if found is None:
         return None
     line, grown = found
-    if _is_modelled(later, line):
+    modelled = sum(n for key, n in later.items() if key[0][: len(line)] == line and key[2] == MODEL)
+    if 2 * modelled > sum(n for key, n in later.items() if key[0][: len(line)] == line):
         return None
     backward = [after[key] - weight * before[key] for key in {*before, *after} if key[1] == _BACKWARD]
     return line, grown + max(sum(backward), 0.0)
-
-
-def _is_modelled(looks: Counter[Any], line: Path) -> bool:
-    """Whether most of a line is in calls of modules."""
-    there = {key: n for key, n in looks.items() if key[0][: len(line)] == line}
-    return 2 * sum(n for key, n in there.items() if key[2] == MODEL) > sum(there.values())
-
-
-def _is_forward(before: Counter[Any], after: Counter[Any], weight: float, alone: tuple[Path, float]) -> bool:
-    """Whether it is a forward pass, whose backward pass would grow with it: then the machine is why, not the line.
-
-    What a module keeps and goes through, with no gradient, begins at nothing.
-    """
-    line, grown = alone
-    has_backward = sum(n for key, n in after.items() if key[1] == _BACKWARD) >= LEAST_LOOKS
-    early = weight * sum(n for key, n in before.items() if key[0][: len(line)] == line)
-    return has_backward and _is_modelled(after, line) and grown < (_FROM_NOTHING - 1) * early
 
 
 def _grows_alone(two: Sequence[float], total: float, n_after: int, weight: float) -> bool:
@@ -172,5 +165,7 @@ def _grows_alone(two: Sequence[float], total: float, n_after: int, weight: float
         return False
     others_before, others_after = n_after - total - before, n_after - after
     if others_before < LEAST_LOOKS:  # it is all of the step: nothing to compare it with
+        return False
+    if others_after < _OTHERS_STAY * others_before:
         return False
     return (others_after - others_before) / others_before < _OTHERS_GROW * grown / max(before, 1.0)
