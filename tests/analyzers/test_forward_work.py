@@ -304,6 +304,40 @@ def test_gradients_of_a_second_pass_add_up_on_purpose() -> None:
     assert finding_in(rows_with(second, _late_optimizer, first=first), "work.unused_gradients") is None
 
 
+@pytest.mark.parametrize("is_second", [True, False])
+def test_a_pass_that_begins_anew_without_a_forward_one_between_adds_up_on_purpose(*, is_second: bool) -> None:
+    """A pipeline's stage runs all micro-batches forward, then one pass for each: autograd goes back in time in each."""
+
+    def first(step: int) -> list[Row]:
+        begin, number = BASE + step * STEP, 10 * step
+        numbers = (1, 0, 3, 2) if is_second else (3, 2, 1, 0)
+        passes = [
+            row
+            for place, one in enumerate(numbers)
+            for start in (200 + 110 * place,)
+            for row in (
+                at(step, NODE + "AddmmBackward0", start, start + 90, Sequence_number=number + one, Fwd_thread_id=1),
+                at(step, "aten::mm", start + 10, start + 80),
+                at(step, NODE + "torch::autograd::AccumulateGrad", start + 90, start + 100),
+                *([at(step, "aten::add_", start + 92, start + 98)] if place >= 2 else []),
+            )
+        ]
+        return [
+            span(f"ProfilerStep#{step}", begin, begin + STEP),
+            *(
+                at(step, "aten::linear", 10 + 40 * one, 50 + 40 * one, Sequence_number=number + one, Fwd_thread_id=0)
+                for one in range(4)
+            ),
+            span("Optimizer.zero_grad#AdamW.zero_grad", begin + 192 * US, begin + 194 * US),
+            *passes,
+            span("Optimizer.step#AdamW.step", begin + 700 * US, begin + 800 * US),
+            at(step, "aten::_fused_adamw_", 710, 790),
+        ]
+
+    one = finding_in(rows_with(first=first), "work.unused_gradients")
+    assert (one is None) is is_second
+
+
 def _late_optimizer(step: int) -> list[Row]:
     begin = BASE + step * STEP
     return [
