@@ -97,11 +97,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def rare_ns(self) -> int:
         """What rare steps, and steps that grow, add to the mean step, in the time of recorded ones."""
         added = (RARE.id, RARE_WORK.id, RARE_INPUT.id, RECOPIES.id, SINKS.id, SLOWS.id)
-        return sum(
-            one.recoverable_ns
-            for one in self.findings
-            if one.id in added or any(item.metric == EVERY_METRIC for item in one.evidence)
-        ) + round(sum(item.value for one in self.findings for item in one.evidence if item.metric == REST_METRIC))
+        return sum(one.recoverable_ns for one in self.findings if one.id in added or one.has(EVERY_METRIC)) + round(
+            sum(item.value for one in self.findings for item in one.evidence if item.metric == REST_METRIC)
+        )
 
     @property
     def compute(self) -> float:

@@ -11,7 +11,7 @@ from typing import Final
 from profkit.analyzers.tools import graph_timeline, operators, recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED, WHOLE_GRAPHS
-from profkit.findings.communication import LATENCY_METRIC
+from profkit.findings.communication import LATENCY_METRIC, SENDS_METRIC
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.findings.input import STARVED
@@ -145,8 +145,7 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 def _can_be_had(cause: Finding) -> bool:
     """Whether all of a cause that most ranks share can be had: what hosts do, and the latency of many collectives."""
-    is_latency = any(item.metric == LATENCY_METRIC for item in cause.evidence)
-    return kind_of(cause.id).bottleneck in _OF_HOSTS or is_latency
+    return kind_of(cause.id).bottleneck in _OF_HOSTS or cause.has(LATENCY_METRIC)
 
 
 def _of_a_peer(causes: Sequence[Finding]) -> Finding | None:
@@ -394,7 +393,12 @@ def _outweighs(case: Case, cause: Finding) -> bool:
 
 
 def _saves_little(case: Case, cause: Finding) -> bool:
-    """Whether so much of a cause stays on a CPU that its fix saves, at most, less than a dominant share."""
+    """Whether so much of a cause stays on a CPU that its fix saves, at most, less than a dominant share.
+
+    Of waits for the work of other stages nobody knows that it saves more.
+    """
+    if cause.has(SENDS_METRIC):
+        return True
     whole_ns = case.step_ns or case.budget.window_ns
     if not case.is_cpu or not cause.recoverable_ns or not whole_ns:
         return False
@@ -403,7 +407,7 @@ def _saves_little(case: Case, cause: Finding) -> bool:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
-    if finding.id in _ASKED and not finding.recoverable_ns:
+    if (finding.id in _ASKED and not finding.recoverable_ns) or finding.has(SENDS_METRIC):
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]

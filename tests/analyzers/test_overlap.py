@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.communication.overlap import Overlap, judge, measure
+from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.testing import Row, draw, kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
@@ -222,3 +223,47 @@ def test_on_a_cpu_ddps_buffers_cost_what_joins_and_copies_them_as_well() -> None
     assert verdict.findings[0].id == "comm.buffers"
     one = finding_in(ddp_on_cpu(wrapped="forward"), "comm.buffers")
     assert one.title.startswith("small broadcasts")
+
+
+def stages(name: str, *, again: bool) -> list[Row]:
+    """Eight steps of 1 ms on a CPU: compute for 620 us, a part of it a second time, then what is exchanged alone."""
+    rows: list[Row] = []
+    for step in range(8):
+        at = 10**9 + step * MS
+        node = "autograd::engine::evaluate_function: MmBackward0"
+        rows += [
+            span(f"ProfilerStep#{step}", at, at + MS),
+            operator("aten::mm", at + 5 * US, at + 200 * US, **{"Sequence number": step, "Fwd thread id": 0}),
+            operator(node, at + 210 * US, at + 625 * US, **{"Sequence number": step, "Fwd thread id": 1}),
+            operator(
+                "aten::mm",
+                at + 215 * US,
+                at + 415 * US,
+                **({"Sequence number": 99 + step, "Fwd thread id": 0} if again else {}),
+            ),
+            operator("aten::mm", at + 420 * US, at + 620 * US),
+            span(name, at + 630 * US, at + 990 * US, tid=2000),
+        ]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("name", "again", "first"),
+    [
+        ("gloo:recv", True, "work.recompute"),
+        ("gloo:send", False, "comm.exposed"),
+        ("gloo:all_reduce", True, "comm.exposed"),
+    ],
+)
+def test_sends_and_receives_may_wait_for_the_work_of_other_stages(name: str, again: bool, first: str) -> None:
+    """What can be spared on the stages comes first, and nobody is told of DDP."""
+    rank, verdict = triage_trace(trace_of(stages(name, again=again)))
+    is_sent = name != "gloo:all_reduce"
+    (found,) = (one for one in rank.findings if one.id == "comm.exposed")
+    assert verdict.findings[0].id == first
+    assert verdict.bottleneck is (Bottleneck.KERNEL if is_sent else Bottleneck.COMM)
+    assert (verdict.recoverable_ns > 0) is (first == "work.recompute" or not is_sent)
+    assert ("micro-batches" in found.fix) is is_sent
+    assert ("bucket" in found.fix) is not is_sent
+    assert ("micro-batches" in found.proof) is is_sent
+    assert (found.most_recoverable_ns is None) is is_sent, "no trace of one rank tells waiting from transfer"

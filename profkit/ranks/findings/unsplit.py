@@ -11,19 +11,25 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.analyzers.tools import recapture
-from profkit.findings.communication import SKEW
+from profkit.findings.communication import SENDS_METRIC, SKEW
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.communication import LESS_TRANSFER, link_test, mostly
+from profkit.ranks.findings.pipeline_findings import next_stage
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.stragglers import own_excess_ns
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_numbers
 
 _MOST_NAMED: Final = 8
+_INTERVAL: Final = "comm.recoverable_interval_ns"
 
 
 def unsplit(finding: Finding, joint: Joint) -> Finding:
     """Give `comm.exposed` as it reads when all ranks were compared and still cannot say what it is made of."""
+    if finding.has(SENDS_METRIC):  # of gloo's, no trace tells which belong together
+        kept = [item for item in finding.evidence if item.metric != _INTERVAL]
+        tool = next_stage(joint.outcomes[0].case.scope)
+        return replace(finding, evidence=tuple(kept), next_tools=(tool,))
     least = int(SKEW.limit("matched"))
     is_named = any(answer.named for answer in joint.stragglers)
     longest = max(zip(joint.limits, joint.waits, strict=True), key=lambda pair: pair[0].exposed_ns, default=None)
@@ -41,7 +47,7 @@ def unsplit(finding: Finding, joint: Joint) -> Finding:
         else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
     )
     said = Evidence(statement=why, metric="comm.n_matched", value=float(n_matched), unit="count")
-    kept = [item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"]
+    kept = [item for item in finding.evidence if item.metric != _INTERVAL]
     finding = replace(finding, evidence=(*kept, said))
     scope = joint.outcomes[0].case.scope
     more = recapture(
