@@ -9,7 +9,7 @@ import msgspec
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.findings.trainers import setting
-from profkit.findings.whole_run import RECOPIES, SINKS, SLOWS
+from profkit.findings.whole_run import DECOMPOSES, RECOPIES, SINKS, SLOWS
 from profkit.model.documents.report import Bottleneck
 from profkit.redact.later import later
 
@@ -162,6 +162,16 @@ def chore_of(text: str) -> Chore | None:
     return next((one for one in CHORES if one.calls.search(text)), None)
 
 
+def decomposes(text: str) -> bool:
+    """Whether a line with that text decomposes a matrix by torch."""
+    return _DECOMPOSES.search(text) is not None
+
+
+def makes_square_bases(text: str) -> bool:
+    """Whether it makes all singular vectors of both sides, which is torch.linalg.svd's default."""
+    return _SQUARE.search(text) is not None
+
+
 def joins(text: str, callee: str = "") -> bool:
     """Whether a line with that text, or what it calls, joins arrays, tensors or tables: what was kept is copied."""
     return callee in _JOINING or _JOINS.search(text) is not None
@@ -226,6 +236,9 @@ _JOINS: Final = later(
 _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "insert"})
 """Functions of libraries that make one longer array, tensor or table of several; `stack` does not: all it takes have one
 shape, and what is kept has more rows than what is new. Those of lists are C code, no frame."""
+_DECOMPOSES: Final = later(r"\btorch\.(?:linalg\.)?(?:svd|eigh?|qr|pinv|cholesky|inv|matrix_exp)\(")
+_SQUARE: Final = later(r"\btorch\.linalg\.svd\((?:[^(),]|\([^()]*\))+\)")
+"""With one argument."""
 _FIXES: Final = {
     RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
     SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in a set or a dictionary, not in a list",
@@ -282,6 +295,10 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
         return "outputs", fix
     if other:
         return "", other
+    if decomposes(rare.text):
+        fixes = DECOMPOSES.fixes if "svd" in rare.text else DECOMPOSES.fixes[1:]
+        thin = ("full_matrices=False",) if makes_square_bases(rare.text) else ()
+        return "", "; ".join((*thin, *fixes))
     chore = chore_of(rare.text)
     if chore is None and rare.is_evaluation:
         fix = "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches"

@@ -47,6 +47,23 @@ RARE: Final = FindingKind(
     ),
 )
 
+DECOMPOSES: Final = FindingKind(
+    id="work.rare",
+    title="some steps also decompose matrices",
+    bottleneck=Bottleneck.KERNEL,
+    is_of_run=True,
+    supersedes=RARE.supersedes,
+    meaning="Every so many steps a line decomposes a matrix: an optimizer's subspace, a preconditioner, a whitening. That is work of torch's own, not Python, and takes the cube of a side: often only a few directions of it are used, or one side is much longer than needed.",
+    measured=_MEASURED + " It is a decomposition where the line's text calls one of torch.linalg.",
+    thresholds={"run": _WORTH},
+    lookalikes=("a decomposition of which all is used, as often as it is needed: its share is its price",),
+    proof="Do it half as often for some steps: the mean step becomes shorter by half of the share shown.",
+    fixes=(
+        "eigh of the smaller Gram matrix (g @ g.T for a wide g, g.T @ g for a tall one) gives the singular vectors of the short side, and torch.svd_lowrank the first few",
+        "do it less often: what it gives changes slowly; on blocks, or for the largest matrices alone",
+    ),
+)
+
 OTHER_STEPS: Final = FindingKind(
     id="host.other_steps",
     title="some steps do work of another kind",

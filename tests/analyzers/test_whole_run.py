@@ -436,3 +436,28 @@ def test_numbers_that_sink_save_no_more_than_the_steps_took_at_first():
     run = {**GETS_SLOWER, "mean_ns": 38 * MS, "slower": {**SLOWER, "line": line}}
     trace = computing(step_ms=34, profkit_run={**run, "subnormal": SUNK}, profkit_unprofiled_usual_ns=34 * MS)
     assert told(trace)[1]["work.sinks"].fraction == pytest.approx(4 / 38)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fix", "says"),
+    [
+        ("u, s, vh = torch.linalg.svd(g)", "work.rare", "full_matrices=False", True),
+        ("u, s, vh = torch.linalg.svd(g, full_matrices=False)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, vh = torch.linalg.svd(", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, vh = torch.linalg.svd(g.float(), False)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, v = torch.svd(g)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("w, q = torch.linalg.eigh(stat)", "work.rare", "do it less often", False),
+        ("u, s, vt = np.linalg.svd(g.numpy())", "host.rare", "compute them every few hundred steps", False),
+        ("self.svd(g)", "host.rare", "do it less often", False),
+    ],
+)
+def test_a_decomposition_in_rare_steps_is_work_of_which_a_part_is_needed(text, name, fix, says):
+    line = {"file": "train.py", "line": 55, "function": "subspace", "text": text, "share": 0.95}
+    rare = {**RARE, "lines": [line], "way": "", "share": 0.3, "beyond_ns": 1370 * MS}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert verdict.findings[0].id == name
+    assert verdict.bottleneck is (Bottleneck.KERNEL if name == "work.rare" else Bottleneck.OVERHEAD)
+    assert found[name].fix.startswith(fix)
+    assert any("square basis" in one.statement for one in found[name].evidence) is says
+    assert found[name].places[0].place.line == 55
+    assert verdict.step_ns == pytest.approx((32 + 13.7) * MS, rel=0.01)
