@@ -7,7 +7,9 @@ import pytest
 import profkit
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Finding
+from profkit.testing import operator, span, to_json
 from tests.ranks.jobs import edited, job_of, rank_file
+from tests.ranks.scripted import MS
 
 N_RANKS = 4
 
@@ -162,3 +164,33 @@ def test_without_counts_tokens_are_not_analysed_and_the_way_to_them_is_said(tmp_
     report = profkit.triage([str(job_of(tmp_path))])
     (skipped,) = [skip for skip in report.skipped if skip.analyzer == "tokens"]
     assert "profkit.capture.step(tokens=" in skipped.how_to_get
+
+
+def test_an_all_reduce_of_the_script_s_own_has_the_line_that_asks_for_it(tmp_path):
+    """On two CPUs: 8 of 20 ms are one for which `count` asks, 3 are a bucket's."""
+    for rank in range(2):
+        rows = []
+        for step in range(30):
+            at = 10**9 + step * 20 * MS
+            rows += [
+                span(f"ProfilerStep#{step}", at, at + 20 * MS),
+                span("train.py(9): main", at, at + 20 * MS - 1000, cat="python_function"),
+                span("DistributedDataParallel.forward", at + MS // 10, at + 3 * MS),
+                operator("aten::mm", at + MS // 5, at + 3 * MS - 1000),
+                operator(
+                    "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", at + 4 * MS, at + 5 * MS
+                ),
+                operator("aten::mm", at + 4 * MS + 100, at + 5 * MS - 300_000),
+                operator("c10d::allreduce_", at + 5 * MS - 200_000, at + 5 * MS - 100_000),
+                span("gloo:all_reduce", at + 5 * MS, at + 8 * MS, tid=99),
+                span("train.py(84): count", at + 9 * MS, at + 18 * MS, cat="python_function"),
+                operator("c10d::allreduce_", at + 9 * MS + 100_000, at + 9 * MS + 200_000),
+                span("gloo:all_reduce", at + 9 * MS + 200_000, at + 17 * MS, tid=99),
+                operator("aten::add_", at + 18 * MS + 1000, at + 19 * MS),
+            ]
+        told = {"distributedInfo": {"backend": "gloo", "rank": rank, "world_size": 2}}
+        (tmp_path / f"rank{rank}.pt.trace.json").write_bytes(to_json(rows, metadata=told))
+    report = profkit.triage(tmp_path)
+    extra = found(report, "collective.extra")
+    assert extra.places[0].place.name == "count() (train.py:84)"
+    assert extra.title == "extra all-reduce at count() (train.py:84), not part of the backward pass"
