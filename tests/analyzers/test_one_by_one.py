@@ -16,10 +16,24 @@ ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateG
 NODE = "autograd::engine::evaluate_function: AddmmBackward0"
 
 
+def told(sequence: int, thread: int) -> dict[str, int]:
+    """The arguments of an operator of autograd's; thread 0 for a forward one."""
+    return {"Sequence_number": sequence, "Fwd_thread_id": thread}
+
+
 def job(
-    *lengths_us: int, on_gpu: bool = False, request: str = "c10d::allreduce_", other: str = "", node: str = ""
+    *lengths_us: int,
+    on_gpu: bool = False,
+    request: str = "c10d::allreduce_",
+    other: str = "",
+    node: str = "",
+    apart_us: int = 50,
+    has_forward: bool = False,
 ) -> Any:
-    """What is said of steps with a backward pass and these collectives after it, 50 us apart; None for nothing."""
+    """What is said of steps with a backward pass and these collectives after it; None for nothing.
+
+    `has_forward`: before each runs a forward operator of the next backward pass.
+    """
     rows: list[Row] = []
     for step in range(N_STEPS):
         at = BASE + step * STEP
@@ -30,6 +44,10 @@ def job(
         begin = at + 2000 * US
         for number, length in enumerate(lengths_us, 1):
             key = 1000 * step + number
+            if has_forward:
+                rows.append(operator("aten::mm", begin - 40 * US, begin, **told(key, 0)))
+                back = at + 9000 * US + 10 * number * US
+                rows.append(operator(NODE, back, back + 5 * US, **told(key, 1)))
             if node:
                 rows.append(operator(node, begin - US, begin + 15 * US))
             rows.append(operator(request, begin, begin + 10 * US))
@@ -38,7 +56,7 @@ def job(
                 rows.append(kernel(NCCL, begin + 10 * US, begin + (10 + length) * US, correlation=key, stream=20))
             else:
                 rows.append(span("gloo:all_reduce", begin + 10 * US, begin + (10 + length) * US, tid=99))
-            begin += (length + 50) * US
+            begin += (length + apart_us) * US
         if on_gpu:
             rows.append(launch(at + 200 * US, at + 210 * US, correlation=1000 * step + 500))
             rows.append(kernel("gemm", at + 220 * US, at + 900 * US, correlation=1000 * step + 500))
@@ -59,12 +77,18 @@ def test_a_third_of_latency_is_told_with_its_own_saving() -> None:
     assert one.fraction == pytest.approx(19 * 150 / 10_000)
 
 
+def test_those_that_run_beside_each_other_cost_no_more_than_the_time_of_all() -> None:
+    one = job(*[100] * 60, apart_us=-80)
+    assert one.fraction == pytest.approx((59 * 20 + 100) / 10_000)
+
+
 @pytest.mark.parametrize(
     ("lengths", "more"),
     [
         ([100] * 7, {}),
         ([100, 100, *[900] * 7], {}),
         ([100] * 20, {"request": "c10d::allgather_"}),
+        ([100] * 20, {"request": "c10d::send", "has_forward": True}),
         ([100] * 20, {"node": "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"}),
         (
             [100] * 20,
@@ -74,7 +98,7 @@ def test_a_third_of_latency_is_told_with_its_own_saving() -> None:
             },
         ),
     ],
-    ids=["few", "large ones", "of another kind", "in backward", "DDP"],
+    ids=["few", "large ones", "of another kind", "of micro-batches", "in backward", "DDP"],
 )
 def test_what_is_not_one_by_one(lengths: list[int], more: dict[str, Any]) -> None:
     assert job(*lengths, **more) is None
