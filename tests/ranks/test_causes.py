@@ -194,3 +194,4 @@ def test_an_all_reduce_of_the_script_s_own_has_the_line_that_asks_for_it(tmp_pat
     extra = found(report, "collective.extra")
     assert extra.places[0].place.name == "count() (train.py:84)"
     assert extra.title == "extra all-reduce at count() (train.py:84), not part of the backward pass"
+    assert report.verdict.findings[0].id == "collective.extra", "of the same time it names what to change"
