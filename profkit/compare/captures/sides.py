@@ -28,6 +28,7 @@ from profkit.ingest.read import read_traces
 from profkit.model.documents.report import Failure, Report
 from profkit.model.grouped import grouped
 from profkit.ranks.reduce.options import Options
+from profkit.ranks.reduce.outcome import failure_of
 from profkit.ranks.reduce.summary import UNKNOWN_RANK
 from profkit.ranks.run.fleet_report import report_of
 from profkit.redact import shown_url
@@ -186,7 +187,7 @@ def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progres
                 read.append(Read(path=shown_url(path), source=shown_url(source), trace=one))
         except ProfkitError as error:
             errors.append(error)
-            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+            failures.append(failure_of(source, error))
     if not read:
         raise errors[-1]
     runs = tuple(_run(run, files) for run, files in runs_of(read))
