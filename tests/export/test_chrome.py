@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import profkit
 from profkit.cli import group
 from profkit.errors import ProfkitError, TruncatedTraceError, UsageError
-from profkit.export.rewrite import shifted
+from profkit.export.document import shifted
 from profkit.testing import Row, kernel, launch, span, to_json
 from tests.conftest import rarely
 
