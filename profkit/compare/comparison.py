@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair, counts_moved, is_within
-from profkit.compare.captures.readings import readings
+from profkit.compare.captures.readings import medians, readings, without_slow_step
 from profkit.compare.captures.sides import Run, Side, alike, shared_work
-from profkit.compare.captures.uneven import medians, without_slow_step
 from profkit.compare.captures.waits import launches
 from profkit.compare.captures.waterfall import per_step
 from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
