@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from profkit.capture.inside.probe.plan import BEFORE, HOST
 from profkit.compare.bench.process import left_in, records_left, why_nothing
-from profkit.compare.stats.distributions import t_quantile
+from profkit.compare.stats.inference import t_quantile
 from profkit.errors import UnsupportedTraceError
 from profkit.findings.probe import PROBE_SLOPE
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
