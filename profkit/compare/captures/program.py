@@ -70,7 +70,7 @@ def precision(pair: Pair) -> Reading | None:
     if is_little or not known or min(sum(shares.values()) for shares in known) < max(kind.limit("known"), 1e-9):
         return _by_scaler(scaled)
     known = [{name: share / sum(shares.values()) for name, share in shares.items()} for shares in known]
-    bits = [_bits(shares) for shares in known]
+    bits = [sum(share * _BITS[Precision(name)] for name, share in shares.items()) for shares in known]
     if scaled[0] != scaled[1] and (bits[1] > bits[0]) == scaled[1]:  # names tell the contrary: they do not tell enough
         return _by_scaler(scaled)
     gains = {name: known[1].get(name, 0) - known[0].get(name, 0) for name in {*known[0], *known[1]}}
@@ -81,11 +81,12 @@ def precision(pair: Pair) -> Reading | None:
         return _by_scaler(scaled)  # the others went, to kernels whose names tell no format
     named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
     operand = f"an operand has {moved(bits, lambda mean: f'{mean:.3g}', 'bits')} (mean by time)"
+    halves = [sum(share for name, share in shares.items() if _BITS[Precision(name)] <= _HALF_BITS) for shares in known]
     by_format = f"matrix-kernel time by format: {named[0]} -> {named[1]}"
     return reading(
         kind,
         _format_title(known, scaled),
-        change(by_format, "half_precision_share", [_half(shares) for shares in known], "fraction"),
+        change(by_format, "half_precision_share", halves, "fraction"),
         change(operand, "operand_bits", bits, "bits"),
         pair.time_shown("matrix kernels", "matrix_kernels", matrix_ns),
         fix=_LOSS,
@@ -127,15 +128,6 @@ def _by_scaler(scaled: list[bool]) -> Reading | None:
         confidence=0.7,
         claims=_MATRIX,
     )
-
-
-def _bits(shares: Mapping[str, float]) -> float:
-    return sum(share * _BITS[Precision(name)] for name, share in shares.items())
-
-
-def _half(shares: Mapping[str, float]) -> float:
-    """The share in 16 bits or fewer."""
-    return sum(share for name, share in shares.items() if _BITS[Precision(name)] <= _HALF_BITS)
 
 
 def _format_shares(pair: Pair) -> list[dict[str, float]]:

@@ -86,8 +86,9 @@ def climb_records(source: str, records: Sequence[tuple[int, Cells]], asked: Aske
         for name in unlike(table, by_line, columns)
     ]
     if not ladders:
+        told_apart = f"told apart by {', '.join(columns.series)}" if columns.series else "all runs are one"
         raise UsageError(
-            f"{source} has no two rungs to compare in one series ({_series_told(columns)})",
+            f"{source} has no two rungs to compare in one series ({told_apart})",
             hint="name the rungs' column with --rung, or the columns that tell series apart with --series",
         )
     return _report(known, series, ladders, warnings)
@@ -135,10 +136,6 @@ def _told(heading: str, value: str) -> str:
         return f"no {heading}"
     is_word = not is_number(value) and not says_on(value) and not says_off(value)
     return value if is_word else f"{heading} {value}"
-
-
-def _series_told(columns: Columns) -> str:
-    return f"told apart by {', '.join(columns.series)}" if columns.series else "all runs are one"
 
 
 def _ladders(series: Mapping[str, Sequence[Tried]], known: _Known) -> tuple[list[Ladder], list[str]]:

@@ -56,7 +56,8 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
     level = f"{100 * (1 - alpha):g} % interval"
     low, high = change.change_interval or change.interval
     interval = f"{format_change(low).removesuffix(' %')} to {format_change(high)}"
-    seen = f"{moved} ({level} {interval}), {runs}, {_probability(change.p_value)}"
+    probability = "p < 0.001" if change.p_value < 0.001 else f"p = {change.p_value:.2g}"
+    seen = f"{moved} ({level} {interval}), {runs}, {probability}"
     if change.answer is Answer.EQUIVALENT:
         return f"no change beyond {format_fraction(change.margin)}: {seen}"
     if change.answer is not Answer.INCONCLUSIVE:
@@ -109,10 +110,6 @@ def _runs(change: Judgement) -> str:
 
 def _is_blocked(change: Judgement) -> bool:
     return change.test == test(is_paired=True, is_permuted=False)
-
-
-def _probability(p_value: float) -> str:
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
 def spread_of_steps(baseline: Sample, candidate: Sample) -> str:
