@@ -207,7 +207,9 @@ def climb(cells: Sequence[Tried], plan: Plan, margin: float) -> tuple[tuple[Rung
             continue
         if not path:
             path += _base(mine, plan)
-            passed += _others(mine, path[0][1])
+            base = path[0][1]
+            others = grouped((one.rung, one) for one in mine if one.rung != base.rung)
+            passed += [(_fastest(cells_of_rung), WhyNot.ALTERNATIVE, base) for cells_of_rung in others.values()]
             continue
         at = path[-1][1]
         fitting = [one for one in mine if plan.follows(at.rung, one.rung)]
@@ -232,13 +234,6 @@ def _base(mine: Sequence[Tried], plan: Plan) -> list[Place]:
     base = min(mine, key=_plainness(plan))
     best = _fastest([one for one in mine if one.rung == base.rung])
     return [(Step.BASE, base), *([(Step.SETTINGS, best)] if best.speed > base.speed else [])]
-
-
-def _others(mine: Sequence[Tried], base: Tried) -> list[Passed]:
-    """The alternatives of the first group, each at its fastest settings over the base."""
-    others = dict.fromkeys(one.rung for one in mine if one.rung != base.rung)
-    fastest = (_fastest([one for one in mine if one.rung == rung]) for rung in others)
-    return [(one, WhyNot.ALTERNATIVE, base) for one in fastest]
 
 
 def _plainness(plan: Plan) -> Callable[[Tried], tuple[object, ...]]:

@@ -57,7 +57,10 @@ def scale(
     shown = _varying_labels(runs)
     found: list[Series] = []
     warnings = [warning for table in tables for warning in table.warnings]
-    for labels, group in _by_labels(runs, shown).items():
+    by_labels = grouped(
+        (tuple(label for label in (*run.labels, ("arm", run.arm)) if label[0] in shown), run) for run in runs
+    )
+    for labels, group in by_labels.items():
         name = ", ".join(f"{heading}={value}" for heading, value in labels) or "all runs"
         chosen, remarks = _series_runs(name, group, held)
         warnings += remarks
@@ -121,12 +124,6 @@ def _varying_labels(rows: Sequence[Row]) -> frozenset[str]:
         for heading, value in (*row.labels, *((("arm", row.arm),) if row.arm else ())):
             values.setdefault(heading, set()).add(value)
     return frozenset(heading for heading, seen in values.items() if len(seen) > 1)
-
-
-def _by_labels(runs: Sequence[Row], shown: frozenset[str]) -> dict[tuple[tuple[str, str], ...], list[Row]]:
-    return grouped(
-        (tuple(label for label in (*run.labels, ("arm", run.arm)) if label[0] in shown), run) for run in runs
-    )
 
 
 def _series_runs(name: str, runs: Sequence[Row], held: Held | None) -> tuple[list[tuple[Held, list[Row]]], list[str]]:
