@@ -1,6 +1,6 @@
 """The table of peaks in docs/roof.md is the one of the program."""
 
-from profkit.roof.peaks import _TABLE
+from profkit.roof.roofline import _TABLE
 from tests.conftest import ROOT
 
 

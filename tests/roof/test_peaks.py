@@ -4,7 +4,7 @@ import pytest
 
 from profkit.findings.kernels import MATRIX_RATES
 from profkit.model.kernel_names import Precision
-from profkit.roof.peaks import _TABLE, peak_of
+from profkit.roof.roofline import _TABLE, peak_of
 
 
 @pytest.mark.parametrize(

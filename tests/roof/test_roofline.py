@@ -4,8 +4,7 @@ import pytest
 
 from profkit.model.kernel_names import Precision
 from profkit.roof.formulas.work import Work
-from profkit.roof.peaks import Peak, peak_of
-from profkit.roof.roofline import Limit, roof_of
+from profkit.roof.roofline import Limit, Peak, peak_of, roof_of
 
 # 100 TFLOP/s, 1 TB/s, a cache of 1 MB
 PEAK = Peak(name="a device", flop_per_s={Precision.BF16: 1e14}, bytes_per_s=1e12, cache_bytes=10**6, source="drawn")
