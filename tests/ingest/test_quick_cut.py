@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profkit.ingest.kineto.quick_cut import PART_BYTES, NotAsUsualError, Rooms, quick_pieces
+from profkit.ingest.kineto.parallel_reader import PART_BYTES, NotAsUsualError, Rooms, quick_pieces
 from profkit.ingest.kineto.split import MAX_ELEMENT_BYTES, Document
 from tests.conftest import examples
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from profkit.cli import group
 from profkit.errors import TraceFormatError
-from profkit.ingest.ncu.blocks import is_cut_short
 from profkit.ingest.ncu.reader import read_profiles
+from profkit.ingest.ncu.rep_file import is_cut_short
 from profkit.kernels.assess import BIG_CLAIM, assess
 from profkit.kernels.claims import GLOBAL, Launch, issue_slots, largest, of_time, of_warps, told
 from profkit.model.kernel import KernelProfile, Topic

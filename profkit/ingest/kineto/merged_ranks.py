@@ -22,7 +22,7 @@ from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.columns import TABLE_OF_CATEGORY
 from profkit.ingest.kineto.events import BadEventError
-from profkit.ingest.kineto.traits import traits
+from profkit.ingest.kineto.source import traits
 from profkit.ingest.numbers import MAX_RANKS, whole
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
 from profkit.ingest.kineto.native import decode as native
-from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
-from profkit.ingest.kineto.quick_cut import NotAsUsualError
+from profkit.ingest.kineto.parallel_reader import Decode, NotAsUsualError, Task, read_quick
+from profkit.ingest.kineto.source import traits
 from profkit.ingest.kineto.split import Document
-from profkit.ingest.kineto.traits import traits
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
     from profkit.model.trace import Trace

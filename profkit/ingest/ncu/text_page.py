@@ -1,4 +1,4 @@
-"""ncu's text page (what it prints to a terminal) to profiles."""
+"""ncu's text page (what it prints to a terminal) to profiles; it names the section of a rule, and not the rule."""
 
 from __future__ import annotations
 
@@ -8,10 +8,42 @@ from typing import Final
 
 import msgspec
 
-from profkit.ingest.ncu.rule_names import rule_name
 from profkit.ingest.ncu.values import OWN_WORDS, Cell, measured, metric_for, number_in, share_of, uses_decimal_comma
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
+
+_RULES: Final = (
+    ("GPU Speed Of Light Roofline", "", "SOLFPRoofline"),
+    ("GPU Speed Of Light", "", "SOLBottleneck"),
+    ("Compute Workload Analysis", "slow pipeline", "SlowPipeLimiter"),
+    ("Compute Workload Analysis", "", "HighPipeUtilization"),
+    ("Memory Workload Analysis", "bank conflict", "SharedMemoryConflicts"),
+    ("Memory Workload Analysis", "L2 Compression", "MemoryL2Compression"),
+    ("Memory Workload Analysis", "gcomp", "MemoryL2Compression"),
+    ("Memory Workload Analysis", "accesses local memory", "LocalMemoryUsage"),
+    ("Memory Workload Analysis", "memory backs", "MemoryApertureUsage"),
+    ("Memory Workload Analysis", "access", "MemoryCacheAccessPattern"),
+    ("Scheduler Statistics", "", "IssueSlotUtilization"),
+    ("Warp State Statistics", "executed in warps", "ThreadDivergence"),
+    ("Warp State Statistics", "", "CPIStall"),
+    ("Instruction Statistics", "", "FPInstructions"),
+    ("Launch Statistics", "", "LaunchConfiguration"),
+    ("Occupancy", "theoretical warps per scheduler", "TheoreticalOccupancy"),
+    ("Occupancy", "kernel's theoretical occupancy", "Occupancy"),
+    ("Occupancy", "The difference between", "AchievedOccupancy"),
+    ("GPU and Memory Workload Distribution", "", "WorkloadImbalance"),
+    ("Source Counters", "uncoalesced global", "UncoalescedGlobalAccess"),
+    ("Source Counters", "uncoalesced shared", "UncoalescedSharedAccess"),
+    ("Source Counters", "threads executed per cycle", "ThreadDivergence"),
+    ("Source Counters", "amples", "PCSamplingData"),
+)
+"""How the section begins, words of the message, and the rule, after ncu's own `sections/*.py`; the first that fits."""
+
+
+def rule_name(section: str, message: str) -> str:
+    """The identifier of a rule; the section where it is not known."""
+    return next((name for begins, said, name in _RULES if section.startswith(begins) and said in message), section)
+
 
 _DIM: Final = r"\((\d{1,12}), *(\d{1,12}), *(\d{1,12})\)"
 _HEADER: Final = re.compile(

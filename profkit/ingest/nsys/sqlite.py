@@ -19,14 +19,18 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit import files
 from profkit.errors import TraceFormatError
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.bytes.bytesource import Progress, path_size, unreadable
 from profkit.ingest.nsys import fetch
 from profkit.ingest.texts import LONGEST_TEXT
 from profkit.model.arrays import I64
 
+_LATEST_NS: Final = 2**60  # 36 years; a difference of two such times fits 64 bits
+_INT32: Final = np.iinfo(np.int32)
 CHUNK_ROWS: Final = 20_000
 """Rows fetched at a time: a hundred drown the cost of a call, a million would double the peak of memory."""
 _LONGEST_VALUE: Final = 128 * 2**20  # nsys keeps what a job printed as one string
@@ -49,6 +53,42 @@ _DAMAGE: Final = "copy the file again, or export it again: nsys export --type=sq
 
 Text = bytes | int | float | None
 """A text cell as stored; anything but bytes and None is not text, and the caller's to refuse."""
+
+
+class Chunk(dict[str, Any]):
+    """Some rows of a table, by column; `place` is the file and the table."""
+
+    def __init__(self, columns: Mapping[str, Any], place: str) -> None:
+        super().__init__(columns)
+        self.place = place
+
+    def kept(self, rows: NDArray[np.bool_]) -> Chunk:
+        """Some of the rows."""
+        if rows.all():
+            return self
+        columns = {
+            name: column[rows] if isinstance(column, np.ndarray) else tuple(np.array(column, object)[rows])
+            for name, column in self.items()
+        }
+        return Chunk(columns, self.place)
+
+    def ns(self, name: str = "start") -> I64:
+        """A column of times; raises TraceFormatError for what is no time."""
+        times: I64 = self[name]
+        if times.size and (int(times.min()) < -_LATEST_NS or int(times.max()) > _LATEST_NS):
+            raise TraceFormatError(f"{self.place}.{name} holds times that cannot be nanoseconds")
+        return times
+
+    def times(self) -> Columns:
+        """The start and end of rows; raises TraceFormatError for what is no time."""
+        return {"start_ns": self.ns("start"), "end_ns": self.ns("end")}
+
+    def ids(self, name: str) -> NDArray[np.int32]:
+        """A column of ids as int32; raises TraceFormatError for what is none."""
+        values: I64 = self[name]
+        if values.size and not (_INT32.min < int(values.min()) and int(values.max()) < _INT32.max - 2):
+            raise TraceFormatError(f"{self.place}.{name} holds {int(np.abs(values).max())}, which is not an id")
+        return values.astype(np.int32)
 
 
 class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +185,7 @@ class Database:
         numbers: Mapping[str, int | None],
         texts: Sequence[str] = (),
         coded: tuple[str, list[Text]] | None = None,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Chunk]:
         """The rows of a table, unordered, as columns: int64 arrays for `numbers`, tuples of `Text` for `texts`.
 
         `coded` names one more column of text, with the list that its distinct values are added to as they come: it is
@@ -186,7 +226,7 @@ class Database:
                 columns[name] = (None,) * n_rows
             if untold:
                 columns[untold] = np.full(n_rows, -1, np.int64)
-            yield columns
+            yield Chunk(columns, f"{self.source}: {table}")
 
     def _columns(self, chosen: _Chosen) -> Iterator[dict[str, Any]]:
         """The columns of a SELECT: by the compiled library as far as it takes them, else from Python's tuples."""
