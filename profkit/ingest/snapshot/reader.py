@@ -173,9 +173,7 @@ def phase_in(frame: Any) -> MemoryPhase | None:
     file = file.replace("\\", "/")
     if "/torch/optim/" in file:
         return MemoryPhase.OPTIMIZER
-    if function.startswith(_ENGINE) or (
-        "/torch/autograd/" in file and function in {"_engine_run_backward", "backward"}
-    ):
+    if function.startswith(_ENGINE) or ("/torch/autograd/" in file and function in _BACKWARD):
         return MemoryPhase.BACKWARD
     if file.endswith(_MODULE) and function in _CALLS:
         return MemoryPhase.FORWARD
