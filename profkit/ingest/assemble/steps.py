@@ -99,7 +99,7 @@ def ranged_steps(spans: Spans, calls: RuntimeCalls, strings: tuple[str, ...]) ->
     edges = np.append(begins, found.end_ns[found.start_ns < until].max())
     asked = calls.start_ns[issues]
     asked = asked[(asked >= edges[0]) & (asked < edges[-1])]
-    if asked.size == 0 or not _holds(found, asked):
+    if asked.size == 0 or _inside(found, asked).mean() < _HELD:
         return none
     counts = np.diff(place_among(asked, edges))
     usual = median(counts)
@@ -172,11 +172,6 @@ def _inside(found: _Found, asked: I64) -> NDArray[np.bool_]:
     return inside
 
 
-def _holds(found: _Found, asked: I64) -> bool:
-    """Whether nearly all launches lie in the ranges."""
-    return bool(_inside(found, asked).mean() >= _HELD)
-
-
 _LONG_PERIOD: Final = 200
 """Kernels of a period that is a step without an anchor. Chosen: a layer of the public captures has 150 at most, of the
 forward and the backward pass together."""
@@ -219,7 +214,7 @@ def find_steps(
     steps = _steps_between(ranged_steps(spans, calls, strings))
     if steps:
         return steps, RANGED_STEPS
-    steps = _optimizer_steps(gpu, spans) or _periodic_steps(gpu, spans, strings)
+    steps = _optimizer_steps(spans) or _periodic_steps(gpu, spans, strings)
     return (steps, "period") if steps else ((), "span")
 
 
@@ -301,7 +296,7 @@ def _steps_between(edges: I64) -> tuple[Step, ...]:
     )
 
 
-def _optimizer_steps(gpu: GpuWork, spans: Spans) -> tuple[Step, ...]:
+def _optimizer_steps(spans: Spans) -> tuple[Step, ...]:
     """From the end of one optimizer range to the end of the next, where one optimizer alone steps and steps evenly."""
     rows = np.flatnonzero(spans.kind == SpanKind.OPTIMIZER)
     if rows.size < MIN_PERIODS or distinct(spans.name[rows]).size != 1:
