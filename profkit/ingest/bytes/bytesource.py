@@ -36,7 +36,6 @@ _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_MAGIC: Final = ((GZIP_MAGIC, "gzip"), (_ZSTD_MAGIC, "zstd"))
 
 
 class Progress(msgspec.Struct):
@@ -213,10 +212,9 @@ class _ZstdStream(_Compressed):
 
 
 def _open_stream(raw: BinaryIO, head: bytes, source: str, *, lenient: bool) -> _Stream:
-    kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "plain")
-    if kind == "gzip":
+    if head.startswith(GZIP_MAGIC):
         return _GzipStream(raw, lenient=lenient)
-    if kind == "zstd":
+    if head.startswith(_ZSTD_MAGIC):
         return _open_zstd(raw, source, lenient=lenient)
     return raw
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from profkit.ingest.assemble.raw import Batch
+from profkit.ingest.kineto import scanner
 from profkit.ingest.kineto.arguments import StackArgs, arguments, refuse_odd_arguments
 from profkit.ingest.kineto.columns import EXTRACTORS, rows_by_table, shared_columns
 from profkit.ingest.kineto.events import (
@@ -20,7 +21,6 @@ from profkit.ingest.kineto.events import (
     refuse_repeated_keys,
 )
 from profkit.ingest.kineto.fields import Codes, InexactError, text_of, threads_of
-from profkit.ingest.kineto.native import decode as native
 from profkit.ingest.kineto.sparse_columns import (
     add_work,
     counted_work,
@@ -40,7 +40,7 @@ def decode_batch(array: bytes | memoryview, *, unique_keys: bool = False) -> Bat
     `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
     Nothing of the batch lies in the array's memory.
     """
-    if (batch := native.decode(array, unique_keys=unique_keys)) is not None:
+    if (batch := scanner.decode(array, unique_keys=unique_keys)) is not None:
         return batch
     text = bytes(array)
     with suppress(BadEventError, InexactError):  # times as numbers; as text they are exact, or the error is

@@ -28,7 +28,7 @@ import msgspec
 from profkit.ingest.assemble.raw import Batch
 from profkit.ingest.bytes import bytesource
 from profkit.ingest.bytes.bytesource import Progress
-from profkit.ingest.kineto.native import decode as native
+from profkit.ingest.kineto import scanner
 from profkit.ingest.kineto.split import MAX_ELEMENT_BYTES, SPACE, Document, skip_to_array
 
 if TYPE_CHECKING:
@@ -154,19 +154,12 @@ class Task(msgspec.Struct, frozen=True):
     """How much text to decode at a time."""
 
 
-class Share(msgspec.Struct):
-    """A whole file: batches in order and what surrounds the events."""
-
-    batches: list[Batch] = msgspec.field(default_factory=list)
-    head: bytes = b""
-    tail: bytes = b""
-    n_bytes: int = 0
-
-
 def read_quick(
     task: Task, *, jobs: int, progress: Progress | None, meanwhile: Callable[[], object] | None = None
-) -> Share:
-    """The whole file, decoded by `jobs` threads or processes; raises BadEventError and NotAsUsualError.
+) -> tuple[list[Batch], Document]:
+    """The batches of the whole file, in order, and what surrounds the events, decoded by `jobs` threads or processes.
+
+    Raises BadEventError and NotAsUsualError.
 
     `meanwhile` is called once, while the others decode, if there are any.
     """
@@ -180,9 +173,9 @@ def read_quick(
             if meanwhile is not None:
                 meanwhile()
             batches = _shared(task, document, workers, progress)
-    last, tail = _take_apart(document)
+    last, document.tail = _take_apart(document)
     batches.append(task.decode(last))
-    return Share(batches=batches, head=document.head, tail=tail, n_bytes=document.n_bytes)
+    return batches, document
 
 
 def _decoded(
@@ -208,7 +201,7 @@ def _arrays(task: Task, document: Document, progress: Progress | None, rooms: Ro
 def _is_scanned(task: Task) -> bool:
     """Whether the compiled scanner takes the first piece, and so, as a rule, all; Python's way holds its lock."""
     first = next(_arrays(task, Document(), None, Rooms(task.chunk_bytes)), b"")
-    return native.decode(first, unique_keys=False) is not None
+    return scanner.decode(first, unique_keys=False) is not None
 
 
 def _by_threads(

@@ -69,7 +69,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: str = ""
     start_unix_ns: int = 0
     command: str = ""
-    options: Mapping[str, str] = msgspec.field(default_factory=dict)
     gpus: tuple[Gpu, ...] = ()
     gpu_of: Mapping[tuple[int, int], int] = msgspec.field(default_factory=dict)
     process_names: Mapping[int, str] = msgspec.field(default_factory=dict)
@@ -88,15 +87,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 def read_session(database: Database) -> Session:
     """The session; raises UnsupportedTraceError for a schema that is newer than any known."""
     export = dict(_pairs(database, "META_DATA_EXPORT") or _pairs(database, "EXPORT_META_DATA"))
-    capture = _pairs(database, "META_DATA_CAPTURE")
     schema = export.get("EXPORT_SCHEMA_VERSION", "")
     starts = [chunk["utcEpochNs"] for chunk in database.chunks("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": 0})]
     return Session(
         product_version=export.get("EXPORT_PRODUCT_VERSION", ""),
         schema_version=schema,
         start_unix_ns=int(starts[0][0]) if starts else 0,
-        command=_command(capture),
-        options={name: value for name, value in capture if name.startswith("CUDA_GRAPH_TRACE_OPTIONS:")},
+        command=_command(_pairs(database, "META_DATA_CAPTURE")),
         gpus=_gpus(database),
         gpu_of=_gpu_of(database),
         process_names=_process_names(database),

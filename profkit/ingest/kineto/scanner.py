@@ -1,4 +1,15 @@
-"""Batches by the compiled scanner: what it is told before, and its answer taken apart into columns."""
+"""Batches by a scanner of events in C, for those who have it: the same as `batch` makes, some four times as fast.
+
+It stands beneath `batch.decode_batch`, its only caller. In: the JSON text of an array of whole events, as
+`split.pieces` cuts it. Out: a `Batch`, the same to the last bit, or None, which is the rule that it is built on: it
+takes a batch only where it is certain of every byte (plain JSON in UTF-8, no key twice, whole numbers and decimals of
+usual length, the categories and arguments of torch.profiler). Of anything else it declines, and Python reads the batch:
+odd files, damaged ones and all errors are the same with it and without it.
+
+Here is what the scanner (`profkit/native`) is told before, and its answer taken apart into columns. Of rows that few
+batches have (collectives, embeddings, counters, names of threads) it gives the text back, for the functions of
+`sparse_columns`.
+"""
 
 from __future__ import annotations
 
