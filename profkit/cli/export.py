@@ -173,7 +173,7 @@ def write_chrome(
     from profkit.cli.shared.gathered import parts_of
     from profkit.cli.shared.output import deliver_chunks
     from profkit.export.document import chrome_trace
-    from profkit.ingest.bytes.compressed import gzipped
+    from profkit.ingest.bytes.bytesource import gzipped
 
     parts = list(parts_of(found, asked, where, progress))
     told: dict[str, object] = {} if where is None else {"around": where.key, "span_ns": list(where.span_ns)}

@@ -16,9 +16,16 @@ from typing import Final
 import msgspec
 
 from profkit.kernels.claims import DURATION
-from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES
 from profkit.kernels.roofline import tensor_metric
-from profkit.kernels.speed import LOW_PERCENT, MEMORY_THROUGHPUT, SM_THROUGHPUT, speed_of_light
+from profkit.kernels.speed import (
+    ACHIEVED,
+    LOW_PERCENT,
+    MEMORY_THROUGHPUT,
+    SM_THROUGHPUT,
+    THEORETICAL,
+    WAVES,
+    speed_of_light,
+)
 from profkit.kernels.stalls import LATENCY, stalls
 from profkit.model.documents.kernel_comparison import (
     KernelAnswer,

@@ -19,7 +19,7 @@ from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, U
 from profkit.ingest.bytes import spool
 from profkit.ingest.discover import find_sources
 from profkit.ingest.ncu.reader import read_profiles
-from profkit.ingest.ncu.sniff import is_ncu
+from profkit.ingest.ncu.source import is_ncu
 from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces
 from profkit.ingest.sources import source_of
