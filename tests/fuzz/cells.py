@@ -51,18 +51,8 @@ def mutated(rng: random.Random, lines: list[str]) -> list[str]:
         place = rng.randrange(len(lines))
         how = rng.choice(
             [
-                "cell",
-                "cell",
-                "cell",
-                "column",
-                "heading",
-                "drop",
-                "duplicate",
-                "swap",
-                "cut",
-                "insert",
-                "more cells",
-                "letters",
+                *("cell", "cell", "cell", "column", "heading", "drop", "duplicate", "swap", "cut", "insert"),
+                *("more cells", "letters"),
             ]
         )
         cells = split(lines[place])

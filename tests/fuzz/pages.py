@@ -10,18 +10,7 @@ from html.parser import HTMLParser
 
 _LOADING = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "xlink:href", "manifest"}
 _FORBIDDEN = {
-    "iframe",
-    "object",
-    "embed",
-    "form",
-    "base",
-    "img",
-    "video",
-    "audio",
-    "link",
-    "frame",
-    "portal",
-    "template",
+    *("iframe", "object", "embed", "form", "base", "img", "video", "audio", "link", "frame", "portal", "template"),
 }
 _ICON = [("rel", "icon"), ("href", "data:,")]
 

@@ -28,27 +28,12 @@ MOST_BYTES = 1_500 * 2**20
 _PACKAGE = str(Path(profkit.__file__).parent)
 _LIBRARIES = (sys.prefix, sys.base_prefix, "/usr/")
 _STARTS = {
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.fork",
-    "os.forkpty",
-    "pty.spawn",
+    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn"),
 }
 _CONNECTS = {"socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"}
 _CHANGES = {
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.rmdir",
-    "os.link",
-    "os.symlink",
-    "os.truncate",
-    "os.chmod",
-    "os.chown",
-    "os.mkfifo",
+    *("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"),
+    *("os.chown", "os.mkfifo"),
 }
 _HARMLESS = re.compile(r"/dev/(?:null|urandom|tty)|/proc/.*|<.*>|.*\.pyc(?:\.\d+)?|.*/__pycache__.*|/dev/shm/pym-.*")
 

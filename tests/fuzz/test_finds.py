@@ -31,8 +31,7 @@ def now() -> dict[str, list[str]]:
         timeout=120,
     )
     assert done.stdout, done.stderr[-3000:]
-    faults: dict[str, list[str]] = json.loads(done.stdout)
-    return faults
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)

@@ -59,26 +59,8 @@ def named(rng: random.Random, file: File, stem: str = "trace") -> str:
     if rng.random() < 0.06:
         stem = rng.choice(
             [
-                "a b",
-                "-t",
-                "t;touch PWN",
-                "$(touch PWN)",
-                "t\x1b[31m",
-                "t\nx",
-                "ü",
-                "t'q",
-                't"q',
-                "t[1]",
-                "*",
-                "`id`",
-                "rank3",
-                "rank-1",
-                "rank" + "9" * 30,
-                "~",
-                "#t",
-                "@t",
-                "t|u",
-                "\u202et",
+                *("a b", "-t", "t;touch PWN", "$(touch PWN)", "t\x1b[31m", "t\nx", "ü", "t'q", 't"q', "t[1]"),
+                *("*", "`id`", "rank3", "rank-1", "rank" + "9" * 30, "~", "#t", "@t", "t|u", "\u202et"),
                 "x" * 180,
             ]
         )
