@@ -83,9 +83,7 @@ GPU = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 2400 * MB}
 
 
 def measured(rows: list[Row]) -> Allocations:
-    result = measure(Facts.of(trace_of(rows, deviceProperties=[GPU])))
-    assert isinstance(result, Allocations)
-    return result
+    return measure(Facts.of(trace_of(rows, deviceProperties=[GPU])))
 
 
 def found(rows: list[Row], finding_id: str, **device: Any) -> Any:

@@ -59,7 +59,6 @@ def test_a_long_step_with_another_loop_in_it_is_set_apart():
     assert "step 20 also fetches the batches of another loop, a validation, and takes 1.00 s: shares are of the 5" in (
         " | ".join(verdict.caveats)
     )
-    assert rank.steps is not None
     assert rank.steps.n == 5
 
 

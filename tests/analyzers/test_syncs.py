@@ -16,9 +16,7 @@ US = 1000
 
 
 def found_in(picture: str) -> Syncs:
-    found = measure(Facts.of(draw(picture)))
-    assert isinstance(found, Syncs)
-    return found
+    return measure(Facts.of(draw(picture)))
 
 
 def waiting() -> Syncs:
@@ -71,7 +69,6 @@ def test_callers_come_with_their_operators_the_longest_first() -> None:
         launch(start + 70 * US, start + 75 * US, correlation=0, name="cudaStreamSynchronize"),
     ]
     found = measure(Facts.of(trace_of(rows)))
-    assert isinstance(found, Syncs)
     assert found.callers == (
         ("cudaDeviceSynchronize", "outside operators", 1, 30 * US),
         ("cudaStreamSynchronize", "aten::item", 2, 15 * US),
@@ -203,7 +200,6 @@ def test_of_waits_and_late_launches_the_one_without_which_more_is_saved_leads(
     steps = "".join(f"{step}" + "." * (3 * each - 1) for step in range(n // 3))
     analysed = analyse(draw(f"steps | {steps}\ngpu s7 | {gpu}\nmain | {main}\nmain | {ops}"))
     main_device = analysed.facts.main_device
-    assert main_device is not None
     # three times a step: the shorter of both is hidden without the waits, all of the host's without its work
     gains = main_device.gains
     assert gains.sync_ns == pytest.approx(n * min(host_us, kernel_us) * US, rel=0.35)

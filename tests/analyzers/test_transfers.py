@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from profkit.analyzers.transfers import Transfers, judge, measure
+from profkit.analyzers.transfers import judge, measure
 from profkit.model.finding import Finding
 from profkit.testing import Row, kernel, launch, span, trace_of
 from profkit.timeline import Facts
@@ -34,7 +34,6 @@ def copies(*drawn: tuple[str, str, int, int, int], work: tuple[int, int], device
         rows.append(launch(base + work[0] * US - 6, base + work[0] * US - 4, correlation=number))
     facts = Facts.of(trace_of(rows, deviceProperties=[{"id": 0, "name": device, "totalGlobalMem": 2**30}]))
     measured = measure(facts)
-    assert isinstance(measured, Transfers)
     return {one.id: one for one in judge(measured)}
 
 
