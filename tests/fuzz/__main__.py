@@ -1,7 +1,5 @@
 """`python -m tests.fuzz`: try inputs, print what was found; exit 1 if anything was."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

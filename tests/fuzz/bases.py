@@ -1,7 +1,5 @@
 """What inputs begin as: small traces, drawn and real, exports, tables and ncu's pages; each is made once a process."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Mutators of tables of text: lines, cells, headings."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

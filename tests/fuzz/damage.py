@@ -1,7 +1,5 @@
 """Damage to bytes; places are shares of the length, so that they mean something in whatever was made smaller."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

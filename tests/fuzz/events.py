@@ -1,7 +1,5 @@
 """Mutators of one trace: values, events, names, metadata. Each changes the trace in place."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from contextlib import suppress

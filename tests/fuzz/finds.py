@@ -1,7 +1,5 @@
 """Finds: folders with the files, the commands and what happened; written by the worker, run again from here."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Delta debugging: an input made smaller as long as one fault of it stays, file by file, event by event, letter by letter."""
 
-from __future__ import annotations
-
 import gzip
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ To add one: a function (Outcome, Case, folder) that yields faults, with `@oracle
 its oracle; it holds nothing of the input, so that two inputs with one cause are one find.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What must hold of every page: nothing of the input is live in it, and its data can be read."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -1,7 +1,5 @@
 """Mutators of an nsys export, which is SQL statements: its tables, columns, rows and values."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Workers, kept at work: replaced when they have done much, crash, hang or run out of memory; counts what they tell."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

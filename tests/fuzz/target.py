@@ -1,7 +1,5 @@
 """One command of profkit in this process, as `profkit.cli.main` runs it, and all that can be seen of it from outside."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -75,7 +73,7 @@ class Outcome:
     unlike: str = ""
     """Where the compiled scanner and Python alone read another trace: how they begin."""
 
-    others: list[Outcome] = field(default_factory=list)
+    others: list["Outcome"] = field(default_factory=list)
     """What other commands on the same input did before."""
 
     @property

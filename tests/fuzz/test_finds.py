@@ -4,8 +4,6 @@ A new one: `python -m tests.fuzz.finds --keep out/fuzz/KIND-ORACLE-HASH`, once i
 they look real to those who search for secrets, and `tests/test_secrets.py` has every form.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Values that files should not hold and readers must survive: numbers, names, secrets."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -7,8 +7,6 @@ f {...}                     a find, as JSON; its folder is written
 d                           that was all that was asked for
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Several files at once: ranks of a job, two sides of a comparison, a second tool beside a trace."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Traces of torch.profiler, one at a time."""
 
-from __future__ import annotations
-
 import random
 
 from tests.fuzz import bases, damage, events

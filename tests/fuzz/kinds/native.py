@@ -1,7 +1,5 @@
 """Traces that the compiled scanner and Python read both: whole files, and arrays of events whose text or values change."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

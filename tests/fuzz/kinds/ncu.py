@@ -1,7 +1,5 @@
 """What ncu prints, as CSV (details, raw) and as text."""
 
-from __future__ import annotations
-
 import random
 
 from tests.fuzz import cells, damage

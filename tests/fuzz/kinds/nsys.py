@@ -1,7 +1,5 @@
 """SQLite exports of nsys, one at a time."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Result tables for `compare`, `scaling` and `ladder`: CSV, TSV, JSON, what `profkit bench` writes."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
