@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profkit.model.documents.report import Bottleneck
 from profkit.testing import HOST_PID, Row, kernel, launch, operator, span
-from profkit.verdict.on_cpu import BEYOND
+from profkit.verdict.on_cpu import BEYOND_SHARED
 from tests.drawing import BASE, NODE, STEP, US, Triaged, in_steps, launched, triaged
 from tests.drawing import finding_in as found
 from tests.metamorphic import ALL_REDUCE, Job
@@ -922,11 +922,11 @@ def test_a_holder_of_the_lock_costs_at_most_what_it_wanted_to_run() -> None:
     times = {"profkit_unprofiled_step_mean_ns": 2 * STEP, "profkit_profiled_step_mean_ns": STEP}
     slower = with_threads(told, watch, **times).found["host.gil"]
     assert one.recoverable_ns == 0.1 * STEP < two.recoverable_ns <= 0.3 * STEP
-    not_run, wanted = (1 + BEYOND) * 0.15 * STEP, (1 + BEYOND) * 0.36 * STEP
+    not_run, wanted = (1 + BEYOND_SHARED) * 0.15 * STEP, (1 + BEYOND_SHARED) * 0.36 * STEP
     assert one.most_recoverable_ns == pytest.approx(not_run), "the time in which the training thread did not run"
     assert two.most_recoverable_ns == pytest.approx(wanted), "what the holder ran or was ready to run"
     assert slower.recoverable_ns == one.recoverable_ns
-    half = (0.575 + BEYOND * 0.425) * STEP
+    half = (0.575 + BEYOND_SHARED * 0.425) * STEP
     assert slower.most_recoverable_ns == pytest.approx(half), "half may wait without profiler"
 
 
