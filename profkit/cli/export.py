@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from profkit.cli.parts.tabled import Table
     from profkit.cli.shared.gathered import Asked, Gathered
     from profkit.export.document import Written
-    from profkit.export.window import Around
+    from profkit.export.own import Around
     from profkit.ingest.bytes.bytesource import Progress
 
 _JSON: Final = (".json", ".json.gz")
@@ -132,7 +132,7 @@ def _table(sources: list[str], table: Table, output: Path, progress: Progress) -
     """Write a table and say which, with how many rows."""
     from profkit.cli.parts.tabled import tabled
     from profkit.cli.shared.output import deliver_chunks
-    from profkit.export.written import csv_of, parquet_of
+    from profkit.export.tables import csv_of, parquet_of
 
     name, columns = tabled(sources, table, progress)
     is_csv = output.name.lower().endswith(".csv")
@@ -156,7 +156,7 @@ def _charts(sources: list[str], asked: Asked, key: str | None, output: Path, pro
 def _around(found: Gathered, key: str | None) -> Around | None:
     if key is None:
         return None
-    from profkit.export.window import around
+    from profkit.export.own import around
 
     return around(found.tracks, key)
 

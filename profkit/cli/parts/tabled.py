@@ -59,7 +59,7 @@ def each_trace(
     found = gathered(sources, asked, progress)
     where = None
     if key is not None:
-        from profkit.export.window import around
+        from profkit.export.own import around
 
         where = around(found.tracks, key)
     windows = windows_of(found, asked, where)
