@@ -318,7 +318,6 @@ def _try(line: CommandLine, told: Path, *, runs: bool) -> None:
         assert told.read_text() == rest[0].partition("=")[2]
     elif program == "profkit":
         sub = group.get_command(click.Context(group), rest[0])
-        assert sub is not None
         sub.parse_args(click.Context(sub, info_name=rest[0]), rest[1:])
         # nsys 2022.4 hangs now and then at the end of short programs that it samples, without profkit as well
         is_here = rest[0] != "nsys" or (shutil.which("nsys") and "--whole" in rest and "waits,samples" not in rest)
