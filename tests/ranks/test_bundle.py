@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from profkit import api
 from profkit.model.finding import Evidence
-from profkit.ranks.reduce.bundle import Bundle, bundle_of, leaf, merged, opened, unfolded
-from profkit.ranks.reduce.codec import TABLES, packed
-from profkit.ranks.reduce.interned import Interned
+from profkit.ranks.reduce.bundle import Bundle, Interned, bundle_of, leaf, merged, opened, unfolded
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome, outcomes_of
+from profkit.ranks.reduce.records import TABLES
 from profkit.ranks.run import gathering
 from profkit.ranks.run.fleet_report import report_of
 from profkit.ranks.run.gathering import Gathering
 from profkit.ranks.run.jobs import Finished
+from profkit.ranks.run.store import PackedSummary
 from profkit.ranks.run.workers import Here, Pool
 from profkit.render import renderer_for
 from tests.conftest import ROOT, examples
@@ -64,8 +64,8 @@ def flat(real) -> str:
 
 def told(outcome: Outcome) -> tuple[Any, ...]:
     """All of an outcome, as bytes that tell 1 from 1.0."""
-    parts = (outcome.report, outcome.verdict, outcome.case, outcome.confidence_cap)
-    return packed(outcome.summary), *(msgspec.json.encode(part, enc_hook=str, order="deterministic") for part in parts)
+    parts = (PackedSummary.of(outcome.summary), outcome.report, outcome.verdict, outcome.case, outcome.confidence_cap)
+    return tuple(msgspec.json.encode(part, enc_hook=str, order="deterministic") for part in parts)
 
 
 def reported(outcomes: list[Outcome]) -> str:

@@ -9,8 +9,8 @@ from profkit.ranks.align.clocks import aligned
 from profkit.ranks.align.match import matched
 from profkit.ranks.measure.stragglers import find_stragglers
 from profkit.ranks.measure.waits import split
-from profkit.ranks.reduce.first_inputs import first_inputs
 from profkit.ranks.reduce.records import NameRows
+from profkit.ranks.reduce.summary import first_inputs
 from profkit.testing import operator, span, to_json, trace_of
 from profkit.verdict.on_cpu import BEYOND
 from tests.ranks.simulate import MS, Job, simulate

@@ -12,8 +12,8 @@ from profkit.ranks.align.match_types import Method
 from profkit.ranks.measure.fingerprints import communication_limit, only_work, traffic
 from profkit.ranks.measure.stragglers import find_stragglers
 from profkit.ranks.measure.waits import split
-from profkit.ranks.reduce.codec import packed, unpacked
 from profkit.ranks.reduce.summary import summarise
+from profkit.ranks.run.store import PackedSummary
 from profkit.timeline import Facts
 
 
@@ -21,7 +21,7 @@ def ranks_of(folder: Path, pattern: str):
     files = sorted(folder.glob(pattern))
     if not files:
         pytest.skip(f"no {pattern} here")
-    return [unpacked(packed(summarise(Facts.of(read_trace(str(path)))))) for path in files]
+    return [PackedSummary.of(summarise(Facts.of(read_trace(str(path))))).unpacked() for path in files]
 
 
 def analysed(summaries):
