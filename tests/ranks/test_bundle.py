@@ -17,12 +17,11 @@ from profkit.ranks.reduce.bundle import Bundle, Interned, bundle_of, leaf, merge
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome, outcomes_of
 from profkit.ranks.reduce.records import TABLES
-from profkit.ranks.run import gathering
+from profkit.ranks.run import workers
 from profkit.ranks.run.fleet_report import report_of
-from profkit.ranks.run.gathering import Gathering
 from profkit.ranks.run.jobs import Finished
 from profkit.ranks.run.store import PackedSummary
-from profkit.ranks.run.workers import Here, Pool
+from profkit.ranks.run.workers import Gathering, Here, Pool
 from profkit.render import renderer_for
 from tests.conftest import ROOT, examples
 from tests.ranks.jobs import job_of, rank_file
@@ -165,7 +164,7 @@ class Dying(Executor):
 @pytest.mark.parametrize("executor", [Here(), Dying(cancels=False), Dying(cancels=True)])
 @pytest.mark.parametrize("fan_in", [1, 3, 100])
 def test_what_is_gathered_does_not_depend_on_who_merges(simulated, monkeypatch, executor, fan_in):
-    monkeypatch.setattr(gathering, "FAN_IN", fan_in)
+    monkeypatch.setattr(workers, "FAN_IN", fan_in)
     gathered = Gathering(Pool(n_workers=2, executor=executor))
     for place in (3, 0, 6, 5, 1, 2, 4):
         gathered.add(place, Finished(source=str(place), leaf=leaf([simulated[place]])))
@@ -180,7 +179,7 @@ def test_a_parent_of_many_ranks_says_what_one_of_few_does(tmp_path, monkeypatch)
     sources = [str(path) for path in sorted(folder.iterdir())]
     few = api.triage_ranks(sources, executor=Here())
     monkeypatch.setattr(api, "MAX_FULL", 2)
-    monkeypatch.setattr(gathering, "FAN_IN", 3)
+    monkeypatch.setattr(workers, "FAN_IN", 3)
     many = api.triage_ranks(sources, executor=Here())
     assert many.failures == few.failures != ()
     assert many.verdict == few.verdict
