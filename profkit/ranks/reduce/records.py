@@ -165,3 +165,15 @@ class RankSummary(RankFacts, frozen=True, kw_only=True):
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""
         return self.strings[code] if code >= 0 else ""
+
+
+TABLES: Final[dict[str, type[Table]]] = {
+    "collectives": CollectiveRows,
+    "steps": StepRows,
+    "ranges": NameRows,
+    "lead_ranges": LeadRanges,
+    "quiet": LeadRanges,
+    "work": NameRows,
+    "blocks": BlockRows,
+}
+"""The tables of a summary, by field."""
