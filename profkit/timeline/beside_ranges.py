@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from profkit.model.intervals import Intervals
 from profkit.model.trace import RANGED_STEPS, Trace
 from profkit.timeline.activity import busiest_device
@@ -22,8 +20,7 @@ def beside_ranges(trace: Trace) -> Paced:
     if trace.step_source != RANGED_STEPS or not trace.steps or not trace.device_indices:
         return Paced(trace)
     gpu = trace.gpu
-    rows = np.flatnonzero(gpu.device == busiest_device(trace))
-    busy = Intervals.of(gpu.start_ns[rows], gpu.end_ns[rows])
+    busy = Intervals.of_rows(gpu, gpu.device == busiest_device(trace))
     low, high = trace.steps[0].start_ns, trace.steps[-1].end_ns
     left_ns = busy.total_ns - busy.clip(low, high).total_ns
     if left_ns <= _MOST_BESIDE * busy.total_ns:

@@ -87,7 +87,7 @@ def asked_by_name(
     chosen = np.flatnonzero((asking | tokens)[ops.name])
     if chosen.size == 0:
         return np.empty(0, np.intp)
-    during = Intervals.of(ops.start_ns[chosen], ops.end_ns[chosen])
+    during = Intervals.of_rows(ops, chosen)
     rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.launch_row >= 0) & (gpu.graph_node == 0))
     at = calls.start_ns[gpu.launch_row[rows]]
     is_near = during.contains(at)

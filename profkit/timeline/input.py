@@ -52,17 +52,16 @@ def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> Inp
     """What these launching threads, of a host with or without operators, spend in the input pipeline."""
     spans, (low, high) = trace.spans, trace.window_ns
     mine, other = loader_ranges(spans, threads)
-    waits, elsewhere = (_intervals(spans, rows).clip(low, high) for rows in (mine, other))
+    waits, elsewhere = (Intervals.of_rows(spans, rows).clip(low, high) for rows in (mine, other))
     if waits or elsewhere or has_ops or not (trace.meta.traits.has_host_calls and is_of_torch(trace)):
         by_workers = mine & is_one_of(spans.name, _of_workers(trace))
-        late = _intervals(spans, by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)).clip(low, high)
+        late = Intervals.of_rows(spans, by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)).clip(low, high)
         return InputTimes(waits=waits, elsewhere=elsewhere, awaited=_held_up(late, low, high), is_marked=True)
     found = _before_batches(trace, threads)
     start, end, thread = found.start_ns, found.end_ns, found.thread
     is_asleep = np.zeros(start.size, np.bool_)
     for one in distinct_codes(thread).tolist():
-        rows = np.flatnonzero(trace.waits.thread == one)
-        held = Intervals.of(trace.waits.start_ns[rows], trace.waits.end_ns[rows])
+        held = Intervals.of_rows(trace.waits, trace.waits.thread == one)
         is_asleep |= (thread == one) & (held.covered_ns(start, end) >= _MOSTLY * (end - start))
     return InputTimes(
         waits=Intervals.of(start, end).clip(low, high),
@@ -87,10 +86,6 @@ def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bo
 
 def _held_up(late: Intervals, low: int, high: int) -> Intervals:
     return late if late.total_ns >= _KEEPS_UP * (high - low) else Intervals.empty()
-
-
-def _intervals(spans: Spans, rows: NDArray[np.bool_]) -> Intervals:
-    return Intervals.of(spans.start_ns[rows], spans.end_ns[rows])
 
 
 def _of_workers(trace: Trace) -> list[int]:

@@ -128,7 +128,7 @@ def _is_input(trace: Trace, first_ns: int) -> bool:
     rows = np.flatnonzero((gpu.start_ns >= low) & (gpu.start_ns < first_ns))
     if not 0 < rows.size <= _MOST_INPUTS or (gpu.kind[rows] != Kind.COPY).any():
         return False
-    copying = Intervals.of(gpu.start_ns[rows], gpu.end_ns[rows]).total_ns
+    copying = Intervals.of_rows(gpu, rows).total_ns
     return copying >= _MOST_COPYING * (first_ns - low)
 
 

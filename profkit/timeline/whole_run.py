@@ -409,7 +409,7 @@ def without_rare(trace: Trace) -> Paced:
 def _fetches_many(trace: Trace, steps: Sequence[Step]) -> NDArray[np.bool_]:
     """Which steps fetch far more batches than the others, shape (n,)."""
     mine = loader_ranges(trace.spans, ())[0]
-    begun = Intervals.of(trace.spans.start_ns[mine], trace.spans.end_ns[mine]).start_ns  # ranges inside others apart
+    begun = Intervals.of_rows(trace.spans, mine).start_ns  # ranges inside others apart
     place = np.searchsorted(edges(steps)[0], begun, "right") - 1
     counts = np.bincount(place[(place >= 0) & (begun < trace.window_ns[1])], minlength=len(steps))
     return counts >= MANY_FETCHES * max(median(counts), 1)

@@ -148,6 +148,6 @@ def _loads(trace: Trace, other: Trace, threads: tuple[int, int], edges: _Edges) 
         loads = loads[(spans.start_ns[loads] >= low) & (spans.end_ns[loads] <= high)]
         codes = [code for code in distinct_codes(spans.name[loads]).tolist() if _OF_WORKERS in one.name(code)]
         loads = loads[np.isin(spans.name[loads], codes)]
-        found.append(Intervals.of(spans.start_ns[loads], spans.end_ns[loads]))
+        found.append(Intervals.of_rows(spans, loads))
     mine, theirs = found
     return (mine, theirs) if len(mine) == len(theirs) else (Intervals.empty(), Intervals.empty())

@@ -60,7 +60,7 @@ def _forward(trace: Trace, nodes: I64) -> I64:
     if nodes.size == 0:
         return out
     forward = np.flatnonzero((sequence >= 0) & (ops.forward_thread <= 0))
-    inside = Intervals.of(ops.start_ns[nodes], ops.end_ns[nodes])
+    inside = Intervals.of_rows(ops, nodes)
     mine = [*distinct_codes(ops.thread[nodes]).tolist()]
     again = np.isin(ops.thread[forward], mine) & inside.contains(ops.start_ns[forward])
     forward = forward[~again]  # what is computed again in the backward pass
