@@ -217,12 +217,12 @@ def host_states(trace: Trace) -> HostStates:
     # most calls are inside an operator: two large sets less
     outside = in_ops.covered_ns(calls.start_ns, calls.end_ns) < calls.end_ns - calls.start_ns
     outside &= on_thread & ~blocking
-    dispatch = in_ops | Intervals.of(calls.start_ns[outside], calls.end_ns[outside])
+    dispatch = in_ops | Intervals.of_rows(calls, outside)
     low, high = trace.window_ns
     has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(
         input=input_times(trace, threads, has_ops=has_ops),
-        blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
+        blocked=Intervals.of_rows(calls, blocking),
         dispatching=dispatch.clip(low, high),
         has_ops=has_ops,
         is_known=has_ops or trace.meta.traits.has_host_calls,
@@ -258,7 +258,7 @@ def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple
     spent: list[tuple[str, int]] = []
     for code, places in rows_by_value(waits.name[mine]):
         rows = mine[places]
-        total = (Intervals.of(waits.start_ns[rows], waits.end_ns[rows]) & during).total_ns
+        total = (Intervals.of_rows(waits, rows) & during).total_ns
         if total:
             spent.append((trace.name(int(code)), total))
     return tuple(sorted(spent, key=lambda wait: -wait[1]))
@@ -304,20 +304,8 @@ def self_times_ns(ops: CpuOps) -> I64:
 
 def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
     """What each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
-    out = own_ns.copy()
-    if len(ops) >= algebra.LEAST and (around := algebra.parent_rows(ops.start_ns, ops.end_ns, ops.thread)) is not None:
-        has_one = around >= 0
-        np.subtract.at(out, around[has_one], own_ns[has_one])
-        return np.maximum(out, 0)
-    order = np.argsort(ops.thread, kind="stable")
-    if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
-        parent = _parents(*line)
-        inside = parent >= 0
-        np.subtract.at(out, order[parent[inside]], own_ns[order[inside]])
-        return np.maximum(out, 0)
-    for _, rows in rows_by_value(ops.thread):
-        parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
-        inside = parent >= 0
-        np.subtract.at(out, rows[parent[inside]], own_ns[rows[inside]])
+    out, around = own_ns.copy(), parent_rows(ops)
+    is_inside = around >= 0
+    np.subtract.at(out, around[is_inside], own_ns[is_inside])
     positive: I64 = np.maximum(out, 0)
     return positive
