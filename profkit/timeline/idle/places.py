@@ -129,7 +129,7 @@ def idle_places(
     span, meanwhile = _usual(group, around.span, length), _usual(group, around.meanwhile, length)
     spent = _summed(group, length)
     total, by_part = {}, {}
-    for part, cause in _parts(idle).items():
+    for part, cause in idle.parts.items():
         if cause:
             inside = _inside_ns(cause, gaps)[long]
             total[part], by_part[part] = int(inside.sum()), _summed(group, inside[kept])
@@ -157,17 +157,6 @@ def _inside_ns(cause: Intervals, gaps: Intervals) -> I64:
     """How much of each gap a cause has: each of its intervals lies in one gap, since between two the device works."""
     gap = place_among(gaps.start_ns, cause.start_ns, after=True) - 1
     return np.bincount(gap, weights=cause.lengths_ns, minlength=len(gaps)).astype(np.int64)
-
-
-def _parts(idle: IdleCauses) -> dict[str, Intervals]:
-    return {
-        "idle_data": idle.data,
-        "idle_sync": idle.sync,
-        "idle_launch": idle.launch,
-        "idle_host": idle.host,
-        "idle_dependency": idle.dependency,
-        "idle_unknown": idle.unknown,
-    }
 
 
 def _of_top_names(name: NDArray[np.int32], length: I64) -> NDArray[np.intp]:
