@@ -16,7 +16,7 @@ from profkit.model.finding import Skipped
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.records import RankSummary
 from profkit.ranks.reduce.work_counts import HOW_TO_COUNT, Level, StepTokens, of_steps, step_tokens
-from profkit.timeline.told import needed_ns
+from profkit.timeline.steps import needed_ns
 from profkit.units import format_fraction
 
 Float = NDArray[np.float64]

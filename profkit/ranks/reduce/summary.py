@@ -38,8 +38,7 @@ from profkit.ranks.reduce.records import (
 from profkit.ranks.reduce.wait_intervals import blocks, ready_ns
 from profkit.timeline import Facts
 from profkit.timeline.gradients import argument_bytes, bucket_requests
-from profkit.timeline.steps import edges, step_of, steps_in_window
-from profkit.timeline.told import told
+from profkit.timeline.steps import edges, step_of, steps_in_window, told
 
 UNKNOWN_RANK: Final = -1
 
