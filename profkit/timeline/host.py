@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, place_among, rows_by_value
+from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, looked_up, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, CpuOps, Spans, Trace
@@ -106,7 +106,7 @@ def enclosing_op(ops: CpuOps | Spans, thread: NDArray[np.int32], at_ns: I64) -> 
             continue
         rows = rows.astype(np.int32)
         place = _innermost(ops.start_ns[rows], ops.end_ns[rows], at_ns[wanted])
-        out[wanted] = np.where(place >= 0, rows[np.maximum(place, 0)], NO_ROW)
+        out[wanted] = looked_up(rows, place)
     return out
 
 
@@ -146,7 +146,7 @@ def _parents(start: I64, end: I64) -> NDArray[np.int32]:
         here = order[edges[level] : edges[level + 1]]
         if upper.size and here.size:
             place = np.searchsorted(upper, here) - 1
-            parent[here] = np.where(place >= 0, upper[np.maximum(place, 0)], -1)
+            parent[here] = looked_up(upper, place)
     return parent
 
 
@@ -171,11 +171,11 @@ def parent_rows(ops: CpuOps) -> I64:
     order = np.argsort(ops.thread, kind="stable")
     if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
         parent = _parents(*line)
-        out[order] = np.where(parent >= 0, order[np.maximum(parent, 0)], NO_ROW)
+        out[order] = looked_up(order, parent)
         return out
     for _, rows in rows_by_value(ops.thread):
         parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
-        out[rows] = np.where(parent >= 0, rows[np.maximum(parent, 0)], NO_ROW)
+        out[rows] = looked_up(rows, parent)
     return out
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, distinct_codes
+from profkit.model.arrays import I64, distinct, distinct_codes, looked_up
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, SpanKind, Trace
@@ -46,10 +46,8 @@ def carry(theirs: Code, trace: Trace, match: Match) -> Code:
 
 def _both(values: I32 | I8, first: I64, last: I64) -> NDArray[Any]:
     """What both matches say, -1 where they differ or there is none."""
-    if not values.size:
-        return np.full(first.size, -1, values.dtype)
-    one, two = values[np.maximum(first, 0)], values[np.maximum(last, 0)]
-    return np.where((first >= 0) & (last >= 0) & (one == two), one, -1).astype(values.dtype)
+    one, two = looked_up(values, first), looked_up(values, last)
+    return np.where((first >= 0) & (last >= 0) & (one == two), one, -1)
 
 
 def _places(theirs: Code, first: I64, last: I64) -> tuple[tuple[CodePlace, ...], I32]:

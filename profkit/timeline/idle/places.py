@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, order_of, place_among
+from profkit.model.arrays import I64, looked_up, order_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
@@ -221,7 +221,7 @@ def _ranges(ops: CpuOps, rows: NDArray[np.intp]) -> Spans:
 
 
 def _names(table: CpuOps | Spans, row: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    return np.where(row >= 0, table.name[row], -1).astype(np.int32) if len(table) else np.full(row.size, -1, np.int32)
+    return looked_up(table.name, row)
 
 
 def _spread(codes: NDArray[np.int32], rows: NDArray[np.intp], n: int) -> NDArray[np.int32]:
@@ -235,7 +235,7 @@ def _functions(code: Code | None, thread: NDArray[np.int32], at_ns: I64) -> NDAr
     if code is None or not code.places:
         return np.full(at_ns.size, -1, np.int32)
     place = code.at(thread, at_ns).place
-    return np.where(place >= 0, code.functions[np.maximum(place, 0)], -1).astype(np.int32)
+    return looked_up(code.functions, place)
 
 
 def _lines(code: Code | None) -> dict[int, str]:
