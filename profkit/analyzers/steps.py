@@ -18,7 +18,7 @@ from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.intervals import Intervals
 from profkit.plain import clean
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import whole_ns
+from profkit.timeline.code.helpers import whole_ns
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.steps import (
     EDGES_ON_DEVICE,

@@ -17,7 +17,7 @@ from profkit.export.rewrite import Rewriting
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.kineto.merged_ranks import OF_RANKS
 from profkit.model.documents.tracks import Tracks
-from profkit.timeline.drawn import EXPORT
+from profkit.timeline.elsewhere import EXPORT
 from profkit.version import __version__
 
 MARK: Final = EXPORT

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from profkit.ingest.numbers import LONGEST_PLAUSIBLE_NS, MOST_BYTES, whole
-from profkit.model.connection import Connection
+from profkit.model.trace import Connection
 
 _ID: Final = re.compile(r"[0-9a-f]{12}")
 _MOST: Final = 64

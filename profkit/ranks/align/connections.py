@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from profkit.model.connection import Connection
+from profkit.model.trace import Connection
 from profkit.ranks.reduce.records import RankSummary
 
 

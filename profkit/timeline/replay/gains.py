@@ -19,8 +19,7 @@ from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates, blocking_calls
 from profkit.timeline.idle import IdleCauses, Queue, profiler_work
 from profkit.timeline.replay.clocks import WAIT, Events, Program, program_of, run
-from profkit.timeline.replay.streams import Stream, streams_of, timed
-from profkit.timeline.replay.waits import holding, waiting
+from profkit.timeline.replay.streams import Stream, holding, streams_of, timed, waiting
 
 _DRIVING_SHARE: Final = 0.1
 """A thread with this share of the launches drives the device: the others' launches do not show that the host is free.
