@@ -283,14 +283,7 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
     start, end, thread = ops.start_ns[top], ops.end_ns[top], ops.thread[top]
     del top
     keep = end - start <= QUIET_OP_NS
-    if len(threads) > MANY:
-        calling = trace.calls.thread[launches]
-        line = laid_out((calling, thread, thread), (trace.calls.start_ns[launches], start, end))
-        if line is not None:
-            at = np.sort(line[0], kind="stable")
-            keep |= place_among(at, line[2]) > place_among(at, line[1])
-            return Intervals.of(start[keep], end[keep])
-    for code in threads:
+    for code in threads:  # a hundred at most: each has one launch in a hundred
         mine = np.flatnonzero(~keep & (thread == code))
         at = trace.calls.start_ns[launches[trace.calls.thread[launches] == code]]
         keep[mine] = place_among(at, end[mine]) > place_among(at, start[mine])

@@ -168,7 +168,7 @@ def _of_top_names(name: NDArray[np.int32], length: I64) -> NDArray[np.intp]:
     return np.flatnonzero(is_top[name + 1])
 
 
-class _Around(msgspec.Struct, frozen=True, kw_only=True):
+class _Around(msgspec.Struct, frozen=True):
     """Codes of names around the launches that end gaps, and half-way to them, shape (n,) each; -1 for none."""
 
     op: NDArray[np.int32]
@@ -187,7 +187,7 @@ def _around(trace: Trace, start: I64, row: NDArray[np.intp], known: tuple[NDArra
     call = launch[linked]
     if call.size == 0:
         none = np.full(row.size, -1, np.int32)
-        return _Around(op=none, span=none, line=none, meanwhile=none)
+        return _Around(none, none, none, none)
     at = calls.start_ns[call]
     thread, n = calls.thread[call], call.size
     middle = (start[linked] + np.maximum(at, start[linked])) // 2
@@ -203,10 +203,7 @@ def _around(trace: Trace, start: I64, row: NDArray[np.intp], known: tuple[NDArra
     meanwhile = np.where(busy >= 0, busy, np.where(line[n:] >= 0, line[n:] + len(trace.strings), span[n:]))
     meanwhile[is_before] = -1
     codes = (_names(trace.ops, op_of_call[call]), span[:n], line[:n], meanwhile)
-    return _Around(**{key: _spread(each, linked, row.size) for key, each in zip(_KEYS, codes, strict=True)})
-
-
-_KEYS: Final = ("op", "span", "line", "meanwhile")
+    return _Around(*(_spread(each, linked, row.size) for each in codes))
 
 
 def _ranges(ops: CpuOps, rows: NDArray[np.intp]) -> Spans:
