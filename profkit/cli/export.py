@@ -9,6 +9,7 @@ import click
 
 from profkit.allocator import collector_paused
 from profkit.cli.shared.command import Command
+from profkit.cli.shared.newest import newest_capture
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import (
     Option,
@@ -85,10 +86,7 @@ def command(
     suffix = _suffix(output)
     if table and suffix in (*_JSON, ".speedscope.json"):
         raise UsageError(f"--table is for .csv and .parquet, not {suffix}", hint="leave it out, or write a .csv")
-    if not paths:
-        from profkit.cli.shared.newest import newest_capture
-
-        paths = (newest_capture(),)
+    paths = paths or (newest_capture(),)
     with local_files(paths) as sources, ReadingProgress() as progress:
         _refuse_overwriting(output, sources)
         asked = Asked(lenient=lenient, step_range=parsed_steps(step_text), jobs=jobs_for(sources))
