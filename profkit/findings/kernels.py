@@ -44,14 +44,28 @@ UNFUSED: Final = FindingKind(
 
 LINE: Final = FindingKind(
     id="work.line",
-    title="one line has most of the work",
-    meaning="A single line of your code has a large part of the step's work, and nothing else that was found explains as much. Whether all of it is needed no trace shows: it is a question, and no saving is promised.",
-    measured="Work by line, forward and backward: kernels by their launch, on a CPU operators' own times. It leads where what else was found would save less than a part of it, and where the work is not called healthy. A line that calls a model of several layers leads only where most of its time is in operators that are often wasted: copies, sorts, inverses, one-hot vectors.",
+    title="one place has much of the work",
+    meaning="A line or a function of your code has a large part of the step's work, and nothing else that was found explains as much. Whether all of it is needed no trace shows: it is a question, and no saving is promised.",
+    measured="Work by line, forward and backward: kernels by their launch, on a CPU operators' own times. The place is that of the script's own operators, which no layer, loss or optimizer consists of, where these have enough of the step; else the line with most of the work. It leads where what else was found would save less than a part of it, and where the work is not called healthy. A line that calls a model of several layers leads only where most of its time is in operators that are often wasted: copies, sorts, inverses, one-hot vectors.",
     thresholds={
         "explained": Threshold(
             0.15, "another finding explains it with {} of it", "chosen: 10 % of the step for a line that has two thirds"
         ),
         "generic": Threshold(0.35, "kernel.unfused with {} of it", "chosen: it is true of most programs"),
+        "own": Threshold(
+            0.08,
+            "operators in no layer have {} of the step at one place",
+            "chosen: layers, losses and steps of 90 programs left 0.1 to 8 %, what they wasted 12 to 94 %",
+        ),
+        "odd": Threshold(
+            0.15, "work is not called healthy where such operators have {}", "chosen: twice what is usual"
+        ),
+        "started": Threshold(
+            0.25,
+            "where operators' overhead is the bottleneck, {} of them are started at one place",
+            "chosen: lines of usual loops start less",
+        ),
+        "own_explained": Threshold(0.5, "there, another finding explains it with {} of it", "chosen: half of it"),
     },
     lookalikes=("a model that needs all that it computes: then leave it",),
     proof="Leave a part of that line's work out for some steps: what the step loses is what it costs.",
@@ -59,6 +73,10 @@ LINE: Final = FindingKind(
 )
 LINE_SHARE: Final = "code.line_share"
 """The metric of the evidence that says which part of the step a line has."""
+OWN_SHARE: Final = "code.own_share"
+"""The same of the script's own operators at one place."""
+OWN_STARTED: Final = "code.own_started"
+"""Which part of all operators is started there."""
 _OFTEN_WASTED: Final = (
     (later(r"\b(?:sort|argsort|msort|unique)"), "where few of sorted values are kept, topk"),
     (later(r"inverse|linalg_inv|pinv"), "in place of an inverse and a product, torch.linalg.solve"),
@@ -70,6 +88,15 @@ _OFTEN_WASTED: Final = (
     ),
 )
 """What lines with such operators often waste, from reports of strangers' programs."""
+_OF_OWN: Final = (
+    (
+        later(r"aten::index\b|index_select|gather|index_put"),
+        "rows gathered that are not kept, twice, or from a tensor that lies otherwise in memory",
+    ),
+    (later(r"coalesce|sparse"), "a matrix that could be built once, before the loop"),
+    (later(r"aten::(?:sub|pow|exp|abs|where|lt|gt|eq)\b"), "pairs or positions that a mask drops or that come twice"),
+)
+"""The same of what scripts compute outside of layers."""
 _OF_ANY_MODEL: Final = (
     later(r"mm\b|bmm|matmul|linear|addmm|conv"),
     "what a mask or an index throws away later, computed for all",
@@ -83,7 +110,9 @@ _A_LOOP: Final = 64
 def questions(operators: Sequence[tuple[str, float]], text: str) -> str:
     """What to ask of a line with these operators, each so often per step, and this text."""
     every = " ".join((*(name for name, _ in operators), text))
-    asked = [said for pattern, said in (*_OFTEN_WASTED, _OF_ANY_MODEL) if pattern.search(every)][:_MOST_QUESTIONS]
+    asked = [said for pattern, said in (*_OFTEN_WASTED, *_OF_OWN, _OF_ANY_MODEL) if pattern.search(every)][
+        :_MOST_QUESTIONS
+    ]
     if any(count >= _A_LOOP for _, count in operators):
         asked.append("a loop of small calls that one batched call could do")
     often = f"; often it is: {'; '.join(asked)}" if asked else ""

@@ -15,7 +15,7 @@ from profkit.findings.communication import LATENCY_METRIC
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.findings.input import STARVED
-from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, PADDED_BATCHES, UNFUSED
+from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, OWN_SHARE, OWN_STARTED, PADDED_BATCHES, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import (
@@ -241,11 +241,15 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
         caveats = (_SMALL.format(format_fraction(case.dominant)), *caveats)
     assert kind.bottleneck is not None  # noqa: S101 - what competes has one
     listed = compete.led_by(top, (*causes, *shown.of_work(case)))
+    started = _started(case) if top.id == LAUNCH_BOUND.id else None
+    if started is not None:
+        listed.insert(1, started)
     return Verdict(
         bottleneck=kind.bottleneck,
         is_healthy=False,
         confidence=stated(confidence, 1.0 if kind.is_of_run else case.confidence_cap, is_cpu=case.is_cpu),
-        headline=shown.headline(case, top),
+        headline=shown.headline(case, top)
+        + (f"; {started.seen(OWN_STARTED).statement} at {started.places[0].place.name}" if started is not None else ""),
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns,
         speedup_ceiling=shown.ceiling(case, top),
@@ -270,6 +274,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
     weighty = compete.ranked_work(weighty, is_cpu=case.is_cpu)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
+    is_healthy = is_healthy and not _is_odd(case.question)
     top = weighty[0] if weighty else None
     asked = _asked(case, top) if not is_healthy else None
     top = None if asked is not None else top
@@ -340,9 +345,13 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
         saves = max(saves, top.fraction)
     least = LINE.limit("generic" if is_generic else "explained")
     line, unread, rows = case.question, _finding(case, UNREAD.id), _finding(case, MASKED_ROWS.id)
+    of_line = least
+    if line is not None and line.measure.metric == OWN_SHARE:
+        line = line if line.fraction >= LINE.limit("own") else None
+        of_line = 1.0 if is_generic else LINE.limit("own_explained")
     if rows is not None and saves < least * rows.fraction:
         return rows
-    if line is not None and saves < least * line.fraction and not _is_there(top, case):
+    if line is not None and saves < of_line * line.fraction and not _is_there(top, line):
         return line
     frozen = _finding(case, FROZEN.id)
     if frozen is not None and frozen.severity is Severity.HIGH and (top is None or _is_usual(case, top, frozen)):
@@ -351,17 +360,30 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     return unread if is_asked else None
 
 
+def _is_odd(line: Finding | None) -> bool:
+    """Whether so much of the step is outside any layer that the work is not called healthy unasked."""
+    return line is not None and line.measure.metric == OWN_SHARE and line.fraction >= LINE.limit("odd")
+
+
+def _started(case: Case) -> Finding | None:
+    """The place that starts many of the operators, outside any layer, as a question."""
+    line = case.question
+    if line is None or line.measure.metric != OWN_SHARE:
+        return None
+    return line if line.seen(OWN_STARTED).value >= LINE.limit("started") else None
+
+
 def _is_usual(case: Case, top: Finding, other: Finding) -> bool:
     """Whether a finding is overhead of which ordinary programs have most as well, and less than another one."""
     is_most = 2 * compete.beyond_usual(top, is_cpu=case.is_cpu) < 1
     return top.id == LAUNCH_BOUND.id and is_most and top.fraction < other.fraction
 
 
-def _is_there(top: Finding | None, case: Case) -> bool:
-    """Whether a finding names a cause at the line with most of the work."""
-    if top is None or top.id == UNFUSED.id or not top.places or case.busiest is None:
+def _is_there(top: Finding | None, asked: Finding) -> bool:
+    """Whether a finding names a cause at the line that is asked about."""
+    if top is None or top.id == UNFUSED.id or not top.places:
         return False
-    return top.fraction >= SEVERITY_FROM[Severity.HIGH] and top.places[0].place.name == case.busiest.place.name
+    return top.fraction >= SEVERITY_FROM[Severity.HIGH] and top.places[0].place.name == asked.places[0].place.name
 
 
 def _outweighs(case: Case, cause: Finding) -> bool:

@@ -1,7 +1,12 @@
-"""`work.line`: the line of the user's code with most of the work, what it computes, and what such lines often waste."""
+"""`work.line`: a line of the user's code, what it computes, and what such lines often waste.
+
+Where the script's own operators at one place, in no layer of a model, have a good part of the step, that place; else the
+line with most of the work.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -9,18 +14,21 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.findings.kernels import LINE, LINE_SHARE, is_often_wasted, questions
-from profkit.model.arrays import I64, distinct_codes, is_one_of
-from profkit.model.code import Phase, PlaceShare
+from profkit.findings.kernels import LINE, LINE_SHARE, OWN_SHARE, OWN_STARTED, is_often_wasted, questions
+from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of
+from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.finding import Evidence, Finding, Severity
+from profkit.model.names import family_of
 from profkit.model.trace import Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
+from profkit.timeline.code.join import CALLS_OF_BACKWARD
 from profkit.timeline.host import enclosing_op
 from profkit.units import format_count, format_fraction
 
 if TYPE_CHECKING:
-    from profkit.timeline.code.code import Code
+    from profkit.timeline.code.code import Code, Moments
 
 _MOST_NAMED: Final = 3
 _NAMES: Final = 0.2
@@ -31,6 +39,26 @@ _PART: Final = 0.02
 """Of the line's time, from which a module counts. Chosen."""
 _CONFIDENCE: Final = 0.5
 """Chosen: where the time goes is known, whether it is needed is not."""
+
+
+_OF_LAYERS: Final = frozenset({"matmul", "convolution", "attention", "norm", "softmax"})
+_LAYER: Final = later(
+    r"silu|gelu|relu|sigmoid|tanh|softmax|threshold_backward|clamp_min|dropout|bernoulli|_norm\b|_norm_|embedding|attention|nll_loss"
+    r"|cross_entropy|mse_loss|rnn|lstm|gru|pool|upsample|_foreach|_fused|zero_\b|AccumulateGrad|engine::|c10d|detach|::item\b"
+)
+"""What layers, losses, gradients and collectives consist of, whoever calls it: usual in any model."""
+_MOST_AT_LINE: Final = 0.6
+"""Of a function's own operators, from which one line of it is named in its place. Chosen."""
+
+
+class Own(msgspec.Struct, frozen=True, kw_only=True):
+    """The place with most operators of the script's own: in no layer of a model, and none that layers consist of."""
+
+    place: PlaceShare
+    """Its share is that of the window."""
+    operators: tuple[Operator, ...]
+    started: float
+    """Of all operators of the window that have a place, the share (0-1) that is started."""
 
 
 class Operator(msgspec.Struct, frozen=True):
@@ -78,28 +106,113 @@ def _operators(trace: Trace, work: Rows, mine: I64, total: int) -> tuple[Operato
     return tuple(one for one in out if one.share > 0)
 
 
-def question(scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...]) -> Finding | None:
-    """The line as a finding that asks: no trace shows whether all of its work is needed."""
+def own_work(facts: Facts, code: Code, work: Rows, moments: Moments, window_ns: int) -> Own | None:
+    """The place with most of them; None where there are none.
+
+    Lines of a function that calls no module, no backward pass and no optimizer are one place: it is a computation.
+    """
+    trace = facts.trace
+    known = np.flatnonzero((moments.place >= 0) & (work.thread >= 0))
+    op = enclosing_op(trace.ops, work.thread[known].astype(np.int32), work.at_ns[known])
+    known, op = known[op >= 0], op[op >= 0]
+    if not known.size or window_ns <= 0:
+        return None
+    name, place = trace.ops.name[op], moments.place[known]
+    usual = np.zeros(len(trace.strings), np.bool_)
+    for number in distinct_codes(name).tolist():
+        text = trace.name(number)
+        usual[number] = family_of(text) in _OF_LAYERS or _LAYER.search(text) is not None
+    trains = set(distinct_codes(place[moments.phase[known] == Phase.OPTIMIZER]).tolist())
+    is_asked = np.array(
+        [bool(one.line) and not _calls_others(one) and n not in trains for n, one in enumerate(code.places)], np.bool_
+    )
+    mine = ~usual[name] & is_asked[place]
+    if not mine.any():
+        return None
+    number = _computations(code, trains)
+    spent = np.bincount(number[place[mine]], weights=work.ns[known[mine]])
+    most = int(spent.argmax())
+    chosen = mine & (number[place] == most)
+    line_of = np.array([one.line for one in code.places], np.int64)
+    lines = distinct(line_of[place[chosen]])
+    at_line = np.bincount(np.searchsorted(lines, line_of[place[chosen]]), weights=work.ns[known[chosen]])
+    is_of_line = at_line.max() >= _MOST_AT_LINE * at_line.sum()
+    if is_of_line:
+        chosen &= line_of[place] == lines[at_line.argmax()]
+    shown = code.places[int(place[chosen][0])]
+    rows = known[chosen]
+    total = int(work.ns[rows].sum())
+    return Own(
+        place=PlaceShare(
+            place=replace(shown, module="") if is_of_line else replace(shown, module="", line=0, text="", call=""),
+            phase=Phase(int(np.bincount(moments.phase[rows], weights=work.ns[rows]).argmax())),
+            ns=total,
+            share=min(total / window_ns, 1.0),
+            count=int(rows.size),
+        ),
+        operators=_operators(trace, work, rows, total),
+        started=float(chosen.sum() / known.size),
+    )
+
+
+def _calls_others(one: CodePlace) -> bool:
+    """Whether a module, a package or the backward pass runs there: `call` names a class where a module is called."""
+    calls_module = bool(one.call) and not one.call.endswith("()")
+    return calls_module or one.call in CALLS_OF_BACKWARD or bool(one.library or one.inside) or one.is_generated
+
+
+def _computations(code: Code, trains: Collection[int]) -> I64:
+    """Per place the number of its computation: a function that only computes, else a line of one."""
+    by_line = {
+        (one.file, one.function)
+        for number, one in enumerate(code.places)
+        if number in trains or one.function == "<module>" or _calls_others(one)
+    }
+    first: dict[tuple[str, str, int], int] = {}
+    number = [
+        first.setdefault((one.file, one.function, one.line if (one.file, one.function) in by_line else 0), len(first))
+        for one in code.places
+    ]
+    return np.array(number, np.int64)
+
+
+def question(
+    scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...], *, own: Own | None = None
+) -> Finding | None:
+    """A place as a finding that asks: no trace shows whether all of its work is needed. It is that of `own`, if given."""
+    if own is not None:
+        one, found = own.place, own.operators
     if one is None or not found:
         return None
     share = format_fraction(one.share)
+    outside = ", outside the layers of any model" if own is not None else ""
+    where = "at that line" if one.place.line else "in that function"
     each = "; ".join(
         f"{of.name} {format_fraction(of.share)}, {format_count(of.count / scope.n_steps)} {scope.each}"
         + (f", mostly {of.shapes}" if of.shapes else "")
         for of in found
     )
     finding = LINE.found(
-        title=f"{share} of the step is at {one.place.name}",
+        title=f"{share} of the step is {'at' if one.place.line else 'in'} {one.place.name}{outside}",
         severity=Severity.INFO,
         fraction=one.share,
         confidence=_CONFIDENCE,
         recoverable_ns=0,
         evidence=(
             Evidence(
-                statement=f"of the time at that line, by operator: {each}",
-                metric=LINE_SHARE,
+                statement=f"of the time {where}, by operator: {each}",
+                metric=OWN_SHARE if own is not None else LINE_SHARE,
                 value=one.share,
                 unit="fraction",
+            ),
+            *(
+                Evidence(
+                    statement=f"{format_fraction(own.started)} of the operators are started",
+                    metric=OWN_STARTED,
+                    value=own.started,
+                    unit="fraction",
+                )
+                for own in filter(None, [own])
             ),
         ),
         fix=questions([(of.name, of.count / scope.n_steps) for of in found if of.share >= _NAMES], one.place.text),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.code.beside import Hook, hooks_of, judge
+from profkit.findings.kernels import LINE
 from profkit.findings.trainers import CALLBACK
 from profkit.model.arrays import I64
 from profkit.model.code import ModuleUse, Phase, PlaceShare
@@ -24,8 +25,8 @@ from profkit.timeline.host import self_times_ns
 from profkit.timeline.idle import ending_rows
 
 if TYPE_CHECKING:
-    from profkit.analyzers.code.asked import Operator
-    from profkit.timeline.code.code import Code
+    from profkit.analyzers.code.asked import Operator, Own
+    from profkit.timeline.code.code import Code, Moments
     from profkit.timeline.code.modules import Module
 
 MAX_SHOWN: Final = 40
@@ -64,6 +65,8 @@ class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
     """What the line with most of the work computes."""
     n_called: int = 0
     """Kinds of modules that have a part of that line's work."""
+    own: Own | None = None
+    """The place with most operators that no layer consists of."""
 
 
 def measure(facts: Facts) -> ModuleTree | Skipped:
@@ -71,7 +74,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     code = facts.code
     if code is None:
         return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
-    from profkit.analyzers.code.asked import on_line  # loaded for traces with stacks
+    from profkit.analyzers.code.asked import on_line, own_work  # loaded for traces with stacks
 
     work, idle = work_rows(facts), idle_rows(facts)
     moments, gaps = _at(code, work), _at(code, idle)
@@ -90,6 +93,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
         places=places,
         operators=operators,
         n_called=n_called,
+        own=own_work(facts, code, work, moments, scope.window_ns),
         trainer=code.trainer,
         hooks=hooks_of(facts, code),
     )
@@ -101,13 +105,21 @@ def busiest(tree: ModuleTree | None) -> PlaceShare | None:
 
 
 def question_of(tree: ModuleTree | None) -> Finding | None:
-    """That line as a question; None where there is none, or where it calls a model."""
+    """The script's own operators at one place, else that line, as a question; None where there is none.
+
+    Nor is there one where that line calls a model.
+    """
     one = busiest(tree)
-    if tree is None or one is None:
+    if tree is None or (one is None and tree.own is None):
         return None
     from profkit.analyzers.code.asked import is_asked, question  # loaded for traces with stacks
 
-    return question(tree.scope, one, tree.operators) if is_asked(one, tree.operators, tree.n_called) else None
+    may_ask = one is not None and is_asked(one, tree.operators, tree.n_called)
+    own = tree.own
+    is_much = own is not None and (own.place.share >= LINE.limit("own") or own.started >= LINE.limit("started"))
+    if own is not None and is_much and not (may_ask and one is not None and own.place.place.name == one.place.name):
+        return question(tree.scope, None, (), own=own)
+    return question(tree.scope, one, tree.operators) if may_ask else None
 
 
 def _busiest(scope: Scope, places: tuple[PlaceShare, ...]) -> PlaceShare | None:
@@ -124,21 +136,18 @@ def _calls_backward(one: PlaceShare) -> bool:
     return one.phase is Phase.BACKWARD and "backward" in (one.place.call or one.place.text)
 
 
-class _Moments(msgspec.Struct, frozen=True):
-    place: NDArray[np.int32]
-    module: NDArray[np.int32]
-    phase: NDArray[np.int8]
-
-
-def _at(code: Code, rows: Rows) -> _Moments:
+def _at(code: Code, rows: Rows) -> Moments:
     """Where rows are; of unknown threads nowhere."""
-    none = np.full(len(rows), -1, np.int32)
-    place, module, phase = none, none.copy(), np.full(len(rows), Phase.OTHER, np.int8)
+    from profkit.timeline.code.code import Moments  # loaded for traces with stacks
+
+    none, nowhere = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.bool_)
+    place, module, phase, deeper = none, none.copy(), np.full(len(rows), Phase.OTHER, np.int8), nowhere
     known = np.flatnonzero(rows.thread >= 0)
     if known.size:
         found = code.at(rows.thread[known], rows.at_ns[known])
         place[known], module[known], phase[known] = found.place, found.module, found.phase
-    return _Moments(place, module, phase)
+        deeper[known] = found.is_deeper
+    return Moments(place=place, module=module, phase=phase, is_deeper=deeper)
 
 
 def work_rows(facts: Facts) -> Rows:
