@@ -126,18 +126,6 @@ class ShapesDoubt(StrEnum):
     """On a CPU products take much longer in one step than in another."""
 
 
-class RuntimeCalls(Table, frozen=True, kw_only=True):
-    """CUDA/HIP/MTIA runtime and driver calls on the host."""
-
-    start_ns: I64
-    end_ns: I64
-    name: I32
-    kind: I8
-    thread: I32
-    correlation: Whole
-    external_id: Whole
-
-
 class Spans(Table, frozen=True, kw_only=True):
     """Named host ranges: `record_function`, the profiler's own annotations, profiler overhead."""
 
@@ -146,6 +134,13 @@ class Spans(Table, frozen=True, kw_only=True):
     name: I32
     kind: I8
     thread: I32
+
+
+class RuntimeCalls(Spans, frozen=True, kw_only=True):
+    """CUDA/HIP/MTIA runtime and driver calls on the host."""
+
+    correlation: Whole
+    external_id: Whole
 
 
 class PythonFrames(Spans, frozen=True, kw_only=True):

@@ -7,21 +7,20 @@ all, and its own times are used for nothing else.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, distinct_codes, looked_up
+from profkit.model.arrays import I64, distinct, looked_up
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, SpanKind, Trace
 from profkit.timeline.code.code import Beside, Code, Stretch
 from profkit.timeline.code.match import Match
+from profkit.timeline.input import OF_WORKERS
 
-_OF_WORKERS: Final = "_MultiProcessing"
-"""In the name that torch gives to a wait for a batch, where worker processes make it."""
 _Edges = tuple[tuple[int, int], tuple[int, int]]
 """Where a step begins and ends, and where the one it is matched with does."""
 
@@ -144,8 +143,6 @@ def _loads(trace: Trace, other: Trace, threads: tuple[int, int], edges: _Edges) 
         spans = one.spans
         loads = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.thread == thread))
         loads = loads[(spans.start_ns[loads] >= low) & (spans.end_ns[loads] <= high)]
-        codes = [code for code in distinct_codes(spans.name[loads]).tolist() if _OF_WORKERS in one.name(code)]
-        loads = loads[np.isin(spans.name[loads], codes)]
-        found.append(Intervals.of_rows(spans, loads))
+        found.append(Intervals.of_rows(spans, loads[one.named(spans.name[loads], OF_WORKERS)]))
     mine, theirs = found
     return (mine, theirs) if len(mine) == len(theirs) else (Intervals.empty(), Intervals.empty())
