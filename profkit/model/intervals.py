@@ -13,7 +13,7 @@ from profkit.model import arrays
 from profkit.model.arrays import I64
 
 if TYPE_CHECKING:
-    from profkit.model.trace import CpuOps, GpuWork, RuntimeCalls, Spans
+    from profkit.model.trace import CpuOps, GpuWork, Spans
 
 
 class Intervals(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Intervals(msgspec.Struct, frozen=True):
         return cls(*arrays.union(np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)))
 
     @classmethod
-    def of_rows(cls, table: GpuWork | CpuOps | RuntimeCalls | Spans, rows: NDArray[Any]) -> Intervals:
+    def of_rows(cls, table: GpuWork | CpuOps | Spans, rows: NDArray[Any]) -> Intervals:
         """The union of some rows (positions or a mask) of a table."""
         return cls.of(table.start_ns[rows], table.end_ns[rows])
 
