@@ -167,7 +167,7 @@ def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progre
 
 def room_for(n_ranks: int) -> int:
     """How many intervals of each of so many ranks a page has room for; none where it has no tables of them either."""
-    from profkit.tracks.room import ROOM
+    from profkit.tracks.rows import ROOM
 
     return ROOM // max(n_ranks, 1) if n_ranks <= MAX_FULL else 0
 

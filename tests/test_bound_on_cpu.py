@@ -3,9 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from profkit.findings.communication import MODULE_BUFFERS
+from profkit.findings.patterns import GC, GIL
 from profkit.render.json.triage import report_to_dict
 from profkit.render.words import triage as words
-from profkit.verdict.on_cpu import BEYOND, bounded, most_ns
+from profkit.verdict.on_cpu import BEYOND, BEYOND_SHARED, beyond_of, bounded, most_ns
 from tests.render import reports
 
 
@@ -43,6 +45,15 @@ def test_a_report_on_a_cpu_says_both():
     document = report_to_dict(shown)
     assert document["verdict"]["most_recoverable_ns"] == verdict.most_recoverable_ns
     assert {one["id"]: one["most_recoverable_ns"] for one in document["findings"]}[lead.id] == lead.most_recoverable_ns
+
+
+@pytest.mark.parametrize(("kind", "beyond"), [(GIL, BEYOND_SHARED), (MODULE_BUFFERS, BEYOND_SHARED), (GC, BEYOND)])
+def test_what_takes_cores_from_the_work_beside_it_may_save_more(kind, beyond):
+    assert beyond_of(kind) == beyond
+    report = reports.overhead()
+    cause = replace(report.verdict.findings[0], id=kind.id)
+    verdict, _ = bounded(replace(report.verdict, findings=(cause,)), (cause,), is_cpu=True)
+    assert verdict.most_recoverable_ns == most_ns(report.verdict.recoverable_ns, report.verdict.step_ns, beyond)
 
 
 def test_what_saves_nothing_has_no_bound():

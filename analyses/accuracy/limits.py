@@ -187,7 +187,7 @@ def _under(row: Judgement) -> CellResult:
 
 def untaught(cells: Sequence[CellResult], folder: Path) -> list[Answer]:
     """What profkit says of the recordings with limits as on a GPU, and nothing added to the time of a cause."""
-    with under(AS_ON_GPU), patch.object(on_cpu, "BEYOND", 0.0):
+    with under(AS_ON_GPU), patch.multiple(on_cpu, BEYOND=0.0, BEYOND_SHARED=0.0):
         said = {cell.key: judged(recording_of(cell, folder)) for cell in refreshed(cells) if not cell.error}
     return [Answer(key=key, said=word) for key, word in said.items() if word is not None]
 

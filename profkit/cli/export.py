@@ -27,9 +27,9 @@ from profkit.errors import UsageError
 if TYPE_CHECKING:
     from profkit.cli.shared.gathered import Asked, Gathered
     from profkit.export.document import Written
+    from profkit.export.own import Around
     from profkit.export.place import Place
     from profkit.export.tables import Columns
-    from profkit.export.window import Around
     from profkit.ingest.bytes.bytesource import Progress
     from profkit.model.trace import Trace
 
@@ -133,7 +133,7 @@ def _table(
 ) -> None:
     """Write a table and say which, with how many rows."""
     from profkit.cli.shared.output import deliver_chunks
-    from profkit.export.written import csv_of, parquet_of
+    from profkit.export.tables import csv_of, parquet_of
 
     name, columns = _tabled(sources, asked, key, table, progress)
     is_csv = output.name.lower().endswith(".csv")
@@ -199,7 +199,7 @@ def _charts(sources: list[str], asked: Asked, key: str | None, output: Path, pro
 def _around(found: Gathered, key: str | None) -> Around | None:
     if key is None:
         return None
-    from profkit.export.window import around
+    from profkit.export.own import around
 
     return around(found.tracks, key)
 
@@ -216,7 +216,7 @@ def write_chrome(
     from profkit.cli.shared.gathered import parts_of
     from profkit.cli.shared.output import deliver_chunks
     from profkit.export.document import chrome_trace
-    from profkit.ingest.bytes.compressed import gzipped
+    from profkit.ingest.bytes.bytesource import gzipped
 
     parts = list(parts_of(found, asked, where, progress))
     told: dict[str, object] = {} if where is None else {"around": where.key, "span_ns": list(where.span_ns)}

@@ -130,7 +130,7 @@ def _exported(
     from profkit.cli.export import write_chrome
     from profkit.cli.triage import jobs_for, parsed_steps
     from profkit.export.document import Written
-    from profkit.export.window import around as window_around
+    from profkit.export.own import around as window_around
 
     with files.temporary_folder("open") as folder:
         out = folder / "trace.json.gz"

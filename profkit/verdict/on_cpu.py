@@ -8,12 +8,25 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
-from profkit.model.documents.report import Verdict, speedup
+from profkit.findings.kind import FindingKind
+from profkit.findings.patterns import GIL
+from profkit.model.documents.report import Bottleneck, Verdict, speedup
 from profkit.model.finding import Finding
 
 BEYOND: Final = 0.25
 """What removals have saved beyond the time of their cause, as a share of it, or of the rest of the step where that is
 shorter: nine of ten no more (docs/accuracy.md)."""
+
+
+BEYOND_SHARED: Final = 0.6
+"""The same of what ranks do together, and of what holds Python's lock: both take cores and time from the work beside
+them. Of 15 removals in programs of strangers (docs/accuracy.md) 13 saved no more."""
+_SHARES_CORES: Final = (Bottleneck.COMM, Bottleneck.STRAGGLER)
+
+
+def beyond_of(kind: FindingKind) -> float:
+    """What a removal of that cause saves beyond its time, as a share of it."""
+    return BEYOND_SHARED if kind.bottleneck in _SHARES_CORES or kind.id == GIL.id else BEYOND
 
 
 def most_share(share: float, beyond: float | None = None) -> float:
@@ -22,11 +35,11 @@ def most_share(share: float, beyond: float | None = None) -> float:
     return share + added * min(share, max(1 - share, 0.0))
 
 
-def most_ns(recoverable_ns: int, whole_ns: int | None) -> int:
+def most_ns(recoverable_ns: int, whole_ns: int | None, beyond: float | None = None) -> int:
     """What a fix saves at most of a step, or of a window without steps, whose cause takes so long."""
     if not whole_ns:
-        return round((1 + BEYOND) * recoverable_ns)
-    return round(whole_ns * most_share(recoverable_ns / whole_ns))
+        return round((1 + (BEYOND if beyond is None else beyond)) * recoverable_ns)
+    return round(whole_ns * most_share(recoverable_ns / whole_ns, beyond))
 
 
 def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> tuple[Verdict, tuple[Finding, ...]]:
@@ -36,16 +49,18 @@ def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> t
     if not is_cpu:
         return replace(verdict, most_recoverable_ns=whole_ns), tuple(findings)
 
-    def most(recoverable_ns: int, part_ns: int | None) -> int | None:
-        return most_ns(max(recoverable_ns, part_ns or 0), verdict.step_ns) if recoverable_ns > 0 else None
+    def most(recoverable_ns: int, part_ns: int | None, name: str) -> int | None:
+        if recoverable_ns <= 0:
+            return None
+        return most_ns(max(recoverable_ns, part_ns or 0), verdict.step_ns, beyond_of(kind_of(name)))
 
     def bound(finding: Finding) -> Finding:
-        at_most = most(finding.recoverable_ns, finding.most_recoverable_ns)
+        at_most = most(finding.recoverable_ns, finding.most_recoverable_ns, finding.id)
         if kind_of(finding.id).is_bound:
             return replace(finding, recoverable_ns=at_most or 0)
         return replace(finding, most_recoverable_ns=at_most)
 
-    at_most = most(verdict.recoverable_ns, whole_ns)
+    at_most = most(verdict.recoverable_ns, whole_ns, verdict.findings[0].id) if verdict.findings else None
     if verdict.findings and kind_of(verdict.findings[0].id).is_bound and at_most and verdict.step_ns:
         ceiling = speedup(1 - at_most / verdict.step_ns)
         verdict, at_most = replace(verdict, recoverable_ns=at_most, speedup_ceiling=ceiling), None

@@ -40,8 +40,8 @@ from profkit.findings import KINDS
 from profkit.findings.host import STALL
 from profkit.findings.kernels import FALLBACK
 from profkit.findings.patterns import CONVERSIONS, GRAPH_BREAKS, RECOMPILE
-from profkit.ingest.kineto.traits import traits
-from profkit.ingest.nsys.traits import traits as nsys_traits
+from profkit.ingest.kineto.source import traits
+from profkit.ingest.nsys.source import traits as nsys_traits
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
 from profkit.ranks.findings import lateness, links, slow_link, slow_side_words, unsplit

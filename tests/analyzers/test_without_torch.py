@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profkit.ingest.nsys.traits import traits
+from profkit.ingest.nsys.source import traits
 from profkit.model.finding import Finding
 from profkit.model.trace import Trace
 from profkit.pipeline import triage_trace

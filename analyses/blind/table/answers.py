@@ -26,7 +26,7 @@ fault, and the answer its line where there is one; partly: it stands among the f
 of that kind on the twin. Of the last two programs only the exit code is asked; they are not counted.
 Some answers are from after mends that the first ones led to (`looks.jsonl` has all).
 After their first answers, which were wrong, `logging` and `generation` were made longer, too; `distillation` was timed
-again, since its twin had taken longer; what must be found was changed for four (`table.toml` says how).
+again, since its twin had taken longer; what must be found was changed for five (`table.toml` says how).
 """
 
 

@@ -41,7 +41,9 @@ _CONFIDENCE: Final = 0.5
 """Chosen: where the time goes is known, whether it is needed is not."""
 
 
-_OF_LAYERS: Final = frozenset({"matmul", "convolution", "attention", "norm", "softmax"})
+_PRODUCTS: Final = frozenset({"matmul", "convolution", "attention"})
+"""Usual in a module, and anywhere in a script without modules."""
+_NORMS: Final = frozenset({"norm", "softmax"})
 _LAYER: Final = later(
     r"silu|gelu|relu|sigmoid|tanh|softmax|threshold_backward|clamp_min|dropout|bernoulli|_norm\b|_norm_|embedding|attention|nll_loss"
     r"|cross_entropy|mse_loss|rnn|lstm|gru|pool|upsample|_foreach|_fused|zero_\b|AccumulateGrad|engine::|c10d|detach|::item\b"
@@ -118,15 +120,17 @@ def own_work(facts: Facts, code: Code, work: Rows, moments: Moments, window_ns: 
     if not known.size or window_ns <= 0:
         return None
     name, place = trace.ops.name[op], moments.place[known]
-    usual = np.zeros(len(trace.strings), np.bool_)
+    usual, multiplies = np.zeros(len(trace.strings), np.bool_), np.zeros(len(trace.strings), np.bool_)
     for number in distinct_codes(name).tolist():
         text = trace.name(number)
-        usual[number] = family_of(text) in _OF_LAYERS or _LAYER.search(text) is not None
+        multiplies[number] = family_of(text) in _PRODUCTS
+        usual[number] = family_of(text) in _NORMS or _LAYER.search(text) is not None
     trains = set(distinct_codes(place[moments.phase[known] == Phase.OPTIMIZER]).tolist())
     is_asked = np.array(
         [bool(one.line) and not _calls_others(one) and n not in trains for n, one in enumerate(code.places)], np.bool_
     )
-    mine = ~usual[name] & is_asked[place]
+    in_module = moments.module[known] >= 0 if code.modules else np.ones(known.size, np.bool_)
+    mine = ~usual[name] & ~(multiplies[name] & in_module) & is_asked[place]
     if not mine.any():
         return None
     number = _computations(code, trains)

@@ -20,7 +20,7 @@ from profkit.ranks.measure.stragglers import own_lateness_ns
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.reduce.outcome import Outcome
 from profkit.ranks.reduce.records import RankSummary
-from profkit.tracks.lanes import lanes
+from profkit.tracks.rows import lanes
 
 _LANES: Final = 3
 _HELD: Final = "later than the median rank, by its own work"
