@@ -25,7 +25,7 @@ from profkit.render.json.triage import _rank
 from profkit.render.terminal import triage as terminal
 from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import host
-from profkit.timeline.told import told
+from profkit.timeline.steps import told
 from tests.conftest import ROOT, dear, rarely
 from tests.drawing import finding_in
 

@@ -11,8 +11,9 @@ from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import (
+from profkit.timeline.code.helpers import (
     LoaderCode,
+    PythonThread,
     Repeated,
     Restarts,
     Worker,
@@ -23,7 +24,6 @@ from profkit.timeline.code.loaders import (
     workers,
     workers_busy,
 )
-from profkit.timeline.code.threads import PythonThread
 from tests.analyzers.test_findings import Job
 
 US = 1000

@@ -18,8 +18,8 @@ import numpy as np
 from profkit.findings.communication import BANDWIDTH
 from profkit.findings.ranks.stragglers import SLOW_LINK
 from profkit.model.arrays import I64, median
-from profkit.model.connection import Connection
 from profkit.model.intervals import from_where_alone
+from profkit.model.trace import Connection
 from profkit.ranks.align.match_types import Matching, PairMatch
 from profkit.ranks.measure.waits import GroupWaits, sizes_of
 from profkit.ranks.reduce.records import Group, RankSummary

@@ -22,7 +22,7 @@ from profkit.model.finding import Skipped
 from profkit.ranks.measure.waits import GroupWaits
 from profkit.ranks.measure.windows import common_steps, of_steps
 from profkit.ranks.reduce.records import RankSummary
-from profkit.timeline.told import needed_ns
+from profkit.timeline.steps import needed_ns
 from profkit.units import format_fraction
 
 Float = NDArray[np.float64]

@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from profkit.model.arrays import I64
-from profkit.model.connection import Connection
 from profkit.model.table import Table
-from profkit.model.trace import I8, I32
+from profkit.model.trace import I8, I32, Connection
 
 PHASES: Final = ("data", "compute", "host", "copy", "device")
 """What a rank does between two collectives; the columns of `lead_ns` and `phase_ns`, in this order.

@@ -39,8 +39,7 @@ from profkit.timeline.code import Rows, code_of, shares
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.gradients import argument_bytes, bucket_requests
 from profkit.timeline.idle import MAX_LATENCY_NS
-from profkit.timeline.steps import edges, step_of, steps_in_window
-from profkit.timeline.told import told
+from profkit.timeline.steps import edges, step_of, steps_in_window, told
 
 UNKNOWN_RANK: Final = -1
 _NO_END: Final = np.iinfo(np.int64).max
