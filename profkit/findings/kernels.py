@@ -81,10 +81,10 @@ OWN_SHARE: Final = "code.own_share"
 OWN_STARTED: Final = "code.own_started"
 """Which part of all operators is started there."""
 _OFTEN_WASTED: Final = (
-    (later(r"\b(?:sort|argsort|msort|unique)"), "where few of sorted values are kept, topk"),
-    (later(r"inverse|linalg_inv|pinv"), "in place of an inverse and a product, torch.linalg.solve"),
-    (later(r"one_hot|scatter"), "in place of one-hot vectors and a product, an embedding or an index"),
-    (later(r"svd|eigh?\b|cholesky|_qr\b|lstsq|cdist|fft"), "a smaller input, or once where it does not change"),
+    (later(r"\b(?:sort|argsort|msort|unique)"), "sorted values of which few are kept (topk)"),
+    (later(r"inverse|linalg_inv|pinv"), "an inverse that is multiplied (torch.linalg.solve)"),
+    (later(r"one_hot|scatter"), "one-hot vectors that are multiplied (an embedding, an index)"),
+    (later(r"svd|eigh?\b|cholesky|_qr\b|lstsq|cdist|fft"), "a larger input than needed, or one that does not change"),
     (later(r"aten::cat"), "what grows by torch.cat in a loop (it is copied each time: collect a list, join it once)"),
     (
         later(r"_to_copy|copy_|clone|repeat|contiguous"),
