@@ -114,6 +114,8 @@ def own_work(facts: Facts, code: Code, work: Rows, moments: Moments, window_ns: 
     Lines of a function that calls no module, no backward pass and no optimizer are one place: it is a computation.
     """
     trace = facts.trace
+    if not code.modules and trace.again is not None and trace.again.meta.metadata.get("profkit_places_sampled") is True:
+        return None  # samples of stacks hold no modules
     known = np.flatnonzero((moments.place >= 0) & (work.thread >= 0))
     op = enclosing_op(trace.ops, work.thread[known].astype(np.int32), work.at_ns[known])
     known, op = known[op >= 0], op[op >= 0]
