@@ -29,10 +29,9 @@ LATENCY_METRIC: Final = "comm.small_message_ns"
 """The evidence by which transfers are latency: fewer and larger ones save most of it."""
 SENDS_METRIC: Final = "comm.sends_fraction"
 """The evidence by which most of it is sends and receives of a CPU: stages of a pipeline wait in these for each other's work."""
+SENDS_FIX: Final = "if the ranks are stages of a pipeline: spare work on the stages, which shortens the waits as well; more micro-batches; one forward, one backward (1F1B) in place of all forward passes first; move layers from the busiest stage"
 DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
 """DistributedDataParallel's `bucket_cap_mb` where nobody sets it."""
-
-SENDS_FIX: Final = "if the ranks are stages of a pipeline: spare work on the stages, which shortens the waits as well; more micro-batches; one forward, one backward (1F1B) in place of all forward passes first; move layers from the busiest stage"
 
 EXPOSED: Final = FindingKind(
     id="comm.exposed",
@@ -190,7 +189,7 @@ EXTRA: Final = FindingKind(
     part=parts.COMM,
     supersedes=(
         Supersedes("comm.asked", Way.SAID_ONCE, 0.5),
-        Supersedes("comm.bandwidth", Way.JOINED, _A_PART),
+        Supersedes("comm.bandwidth", Way.JOINED, 0.5),
         Supersedes("comm.skew", Way.JOINED),
     ),
     meaning="The script reduces something besides gradients: a loss, a metric, gradients for a second time.",
