@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import operators, recapture, system_timeline
+from profkit.analyzers.tools import after_change, operators, recapture, system_timeline
 from profkit.findings.communication import (
     ASKED,
     ASKED_FIXES,
@@ -340,7 +340,11 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
         fix="if it reduces a metric or a loss: do so every n-th step or asynchronously; if it reduces gradients: drop"
         " it, they are reduced twice",
         next_tools=(
-            operators(scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"),
+            after_change(scope, "bytes and time fall together")
+            if places
+            else operators(
+                scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"
+            ),
         ),
     )
     return replace(found, places=places)
