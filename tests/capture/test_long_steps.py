@@ -46,6 +46,15 @@ def test_a_save_every_ten_steps_has_its_line_its_rate_and_its_share():
     assert rare["at_place"] > 0.95
 
 
+@pytest.mark.parametrize(("first", "end", "since"), [(110, 160, 100), (10, 160, 0), (60, 130, 0)])
+def test_what_begins_behind_a_warm_up_has_its_share_of_the_steps_from_there_on(first, end, since):
+    durations = [120 if place in range(first, end, 10) else 40 for place in range(160)]
+    told = run_of(durations, lambda _, at, taken: (SAVE, "save", "save") if at >= 40 else usual(at, 40))
+    rare, n = told["rare"], (end - first) // 10
+    assert (rare["since"], rare["n_steps"], rare["n"]) == (since, 160 - since, n)
+    assert rare["share"] == pytest.approx(80 * n / (40 * (160 - since) + 80 * n), rel=1e-4)
+
+
 def test_an_evaluation_of_several_lines_is_named_by_the_call_around_them():
     evaluation = [(MAIN, ("train.py", 30, "train"), ("train.py", line, "evaluate")) for line in (50, 51, 52, 53)]
     durations = [440 if place % 20 == 0 else 40 for place in range(1, 101)]

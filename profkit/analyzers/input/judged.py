@@ -8,6 +8,7 @@ from profkit.analyzers.base import Analyzer, idle_before
 from profkit.analyzers.input.measured import UNMARKED, InputWaits, measure, waiting_rows
 from profkit.analyzers.tools import py_spy_loader
 from profkit.findings.input import (
+    HANDED_FIX,
     KEPT_FIX,
     LOCK_FIX,
     LOCKS,
@@ -42,7 +43,7 @@ def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
 
 def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]]:
     """What the workers do meanwhile, where the step waits for them."""
-    return {STARVED.id: result.beside} if result.beside else {}
+    return {STARVED.id: result.beside} if result.beside and not result.is_handed_over else {}
 
 
 def judge(result: InputWaits) -> tuple[Finding, ...]:
@@ -118,6 +119,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
         ),
     ]
     evidence += [
+        *_handed(result),
         *_repeats(result),
         *_in_system(result),
         _pattern(result),
@@ -125,7 +127,9 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
     ]
     title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
     slow = result.slow_worker
-    if result.feeders:
+    if result.is_handed_over:
+        title = f"the step waits for its DataLoader to hand over {result.handed.n:,} tensors for each batch"
+    elif result.feeders:
         title = f"the step waits for the thread {result.feeders[0].shown}, which makes its batches"
     elif slow is not None and slow.n_batches > 1:
         title = f"the step waits for one slow worker of its DataLoader, number {slow.number}"
@@ -146,7 +150,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
 
 def _confidence(result: InputWaits) -> float:
     """How sure it is that the host waits for input: by ranges, by what it does meanwhile, or by its place alone."""
-    if result.is_late_for_cores:
+    if result.is_late_for_cores and not result.is_handed_over:
         return _CROWDED_OUT
     if result.loader != UNMARKED:
         return 0.9
@@ -155,9 +159,27 @@ def _confidence(result: InputWaits) -> float:
 
 def _is_handover(result: InputWaits) -> bool:
     """Whether the step only takes over, on a CPU, what workers have ready: all waits are about as long as the shortest."""
-    if not (result.scope.is_cpu and result.loader == "workers" and result.has_time_left):
+    if result.is_handed_over or not (result.scope.is_cpu and result.loader == "workers" and result.has_time_left):
         return False
     return result.scope.fraction(result.idle_ns - result.n_waits * result.shortest_ns) < STARVED.limit("window")
+
+
+def _handed(result: InputWaits) -> list[Evidence]:
+    """What the waiting thread does with a batch of many tensors."""
+    handed = result.handed
+    if not result.is_handed_over:
+        return []
+    each_ns = handed.ns // (handed.n * result.n_waits)
+    return [
+        Evidence(
+            statement=f"for {format_fraction(handed.ns / result.waited_ns)} of these waits the batch is there, and the thread takes"
+            f" over its {handed.n:,} tensors one by one, {format_ns(each_ns)} for each: every tensor comes in shared memory of its own",
+            metric="input.n_handed",
+            value=float(handed.n),
+            unit="count",
+            expected=f"< {STARVED.limit('tensors'):.0f}",
+        )
+    ]
 
 
 def _in_system(result: InputWaits) -> list[Evidence]:
@@ -258,14 +280,17 @@ def _of_workers(result: InputWaits) -> str:
             f"worker {slow.number} takes {format_ns(slow.fetch_ns)} for {batches}, the others {others} at most: batches are"
             " taken in turn, so all wait for it"
         )
-    if not result.keeps_up:
+    if not result.keeps_up and not result.is_handed_over:
         return "the worker processes of the DataLoader do not keep up"
     busy = format_fraction(result.workers_busy or 0)
-    return f"the worker processes of the DataLoader fetch for {busy} of their time: some batches come late"
+    late = "" if result.is_handed_over else ": some batches come late"
+    return f"the worker processes of the DataLoader fetch for {busy} of their time{late}"
 
 
 def _fix(result: InputWaits) -> str:
     """What is to be done about the line that takes most of the time, and what of the loader."""
+    if result.is_handed_over:
+        return HANDED_FIX.format(f", {result.code.collates}," if result.code.collates else "")
     of_sampler = sum(one.share for one in result.host_lines if one.place.function == "__iter__")
     if result.is_by_index and of_sampler >= STARVED.limit("line"):  # what iterates then is the sampler
         return SAMPLER_FIX.format(share=format_fraction(of_sampler))

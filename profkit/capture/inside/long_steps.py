@@ -102,13 +102,13 @@ def told_of(
     if beyond is not None and rare is None:  # one line runs the whole loop: which of the package's?
         rare = _rare(beyond, is_in_packages=True)
     if rare:
-        path, places, n_steps = rare.pop("path"), sorted(long), len(spent)
+        path, places, steps = rare.pop("path"), sorted(long), [*spent]
         if is_far:
             last = _last(path, edges, looks)
             places = sorted({*long, *_like(long, others or {}), *last})
-            n_steps += len(others or {}) + len(last)
+            steps += [*(others or {}), *last]
         if len(places) >= (_LEAST_FAR if is_far else _LEAST_LONG):
-            found["rare"] = {**rare, **_often(places, n_steps, long, usual_ns)}
+            found["rare"] = {**rare, **_often(places, steps, long, usual_ns)}
     return found
 
 
@@ -126,16 +126,23 @@ def _last(path: Path, edges: tuple[Sequence[int], Sequence[int]], looks: Sequenc
     return [n] if n_there >= LEAST_LOOKS else []
 
 
-def _often(places: Sequence[int], n_steps: int, long: Mapping[int, int], usual_ns: float) -> dict[str, Any]:
-    """How often long steps come, at these places of so many, and what they cost; `long` are those with times."""
+def _often(places: Sequence[int], steps: Sequence[int], long: Mapping[int, int], usual_ns: float) -> dict[str, Any]:
+    """How often long steps come, at these places of all, and what they cost; `long` are those with times.
+
+    Where a run begins without them (a warm-up) and ends with them, what they cost is told of the steps from `since` on.
+    """
     each_ns = sum(long.values()) / len(long) - usual_ns
-    period = period_of(places)
+    period = period_of(places) if len(places) > _LEAST_FAR else 0
     beyond_ns = each_ns * len(places)
+    before = places[0] - period
+    since = before if 0 < period < before and max(steps) - places[-1] <= period else 0
+    n_steps = sum(1 for place in steps if place >= since)
     return {
         "n": len(places),
         "n_steps": n_steps,
-        "every": float(period) if period and len(places) > _LEAST_FAR else round(n_steps / len(places), 1),
-        "is_regular": period > 0 and len(places) > _LEAST_FAR,
+        "since": since,
+        "every": float(period) if period else round(n_steps / len(places), 1),
+        "is_regular": period > 0,
         "long_ns": round(each_ns + usual_ns),
         "beyond_ns": round(beyond_ns),
         "share": round(beyond_ns / (usual_ns * n_steps + beyond_ns), 5),
