@@ -233,6 +233,13 @@ def test_the_fix_speaks_of_a_metric_where_the_line_that_is_named_evaluates(text,
     assert ("of an evaluation" in found["host.rare"].title) == ("validate(model" in text)
 
 
+@pytest.mark.parametrize(("function", "stops"), [("greedy", True), ("beam_search", True), ("report", False)])
+def test_a_rare_decoding_is_told_to_stop_where_all_sequences_have_ended(function, stops):
+    line = {**SAVE, "function": function, "text": "lg, state = self.tick(tok, mem, state)"}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [line], "way": ""}}))
+    assert ("stop as soon as all sequences have ended" in found["host.rare"].fix) is stops
+
+
 def test_the_name_of_what_grows_cannot_fill_a_report_or_steer_a_terminal():
     memory = {**GROWS, "held": {**KEPT, "name": "\x1b[2J" + "x" * 10_000}}
     _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "memory": memory}))
