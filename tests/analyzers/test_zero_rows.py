@@ -55,6 +55,11 @@ def test_a_gradient_that_is_differentiated_has_nodes_of_no_known_operator() -> N
     assert found(share=75, unknown=True).recoverable_ns == pytest.approx(0.75 * 400 * US, rel=0.01)
 
 
+@pytest.mark.parametrize("layer", ["aten::linalg_vector_norm", "aten::bmm"])
+def test_each_row_of_a_norm_and_of_a_product_is_computed_alone(layer: str) -> None:
+    assert found(share=75, layer=layer) is not None
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -334,7 +334,9 @@ _SELECTS: Final = later(
 )
 """What chooses rows by their values: all have to be computed, though few get a gradient."""
 
-_TOGETHER: Final = later(r"^aten::(?:_?fft_|_?linalg_|cholesky|inverse|lu_|triangular_solve|(?:log)?cum(?:sum|prod))")
+_TOGETHER: Final = later(
+    r"^aten::(?:_?fft_|_?linalg_(?:chol|eig|inv|ldl|lstsq|lu|qr|solve|svd)|(?:log)?cum(?:sum|prod))"
+)
 """What computes no row without the others: a spectrum of which few frequencies are kept is still transformed whole."""
 
 
