@@ -1,4 +1,15 @@
-"""Batches by the compiled scanner: what it is told before, and its answer taken apart into columns."""
+"""Batches by a scanner of events in C, for those who have it: the same as `batch` makes, some four times as fast.
+
+It stands beneath `batch.decode_batch`, its only caller. In: the JSON text of an array of whole events, as
+`split.pieces` cuts it. Out: a `Batch`, the same to the last bit, or None, which is the rule that it is built on: it
+takes a batch only where it is certain of every byte (plain JSON in UTF-8, no key twice, whole numbers and decimals of
+usual length, the categories and arguments of torch.profiler). Of anything else it declines, and Python reads the batch:
+odd files, damaged ones and all errors are the same with it and without it.
+
+Here is what the scanner (`profkit/native`) is told before, and its answer taken apart into columns. Of rows that few
+batches have (collectives, embeddings, counters, names of threads) it gives the text back, for the functions of
+`sparse_columns`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +23,12 @@ from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Batch, Columns
 from profkit.ingest.kineto.arguments import CollectiveArgs, OperatorArgs, arguments
-from profkit.ingest.kineto.columns import COPY_CATEGORIES, TABLE_OF_CATEGORY
+from profkit.ingest.kineto.columns import TABLE_OF_CATEGORY
 from profkit.ingest.kineto.events import COMM_OP, COUNTED, EMBEDDING, LAUNCH_ARROWS, BadEventError, decode_events
 from profkit.ingest.kineto.fields import Codes
 from profkit.ingest.kineto.sparse_columns import (
     WITHOUT_WORK,
+    add_work,
     counted_work,
     embeddings,
     kernel_collectives,
@@ -130,8 +142,6 @@ def _taught() -> Scanner:
     flags = dict.fromkeys(LAUNCH_ARROWS, _ARROWS) | {"fwdbwd": _FLOWS, COUNTED[0]: _COUNTERS, "cpu_op": _COMMON_OPS}
     for category in {**flags, **TABLE_OF_CATEGORY}:
         table = TABLE_OF_CATEGORY.get(category, "")
-        if table == "gpu":
-            table = "copies" if category in COPY_CATEGORIES else "kernels"
         place = TABLES.index(table) if table else -1
         scanner.know(category, is_name=False, flags=flags.get(category, 0), table=place)
     for name in WITHOUT_WORK:
@@ -195,8 +205,6 @@ def _batch(block: memoryview, array: bytes | memoryview) -> Batch | None:
     rare = _rare_rows(found, array)
     for table, columns in tables.items():
         name = TABLES[table]
-        if name == "flows":
-            continue
         if name == "copies":
             n = n_rows[table]
             columns |= {"grid": np.zeros((n, 3), np.int32), "block": np.zeros((n, 3), np.int32)}
@@ -207,10 +215,8 @@ def _batch(block: memoryview, array: bytes | memoryview) -> Batch | None:
             _add_kernel_collectives(batch, rare, strings)
         elif name == "ops":
             _add_of_operators(batch, rare, strings)
-    if flows := tables.get(TABLES.index("flows")):
-        batch.tables["flows"] = flows
     if counters := _rows(rare, _COUNTER):
-        _add_work(batch, counted_work({COUNTED: counters}, strings))
+        add_work(batch, counted_work({COUNTED: counters}, strings))
     batch.thread_names = thread_names({("", "M"): _rows(rare, _THREAD_LABEL)})
     batch.signatures = _signatures(found)
     batch.strings = list(strings)
@@ -271,13 +277,4 @@ def _add_of_operators(batch: Batch, rare: Rare, strings: Codes) -> None:
         batch.tables["comm_ops"] = operator_collectives(_rows(rare, _COLLECTIVE_OPERATOR), strings)
     if EMBEDDING in strings:
         rows = _rows(rare, _EMBEDDING_CALL)
-        _add_work(batch, embeddings(rows, arguments(rows, OperatorArgs), strings))
-
-
-def _add_work(batch: Batch, rows: Columns) -> None:
-    """Add rows of work: what is counted stands before what embeddings look up."""
-    known = batch.tables.get("work")
-    if known and rows:
-        batch.tables["work"] = {name: np.concatenate((rows[name], known[name])) for name in rows}
-    elif rows:
-        batch.tables["work"] = rows
+        add_work(batch, embeddings(rows, arguments(rows, OperatorArgs), strings))
