@@ -52,7 +52,7 @@ STARVED: Final = FindingKind(
         "tensors": Threshold(
             32,
             "a batch of {} tensors or more, taken over for half of the waiting, is one handed over in pieces",
-            "chosen: a usual batch has up to ten; each takes 0.3 to 0.6 ms on a CPU of two cores (trip_duration of"
+            "chosen: a usual batch has up to ten; each takes 0.5 ms on a CPU of two cores (trip_duration of"
             " round 7), so fewer cost less than a step shows",
             "",
         ),
