@@ -113,9 +113,11 @@ def told_of(
 
 
 def _like(long: Mapping[int, int], others: Mapping[int, int]) -> list[int]:
-    """Of the other steps those that take as long as the long ones."""
+    """Of the recorded steps those that take as long as the long ones, and longer than the profiler makes the others."""
     typical = middle(list(long.values()))
-    return [place for place, ns in others.items() if typical <= _AS_LONG * ns <= _AS_LONG**2 * typical]
+    ordered = sorted(others.values())
+    least = _AS_LONG * ordered[(len(ordered) - 1) // 2] if ordered else 0
+    return [place for place, ns in others.items() if max(typical / _AS_LONG, least) <= ns <= _AS_LONG * typical]
 
 
 def _last(path: Path, edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]) -> list[int]:
@@ -129,14 +131,15 @@ def _last(path: Path, edges: tuple[Sequence[int], Sequence[int]], looks: Sequenc
 def _often(places: Sequence[int], steps: Sequence[int], long: Mapping[int, int], usual_ns: float) -> dict[str, Any]:
     """How often long steps come, at these places of all, and what they cost; `long` are those with times.
 
-    Where a run begins without them (a warm-up) and ends with them, what they cost is told of the steps from `since` on.
+    Where a run begins without them (a warm-up) and ends with them, what they cost is told of the steps from `since` on,
+    up to the last of them: as of a run that goes on.
     """
     each_ns = sum(long.values()) / len(long) - usual_ns
     period = period_of(places) if len(places) > _LEAST_FAR else 0
     beyond_ns = each_ns * len(places)
     before = places[0] - period
     since = before if 0 < period < before and max(steps) - places[-1] <= period else 0
-    n_steps = sum(1 for place in steps if place >= since)
+    n_steps = sum(1 for place in steps if since < place <= places[-1]) if since else len(steps)
     return {
         "n": len(places),
         "n_steps": n_steps,
