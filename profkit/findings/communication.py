@@ -183,7 +183,7 @@ EXTRA: Final = FindingKind(
     part=parts.COMM,
     supersedes=(
         Supersedes("comm.asked", Way.SAID_ONCE, 0.5),
-        Supersedes("comm.bandwidth", Way.JOINED),
+        Supersedes("comm.bandwidth", Way.JOINED, 0.5),
         Supersedes("comm.skew", Way.JOINED),
     ),
     meaning="The script reduces something besides gradients: a loss, a metric, gradients for a second time.",

@@ -243,13 +243,12 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     listed = compete.led_by(top, (*causes, *shown.of_work(case)))
     started = _started(case) if top.id == LAUNCH_BOUND.id else None
     if started is not None:
-        listed.insert(1, started)
+        listed.insert(1, started[0])
     return Verdict(
         bottleneck=kind.bottleneck,
         is_healthy=False,
         confidence=stated(confidence, 1.0 if kind.is_of_run else case.confidence_cap, is_cpu=case.is_cpu),
-        headline=shown.headline(case, top)
-        + (f"; {started.seen(OWN_STARTED).statement} at {started.places[0].place.name}" if started is not None else ""),
+        headline=shown.headline(case, top) + (started[1] if started is not None else ""),
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns,
         speedup_ceiling=shown.ceiling(case, top),
@@ -348,7 +347,7 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     of_line = least
     if line is not None and line.measure.metric == OWN_SHARE:
         line = line if line.fraction >= LINE.limit("own") else None
-        of_line = 1.0 if is_generic else LINE.limit("own_explained")
+        of_line = LINE.limit("own_generic" if is_generic else "own_explained")
     if rows is not None and saves < least * rows.fraction:
         return rows
     if line is not None and saves < of_line * line.fraction and not _is_there(top, line):
@@ -365,12 +364,13 @@ def _is_odd(line: Finding | None) -> bool:
     return line is not None and line.measure.metric == OWN_SHARE and line.fraction >= LINE.limit("odd")
 
 
-def _started(case: Case) -> Finding | None:
-    """The place that starts many of the operators, outside any layer, as a question."""
+def _started(case: Case) -> tuple[Finding, str] | None:
+    """The place that starts many of the operators, outside any layer, as a question, and that as a clause."""
     line = case.question
-    if line is None or line.measure.metric != OWN_SHARE:
+    many = next((one for one in line.evidence if one.metric == OWN_STARTED), None) if line is not None else None
+    if line is None or many is None:
         return None
-    return line if line.seen(OWN_STARTED).value >= LINE.limit("started") else None
+    return line, f"; {format_fraction(many.value)} of the operators are started at {line.places[0].place.name}"
 
 
 def _is_usual(case: Case, top: Finding, other: Finding) -> bool:

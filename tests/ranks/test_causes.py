@@ -102,6 +102,7 @@ def test_an_all_reduce_that_backward_does_not_ask_for_is_named(tmp_path):
     assert extra.evidence[0].statement.startswith("the script itself issues it, 1 per step")
     assert extra.recoverable_ns == pytest.approx(1_000_000, rel=0.05)
     assert report.verdict.bottleneck is Bottleneck.COMM
+    assert report.verdict.findings[0].id == "collective.extra", "half of the transfer: it says what to change"
 
 
 @pytest.mark.parametrize(("transfer_us", "shares"), [(20, [0.0227]), (10, [])])
