@@ -53,6 +53,15 @@ def test_what_begins_behind_a_warm_up_has_its_share_of_the_steps_from_there_on(f
     assert rare["share"] == pytest.approx(80 * n / (40 * n_steps + 80 * n), rel=1e-4)
 
 
+def test_a_hiccup_of_the_machine_is_none_of_the_steps_that_come_regularly():
+    durations = [240 if place == 33 else 120 if place % 10 == 9 else 40 for place in range(100)]
+    told = run_of(
+        durations, lambda at, now, taken: (SAVE, "save", "save") if taken == 120 and now >= 40 else usual(now, taken)
+    )
+    assert (told["n_long"], told["rare"]["n"], told["rare"]["is_regular"]) == (11, 10, True)
+    assert told["rare"]["long_ns"] == 120 * MS
+
+
 def test_an_evaluation_of_several_lines_is_named_by_the_call_around_them():
     evaluation = [(MAIN, ("train.py", 30, "train"), ("train.py", line, "evaluate")) for line in (50, 51, 52, 53)]
     durations = [440 if place % 20 == 0 else 40 for place in range(1, 101)]

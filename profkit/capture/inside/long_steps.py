@@ -102,14 +102,29 @@ def told_of(
     if beyond is not None and rare is None:  # one line runs the whole loop: which of the package's?
         rare = _rare(beyond, is_in_packages=True)
     if rare:
-        path, places, steps = rare.pop("path"), sorted(long), [*spent]
+        paths, steps = rare.pop("paths"), [*spent]
+        long = _there(paths, long, edges, looks)
+        places = sorted(long)
         if is_far:
-            last = _last(path, edges, looks)
+            last = _last(paths[0], edges, looks)
             places = sorted({*long, *_like(long, others or {}), *last})
             steps += [*(others or {}), *last]
         if len(places) >= (_LEAST_FAR if is_far else _LEAST_LONG):
             found["rare"] = {**rare, **_often(places, steps, long, usual_ns)}
     return found
+
+
+def _there(
+    paths: Sequence[Path], long: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
+) -> dict[int, int]:
+    """Of the long steps those with a look at one of the paths, or with none at all: others are a machine's hiccups."""
+    at = [(place, look) for place, look in in_steps(looks, edges) if place in long]
+    elsewhere = {place for place, _ in at} - {place for place, look in at if any(_is_at(look, one) for one in paths)}
+    return {place: ns for place, ns in long.items() if place not in elsewhere}
+
+
+def _is_at(look: Look, path: Path) -> bool:
+    return path in (look.own[: len(path)], look.whole[: len(path)])
 
 
 def _like(long: Mapping[int, int], others: Mapping[int, int]) -> list[int]:
@@ -124,7 +139,7 @@ def _last(path: Path, edges: tuple[Sequence[int], Sequence[int]], looks: Sequenc
     """The step that no other follows, where the run ended at that path."""
     n = len(edges[1])
     at_end = (look for look in looks if edges[1] and look.at_ns > edges[1][-1])
-    n_there = sum(1 for look in at_end if path in (look.own[: len(path)], look.whole[: len(path)]))
+    n_there = sum(1 for look in at_end if _is_at(look, path))
     return [n] if n_there >= LEAST_LOOKS else []
 
 
@@ -310,7 +325,7 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
         lines, inside = [path for path in inside if not beyond.is_of_all(path)], []
         if not lines or not beyond.is_of_its_own(lines):
             return None
-    modelled, path = beyond.modelled(lines), lines[0]
+    modelled, paths = beyond.modelled(lines), lines
     if is_in_packages and _MODELLED <= modelled < _MOSTLY:  # an evaluation: what does it do beside the model?
         lines = [beyond.deepest(around)]
     ways: dict[str, float] = defaultdict(float)
@@ -325,7 +340,7 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
         "at_place": round(min(beyond.share(lines), 1.0), 4),
         "way": way if at_way >= _MOSTLY * sum(ways.values()) else "",
         "callee": callee_of(beyond.of_looks, lines),
-        "path": path,
+        "paths": paths,
         "modelled": round(modelled, 4) if modelled >= _MODELLED else 0.0,
         "n_looks": round(beyond.total),
     }
