@@ -99,12 +99,13 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     often = (
         f"every {round(rare.every)} steps" if rare.is_regular and rare.every >= 2 else f"in {rare.n} of {n_steps} steps"
     )
+    often += f" from step {rare.since} on" if rare.since else ""
     what = _STARTS if rare.way == "start" else first.place.words
     per_step_ns = rare.beyond_ns / n_steps
     # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
     weight = (scope.step_ns or run.usual_ns) / run.usual_ns
     more = [line for line in (*rare.lines[1:], *rare.inside) if line.share > 0]
-    how = "" if rare.n_steps > run.n else " without the profiler"
+    how = "" if rare.n_steps > run.n or rare.since else " without the profiler"
     said = (
         f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({n_steps} steps{how})"
     )
@@ -114,6 +115,9 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
         Evidence(said, "whole_run.long_ns", float(rare.long_ns), "ns"),
         Evidence(there, "whole_run.at_place", rare.at_place, "fraction"),
     ]
+    if rare.since:
+        said = f"before step {rare.since} the run does none of it: its share is of the steps from there on"
+        evidence.append(Evidence(said, "whole_run.since", float(rare.since), "count"))
     if saved < 1:
         said = f"{format_fraction(1 - saved)} of what these take more is forward passes of the model, and no part of the share"
         evidence.append(Evidence(said, REST_METRIC, per_step_ns * (1 - saved) * weight, "ns"))

@@ -76,6 +76,11 @@ CHORES: Final = tuple(
             "compute them every few hundred steps, or with torch on the tensors as they are",
         ),
         (
+            r"\b(?:np|numpy)\.(?:moveaxis|rollaxis|swapaxes|transpose|ascontiguousarray|asfortranarray)\(",
+            "copies NumPy arrays into another layout",
+            "keep the array as batches take it, laid out once before the loop: samples along the first axis and contiguous, so that data[index] copies whole rows and none are turned around",
+        ),
+        (
             r"\b(?:pd|pandas)\.|\.i?loc\[|\.(?:iterrows|itertuples|groupby|to_csv)\(",
             "works on a pandas table",
             "turn the table into tensors once before the loop, and index these",
@@ -246,6 +251,8 @@ _FIXES: Final = {
 }
 _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 """Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""
+_DECODES: Final = frozenset({"beam", "decode", "decoding", "greedy"})
+"""Words of functions that make sequences one token after the other."""
 _WRITES: Final = frozenset(
     {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
 )
@@ -286,6 +293,11 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
     if rare.way == "save":
         return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
+    if rare.functions & _DECODES and not other:
+        return (
+            "",
+            f"if it decodes token by token, stop as soon as all sequences have ended (if done.all(): break); else {_LESS}",
+        )
     if rare.is_model:
         return "evaluation", "evaluate less often, on fewer and larger batches, under torch.inference_mode()"
     if rare.functions & _DATA:
