@@ -99,9 +99,8 @@ def triage_ranks(
     A source that cannot be analysed becomes a `Failure`; `tell` hears of each that ends, and may raise to end the run.
     Raises the last error if none can be analysed.
     """
-    from profkit.ranks.run.gathering import Gathering
     from profkit.ranks.run.jobs import Job
-    from profkit.ranks.run.workers import finished, pool_of
+    from profkit.ranks.run.workers import Gathering, finished, pool_of
 
     options = options or Options()
     is_slim = len(sources) > MAX_FULL
@@ -167,7 +166,7 @@ def _of_one_source(source: str, options: Options, *, jobs: int, progress: Progre
 
 def room_for(n_ranks: int) -> int:
     """How many intervals of each of so many ranks a page has room for; none where it has no tables of them either."""
-    from profkit.tracks.room import ROOM
+    from profkit.tracks.rows import ROOM
 
     return ROOM // max(n_ranks, 1) if n_ranks <= MAX_FULL else 0
 

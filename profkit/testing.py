@@ -34,7 +34,7 @@ from profkit.errors import UsageError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
-from profkit.ingest.kineto.traits import traits
+from profkit.ingest.kineto.source import traits
 from profkit.model.trace import Trace
 
 if TYPE_CHECKING:

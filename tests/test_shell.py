@@ -17,8 +17,8 @@ from profkit import signing
 from profkit.analyzers.base import Scope, Vendor
 from profkit.analyzers.tools import kernel_profile, operators, py_spy_main, recapture, steps_alone, system_timeline
 from profkit.errors import UsageError
-from profkit.ingest.kineto import traits as kineto
-from profkit.ingest.nsys import traits as nsys
+from profkit.ingest.kineto import source as kineto
+from profkit.ingest.nsys import source as nsys
 from profkit.model.documents.report import Report
 from profkit.model.finding import NextTool
 from profkit.pipeline import analyse
@@ -136,7 +136,6 @@ def tools_of(report: Report) -> list[NextTool]:
 @pytest.mark.parametrize("text", WHOLE)
 def test_a_recorded_command_is_shown_quoted(text: str, shell: Shell) -> None:
     line = recorded(text)
-    assert line is not None
     assert line.words == tuple(shlex.split(text))
     assert recorded(line.text) == line
     assert shell.calls(line.text) == [line.words]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from analyses.accuracy.programs.loop import is_on
-from profkit.compare.stats.distributions import t_quantile
+from profkit.compare.stats.inference import t_quantile
 
 Interval = tuple[float, float]
 

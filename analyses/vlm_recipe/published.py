@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analyses.svg import Axes, Point, Series, bar_chart, scatter_chart
-from profkit.compare.ladder.columns import Asked
+from profkit.compare.ladder.cells import Asked
 from profkit.compare.ladder.study import climb_table
 from profkit.model.documents.ladder import Cell, Factor, Ladder, LadderReport, Rung, Step
 from profkit.render.terminal import ladder as terminal

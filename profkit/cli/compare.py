@@ -140,7 +140,7 @@ def _is_profile(path: str) -> bool:
     """A report or page of ncu, or a folder that holds those and no trace."""
     from profkit.ingest.discover import find_sources
     from profkit.ingest.ncu.reader import find_ncu_sources
-    from profkit.ingest.ncu.sniff import is_ncu
+    from profkit.ingest.ncu.source import is_ncu
 
     if path == "-" or not Path(path).is_dir():
         return path != "-" and Path(path).is_file() and is_ncu(Path(path), path)

@@ -163,7 +163,7 @@ class _Flow:
 
     def _verdict(self, given: str | None) -> Report:
         from profkit.api import triage
-        from profkit.trial.verdict import captured
+        from profkit.trial.outcome import captured
 
         if given is not None:
             return triage(given)

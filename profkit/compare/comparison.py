@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from profkit.compare.captures.measured import Measured
 from profkit.compare.captures.pair import Pair, counts_moved, is_within
-from profkit.compare.captures.readings import readings
-from profkit.compare.captures.sides import Run, Side, alike, shared_work
-from profkit.compare.captures.uneven import medians, without_slow_step
+from profkit.compare.captures.readings import medians, readings, without_slow_step
+from profkit.compare.captures.sides import Side, alike, shared_work
 from profkit.compare.captures.waits import launches
 from profkit.compare.captures.waterfall import per_step
 from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
@@ -83,13 +82,16 @@ def compare(baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN) 
     if unit == "ns/window" and not against:
         is_same, of_windows = _windows_hold(pair, stepped=stepped[0] if len(stepped) == 1 else "")
         if pair.lost or not is_same:
-            judgement = _unproven(judgement, *samples)
+            sentence = of_unlike_windows(judgement, *samples)  # what was seen stands, what was tested does not
+            judgement = replace(_untested(judgement, sentence, UNLIKE_WINDOWS), method_note="")
     if not against and unit == "ns/step" and not is_unprofiled and (beside := without_slow_step(pair)):
         judgement = replace(judgement, sentence=f"{judgement.sentence}; {beside}")
     caveats = [*_unsaid(pair, unseen, why), *([of_windows] if of_windows and not pair.lost else [])]
     caveats += _caveats(sides, is_unprofiled=is_unprofiled)
     return Comparison(
-        judgement=_withheld(judgement, against) if against else judgement,
+        judgement=replace(_untested(judgement, against, "not comparable"), is_comparable=False)
+        if against
+        else judgement,
         baseline=_report(baseline, samples[0]),
         candidate=_report(candidate, samples[1]),
         waterfall=None if pair.lost else pair.waterfall,
@@ -105,7 +107,10 @@ def compare(baseline: Side, candidate: Side, *, margin: float = DEFAULT_MARGIN) 
 
 def _sample(side: Side, unit: str, *, is_unprofiled: bool) -> Sample:
     steps = tuple(
-        run.steps_ns(is_unprofiled=is_unprofiled) if unit == "ns/step" else _windows(run) for run in side.runs
+        run.steps_ns(is_unprofiled=is_unprofiled)
+        if unit == "ns/step"  # else the longest window stands for the run, as the slowest rank does
+        else (max(trace.device.budget.window_ns for trace in run.traces),)
+        for run in side.runs
     )
     for run, lengths in zip(side.runs, steps, strict=True):
         if not any(lengths):
@@ -122,11 +127,6 @@ def _throughput(side: Side, sample: Sample, kind: str) -> Sample:
     return Sample(name=side.name, values=values, unit=f"{kind}/s", higher_is_better=True)
 
 
-def _windows(run: Run) -> tuple[int, ...]:
-    """The windows of a run's traces, of which the longest stands for the run, as the slowest rank does."""
-    return (max(trace.device.budget.window_ns for trace in run.traces),)
-
-
 def _too_little(sides: tuple[Side, Side]) -> str:
     """Why a side holds too little to be compared, "" where both hold enough."""
     return next((f"{side.name}: {side.failed[TINY.id][0]}" for side in sides if TINY.id in side.failed), "")
@@ -139,18 +139,8 @@ def _per_work(sample: Sample, whole: Waterfall, work: Finding) -> Sample:
     return replace(sample, values=tuple(value / ratio for value in sample.values), steps=steps)
 
 
-def _unproven(judgement: Judgement, baseline: Sample, candidate: Sample) -> Judgement:
-    """The judgement on windows that may hold different work: what was seen stands, what was tested does not."""
-    sentence = of_unlike_windows(judgement, baseline, candidate)
-    return replace(_untested(judgement, sentence, UNLIKE_WINDOWS), method_note="")
-
-
-def _withheld(judgement: Judgement, sentence: str) -> Judgement:
-    """The judgement on what may not be compared: none, and the sentence against it."""
-    return replace(_untested(judgement, sentence, "not comparable"), is_comparable=False)
-
-
 def _untested(judgement: Judgement, sentence: str, why: str) -> Judgement:
+    """The judgement without what was tested: an answer would say too much of what may not be compared, or hardly."""
     return replace(
         judgement,
         answer=Answer.INCONCLUSIVE,
@@ -201,16 +191,16 @@ def _findings(baseline: Side, candidate: Side) -> tuple[FindingChange, ...]:
     """The findings that at least half of a side's runs have, with the mean of their shares there."""
     first, second = _shares(baseline), _shares(candidate)
     titles = {f.id: f.title for side in (baseline, candidate) for trace in side.traces for f in trace.report.findings}
-    changes = []
-    for name in dict.fromkeys((*first, *second)):
-        one = FindingChange(
+    changes = [
+        FindingChange(
             id=name,
             title=titles.get(name) or kind_of(name).title,
             presence=_PRESENCE[name in first, name in second],
             baseline_fraction=first.get(name),
             candidate_fraction=second.get(name),
         )
-        changes.append(one)
+        for name in dict.fromkeys((*first, *second))
+    ]
     return tuple(sorted(changes, key=lambda item: -max(item.baseline_fraction or 0, item.candidate_fraction or 0)))
 
 

@@ -16,9 +16,16 @@ from typing import Final
 import msgspec
 
 from profkit.kernels.claims import DURATION
-from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES
 from profkit.kernels.roofline import tensor_metric
-from profkit.kernels.speed import LOW_PERCENT, MEMORY_THROUGHPUT, SM_THROUGHPUT, speed_of_light
+from profkit.kernels.speed import (
+    ACHIEVED,
+    LOW_PERCENT,
+    MEMORY_THROUGHPUT,
+    SM_THROUGHPUT,
+    THEORETICAL,
+    WAVES,
+    speed_of_light,
+)
 from profkit.kernels.stalls import LATENCY, stalls
 from profkit.model.documents.kernel_comparison import (
     KernelAnswer,
@@ -199,7 +206,7 @@ def _compared(match: Match) -> KernelChange:
         measure="cycles" if metric == CYCLES else "duration",
         change=change,
         metrics=_metrics(match),
-        caveats=tuple(filter(None, (_kinship(match), caveat))),
+        caveats=tuple(filter(None, (_KINSHIP[match.by], caveat))),
     )
 
 
@@ -269,14 +276,12 @@ def _ghz(clocks: tuple[float | None, float | None]) -> str:
     return " before and ".join(f"{(clock or 0.0) / 1e9:.3g} GHz" for clock in clocks) + " after"
 
 
-def _kinship(match: Match) -> str:
-    if match.by is MatchedBy.FUNCTION:
-        return "same function and launch size, but other template arguments: it may be another kernel"
-    if match.by is MatchedBy.FUNCTION_ALONE:
-        return "the launch size differs: the same kernel only if it does the same work"
-    if match.by is MatchedBy.ALONE:
-        return "the names differ: compared only because each side holds one kernel"
-    return ""
+_KINSHIP: Final = {
+    MatchedBy.NAME: "",
+    MatchedBy.FUNCTION: "same function and launch size, but other template arguments: it may be another kernel",
+    MatchedBy.FUNCTION_ALONE: "the launch size differs: the same kernel only if it does the same work",
+    MatchedBy.ALONE: "the names differ: compared only because each side holds one kernel",
+}
 
 
 def _unknown_clocks(matches: Sequence[Match]) -> list[str]:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from profkit.compare.captures.sides import read_side
 from profkit.compare.comparison import compare
-from profkit.compare.ladder.columns import Asked
+from profkit.compare.ladder.cells import Asked
 from profkit.compare.ladder.study import climb_table
-from profkit.compare.scaling.study import scale
-from profkit.compare.scaling.traced import traced_table
+from profkit.compare.scaling.study import scale, traced_table
 from profkit.compare.stats.judge import DEFAULT_MARGIN, judge
 from profkit.compare.stats.sample import Sample
 from profkit.compare.tables.result_tables import ResultTable, is_result_table, matched, read_table

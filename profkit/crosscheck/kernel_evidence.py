@@ -13,10 +13,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import kernel_profile
 from profkit.crosscheck.launches import KernelKey
-from profkit.crosscheck.trace_profile import Portrait
+from profkit.crosscheck.trace_profile import Portrait, seen
 from profkit.findings.crosscheck import CONFIRMED
 from profkit.model.arrays import I64
 from profkit.model.documents.handover import HandoverStatus, KernelHandover, ProfiledKernel
@@ -116,17 +115,13 @@ def _chosen(uses: Sequence[_Use], profiles: Sequence[KernelAssessment]) -> tuple
         profile = one.profile
         named = [use.key for use in uses if use.key.function == profile.function]
         if profile.grid is not None and profile.block is not None:
-            named = [key for key in named if _has_shape(key, profile.grid, profile.block)]
+            shape = profile.grid, profile.block  # a trace that tells none leaves the name alone
+            named = [key for key in named if key.grid[0] == 0 or (key.grid, key.block) == shape]
         if len(named) == 1:
             found.setdefault(named[0], []).append(one)
         else:
             unmatched.append(profile.function)
     return [(use, found[use.key]) for use in uses if use.key in found], tuple(dict.fromkeys(unmatched))
-
-
-def _has_shape(key: KernelKey, grid: tuple[int, int, int], block: tuple[int, int, int]) -> bool:
-    """Whether a kernel of the trace has that grid and block; a trace that tells none leaves the name alone."""
-    return key.grid[0] == 0 or (key.grid == grid and key.block == block)
 
 
 def _kernel(use: _Use, profiles: list[KernelAssessment], n_steps: int) -> ProfiledKernel:
@@ -199,35 +194,22 @@ def _evidence(told: KernelHandover, portrait: Portrait) -> Iterable[Evidence]:
     per, whole = _per(portrait)
     for kernel in kernels[:_MAX_NAMED]:
         at = "" if kernel.roof_percent is None else f", its busier roof at {kernel.roof_percent:.1f} % of peak"
-        yield Evidence(
-            statement=f"{kernel.function}: {kernel.kernel_class}{at}; {format_ns(kernel.kernel_ns)} {per}"
-            f" ({format_fraction(told.share(kernel.kernel_ns))} of the {whole})",
-            metric="handover.profiled_kernel_ns",
-            value=float(kernel.kernel_ns),
-            unit="ns",
-        )
+        share = f"{format_fraction(told.share(kernel.kernel_ns))} of the {whole}"
+        said = f"{kernel.function}: {kernel.kernel_class}{at}; {format_ns(kernel.kernel_ns)} {per} ({share})"
+        yield seen(said, "profiled_kernel_ns", kernel.kernel_ns)
     known = [kernel.recoverable_ns for kernel in kernels if kernel.recoverable_ns is not None]
     if known:
         won = min(sum(known), told.busy_ns)  # kernels side by side give back no more than the time that any runs
-        yield Evidence(
-            statement=f"with the work they do now, at the peak of their busier roofs, these kernels would save at most"
-            f" {format_ns(won)} {per}"
-            f" ({format_fraction(won / told.step_ns if told.step_ns else 0.0)} of the {whole})",
-            metric="handover.kernel_recoverable_ns",
-            value=float(won),
-            unit="ns",
-        )
+        share = f"{format_fraction(won / told.step_ns if told.step_ns else 0.0)} of the {whole}"
+        said = "with the work they do now, at the peak of their busier roofs, these kernels would save at most"
+        yield seen(f"{said} {format_ns(won)} {per} ({share})", "kernel_recoverable_ns", won)
     ratios = [kernel.ncu_ns / kernel.mean_ns for kernel in kernels if kernel.ncu_ns and kernel.mean_ns]
     if ratios:
         ratio = float(np.median(ratios))
         low, high = _USUAL_RATIO
         doubt = "" if low <= ratio <= high else ": other clocks or a cold cache, so its class may differ in the job"
-        yield Evidence(
-            statement=f"under ncu, these kernels take {format_speedup(ratio)} as long as in the trace (median){doubt}",
-            metric="handover.ncu_duration_ratio",
-            value=ratio,
-            unit="ratio",
-        )
+        said = f"under ncu, these kernels take {format_speedup(ratio)} as long as in the trace (median){doubt}"
+        yield seen(said, "ncu_duration_ratio", ratio, "ratio")
 
 
 def _next(portrait: Portrait, uses: Sequence[_Use], chosen: _Chosen, sources: Sequence[str]) -> NextTool:
@@ -240,16 +222,12 @@ def _next(portrait: Portrait, uses: Sequence[_Use], chosen: _Chosen, sources: Se
     done = {use.key for use, _ in chosen}
     left = next((use for use in uses if use.key not in done), None)
     if left is not None and left.total_ns >= MIN_LEFT * sum(use.total_ns for use in uses):
-        return _profile_of(portrait.scope, left.key.function)
+        purpose = "the hottest kernel without a profile"
+        look_for = "Speed of Light, beside the profiles that are there"
+        return kernel_profile(portrait.scope, left.key.function, purpose, look_for)
     return NextTool(
         name="profkit kernels",
         line=line_of("profkit kernels", *map(path_word, sources)),
         purpose="what to change about each profiled kernel",
         look_for="the stall reasons and the advice below the longest ones",
-    )
-
-
-def _profile_of(scope: Scope, function: str) -> NextTool:
-    return kernel_profile(
-        scope, function, "the hottest kernel without a profile", "Speed of Light, beside the profiles that are there"
     )

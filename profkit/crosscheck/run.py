@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 
 from profkit.crosscheck.compared_timelines import timeline
 from profkit.crosscheck.kernel_evidence import profiled
-from profkit.crosscheck.pairing import paired, without_partner
 from profkit.crosscheck.sources import Sources
 from profkit.crosscheck.trace_profile import Portrait, portrait_of
 from profkit.errors import ProfkitError
@@ -20,12 +18,18 @@ from profkit.ingest.ncu.reader import read_profiles
 from profkit.ingest.read import read_traces
 from profkit.kernels.assess import assess_all
 from profkit.model.documents.handover import Handover, HandoverStatus, KernelHandover, TimelineHandover
+from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Failure, Report, Verdict
 from profkit.model.kernel import KernelReport
 from profkit.model.trace import Trace
 from profkit.pipeline import analyse
 from profkit.ranks.reduce.options import Options
+from profkit.ranks.reduce.outcome import failure_of
 from profkit.redact import shown_url
+
+_MAX_NAMED: Final = 8
+
+Pairs = list[tuple[Portrait, Portrait]]
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,7 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
         try:
             seconds += _portraits((source,), reading)
         except ProfkitError as error:
-            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+            failures.append(failure_of(source, error))
     kernels = _kernels(sources.profiles, failures)
     if not seconds and kernels is None:
         return replace(report, failures=(*report.failures, *failures))
@@ -64,6 +68,51 @@ def handed_over(report: Report, sources: Sources, reading: Reading) -> Report:
     told = _together(timelines, profiled(shown, kernels) if kernels is not None else None, unpaired, own)
     report = replace(report, handover=told, failures=(*report.failures, *failures))
     return _ruled(report, None) if own is None else _ruled(report, timelines[own], pairs[own][1])
+
+
+def paired(firsts: Sequence[Portrait], seconds: Sequence[Portrait]) -> tuple[Pairs, tuple[str, ...]]:
+    """The pairs, in the order of the first tool's, and a sentence for those of the second without a partner.
+
+    By rank, else by device; one trace on either side are a pair whatever they are called. A rank or a device that
+    occurs twice on a side pairs nothing.
+    """
+    if len(firsts) == len(seconds) == 1:
+        return [(firsts[0], seconds[0])], _other_rank(firsts[0], seconds[0])
+    pairs: Pairs = []
+    left = list(seconds)
+    for first in firsts:
+        partner = _partner(first, firsts, left)
+        if partner is not None:
+            left.remove(partner)
+            pairs.append((first, partner))
+    return pairs, without_partner([one.rank for one in left], seconds[0].tool if seconds else "")
+
+
+def without_partner(ranks: Sequence[RankReport], tool: str) -> tuple[str, ...]:
+    """One sentence on a tool's ranks without a partner, () where there are none."""
+    if not ranks:
+        return ()
+    names = [str(one.rank) if one.rank is not None else one.source for one in ranks]
+    named = ", ".join(names[:_MAX_NAMED])
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return (f"no partner for rank {named}{more} of {tool}",)
+
+
+def _partner(first: Portrait, firsts: Sequence[Portrait], left: Sequence[Portrait]) -> Portrait | None:
+    if first.rank.rank is not None and all(other.rank.rank is not None for other in left):
+        ours = [one for one in firsts if one.rank.rank == first.rank.rank]
+        theirs = [one for one in left if one.rank.rank == first.rank.rank]
+    else:
+        ours = [one for one in firsts if one.device == first.device]
+        theirs = [one for one in left if one.device == first.device]
+    return theirs[0] if len(ours) == len(theirs) == 1 else None
+
+
+def _other_rank(first: Portrait, second: Portrait) -> tuple[str, ...]:
+    ranks = first.rank.rank, second.rank.rank
+    if None in ranks or ranks[0] == ranks[1]:
+        return ()
+    return (f"rank {ranks[0]} of {first.tool} is compared with rank {ranks[1]} of {second.tool}: one trace each",)
 
 
 def _as_reported(portrait: Portrait, report: Report) -> Portrait:
@@ -89,16 +138,18 @@ def _needed(report: Report, seconds: Sequence[Portrait], given: Sequence[str]) -
 
 
 def _portraits(sources: Iterable[str], reading: Reading) -> list[Portrait]:
+    options = reading.options
+
+    def portrait(trace: Trace) -> Portrait:
+        return portrait_of(analyse(trace, step_range=options.step_range, command=options.command))
+
     found: list[Portrait] = []
     for source in sources:
-        traces = read_traces(source, lenient=reading.options.lenient, jobs=reading.jobs, progress=reading.progress)
         # map, not a loop variable: a trace is gone before the next one of the file is made
-        found += map(partial(_portrait, reading=reading), traces)
+        found += map(
+            portrait, read_traces(source, lenient=options.lenient, jobs=reading.jobs, progress=reading.progress)
+        )
     return found
-
-
-def _portrait(trace: Trace, reading: Reading) -> Portrait:
-    return portrait_of(analyse(trace, step_range=reading.options.step_range, command=reading.options.command))
 
 
 def _kernels(sources: Sequence[str], failures: list[Failure]) -> KernelReport | None:
@@ -107,7 +158,7 @@ def _kernels(sources: Sequence[str], failures: list[Failure]) -> KernelReport | 
         try:
             read.append((source, read_profiles(source)))
         except ProfkitError as error:
-            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+            failures.append(failure_of(source, error))
     if not read:
         return None
     return assess_all(

@@ -13,6 +13,7 @@ from profkit.crosscheck.launches import Launches, launches_of
 from profkit.model.arrays import I64, distinct_codes, median
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Verdict
+from profkit.model.finding import Evidence
 from profkit.model.intervals import Intervals
 from profkit.model.trace import CallKind, SpanKind, Step, Trace
 from profkit.pipeline import Analysed
@@ -93,6 +94,11 @@ class Portrait(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.parts_ns[part].sum()) / total if total else 0.0
 
 
+def seen(statement: str, metric: str, value: float, unit: str = "ns") -> Evidence:
+    """A number of the hand-over; `metric` is said without its `handover.`."""
+    return Evidence(statement=statement, metric=f"handover.{metric}", value=float(value), unit=unit)
+
+
 def portrait_of(analysed: Analysed) -> Portrait:
     """The portrait of a trace; one without a device has no launches and no parts."""
     facts = analysed.facts
@@ -109,9 +115,7 @@ def portrait_of(analysed: Analysed) -> Portrait:
         compute_capability=_capability(trace, main.device) if main is not None else "",
         step_numbers=tuple(step.number for step in steps),
         step_ns=end - start,
-        parts_ns={name: times.covered_ns(start, end) for name, times in facts.parts.items()}
-        if main is not None
-        else {},
+        parts_ns={name: times.covered_ns(start, end) for name, times in facts.parts.items() if main is not None},
         launches=launches_of(trace, main.device if main is not None else -1, steps or whole),
         host=_host(facts, main, steps),
         unprofiled_step_ns=trace.meta.unprofiled_step_ns,

@@ -1,24 +1,74 @@
-"""Two verdicts on one job: confirmed, overturned, answered, or open, each with its reason in numbers."""
+"""Two verdicts on one job: confirmed, overturned, answered, or open, each with its reason in numbers.
+
+Budgets are compared part by part, as shares of the step, against what step-to-step scatter allows.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from profkit.analyzers.tools import operators, recapture, system_timeline
-from profkit.crosscheck.agreement import PARTS_OF, part_agreement
+from profkit.compare.stats.inference import welch
+from profkit.compare.stats.judge import DEFAULT_ALPHA
 from profkit.crosscheck.trace_profile import Portrait
-from profkit.findings.crosscheck import OPEN, OVERTURNED
-from profkit.model.budget import words
+from profkit.findings.crosscheck import CONFIRMED, OPEN, OVERTURNED
+from profkit.model.budget import HOST_PARTS, words
 from profkit.model.documents.handover import HandoverStatus, PartAgreement
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import NextTool
 from profkit.units import format_fraction
 from profkit.verdict import MOSTLY_WORK
 
+PARTS_OF: Final = {
+    Bottleneck.DATA: ("idle_data",),
+    Bottleneck.COPY: ("copy_exposed",),
+    Bottleneck.SYNC: ("idle_sync",),
+    Bottleneck.OVERHEAD: HOST_PARTS,
+    Bottleneck.KERNEL: ("compute",),
+    Bottleneck.COMM: ("comm_exposed",),
+    Bottleneck.STRAGGLER: ("comm_exposed",),
+    Bottleneck.MEMORY: ("idle_sync",),
+}
+"""The parts of the budget that a bottleneck shows in; allocator calls block, so memory pressure shows as sync."""
+
+
 _MADE_BY_PROFILERS: Final = frozenset({Bottleneck.OVERHEAD, Bottleneck.SYNC})
 """Causes that a profiler's own cost on the host can make; where another is gone in the second run, the runs differ."""
+
+
+def agreement(first: Portrait, second: Portrait) -> tuple[PartAgreement, ...]:
+    """Each part of the budget in both tools, in the order of the contract."""
+    return tuple(part_agreement(first, second, (part,)) for part in first.parts_ns if part in second.parts_ns)
+
+
+def part_agreement(first: Portrait, second: Portrait, parts: tuple[str, ...]) -> PartAgreement:
+    """Parts taken together, named by the first of them where there is one."""
+    shares = [sum(side.share(part) for part in parts) for side in (first, second)]
+    allowed = _allowed([_by_step(side, parts) for side in (first, second)])
+    difference = abs(shares[1] - shares[0])
+    agrees: bool | None = difference <= max(CONFIRMED.limit("floor"), allowed or 0.0)
+    if allowed is None and not agrees:
+        agrees = None
+    return PartAgreement(part=" + ".join(parts), first=shares[0], second=shares[1], allowed=allowed, agrees=agrees)
+
+
+def _by_step(side: Portrait, parts: tuple[str, ...]) -> list[float]:
+    together = np.sum([side.parts_ns[part] for part in parts], axis=0)
+    return [float(value) for value in together / np.maximum(side.step_ns, 1)]
+
+
+def _allowed(steps: list[list[float]]) -> float | None:
+    """Half the 95 % interval of a difference of means over steps (Welch), None with one step on a side."""
+    if min(map(len, steps)) < 2:
+        return None
+    estimate = welch(*steps)
+    if estimate is None:  # no step differs from another
+        return 0.0
+    low, high = estimate.interval(DEFAULT_ALPHA)
+    return (high - low) / 2
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,10 +77,10 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     status: HandoverStatus
     sentence: str
     confidence: float
-    why: str
+    why: str = ""
     """Why the confidence is what it is now; "" where it is as it was."""
-    cause: PartAgreement | None
-    next_tool: NextTool | None
+    cause: PartAgreement | None = None
+    next_tool: NextTool | None = None
 
 
 def cause_words(bottleneck: Bottleneck) -> str:
@@ -56,8 +106,6 @@ def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
             sentence=f"{other} answers what {first.tool} left open: {theirs.bottleneck.value}, {theirs.headline}",
             confidence=theirs.confidence,
             why=f"from {second.tool}; {first.tool} could not tell",
-            cause=None,
-            next_tool=None,
         )
     cause = part_agreement(first, second, PARTS_OF[ours.bottleneck])
     if ours.bottleneck is theirs.bottleneck:
@@ -66,14 +114,8 @@ def ruling(first: Portrait, second: Portrait, *, differs: str = "") -> Ruling:
 
 
 def _open(first: Portrait, sentence: str, tool: NextTool) -> Ruling:
-    return Ruling(
-        status=HandoverStatus.OPEN,
-        sentence=sentence,
-        confidence=first.verdict.confidence,
-        why="",
-        cause=None,
-        next_tool=tool,
-    )
+    confidence = first.verdict.confidence
+    return Ruling(status=HandoverStatus.OPEN, sentence=sentence, confidence=confidence, next_tool=tool)
 
 
 def _shares(first: Portrait, second: Portrait, cause: PartAgreement) -> str:
@@ -83,32 +125,18 @@ def _shares(first: Portrait, second: Portrait, cause: PartAgreement) -> str:
 
 def _confirmed(first: Portrait, second: Portrait, cause: PartAgreement, differs: str) -> Ruling:
     ours, theirs = first.verdict.confidence, second.verdict.confidence
-    confirmed = f"{second.tool} confirms {first.verdict.bottleneck.value}"
-    why = ""
-    shares = _shares(first, second, cause)
     doubt = differs or _is_more_disturbed(first, second)
-    theirs_tool = second.verdict.next_tool  # the first's is what was just run
-    if doubt:
-        return Ruling(
-            status=HandoverStatus.CONFIRMED,
-            sentence=f"{confirmed}: {shares}; {doubt}, so the confidence stays",
-            confidence=ours,
-            why="",
-            cause=cause,
-            next_tool=theirs_tool,
-        )
-    if theirs > ours:
-        why = (
-            f"{ours:.2f} -> {theirs:.2f}: from {second.tool}, whose capture allows more;"
-            " where two tools agree, the higher confidence holds"
-        )
+    is_surer = theirs > ours and not doubt
+    why = f"{ours:.2f} -> {theirs:.2f}: from {second.tool}, whose capture allows more;"
+    why += " where two tools agree, the higher confidence holds"
+    said = f"{second.tool} confirms {first.verdict.bottleneck.value}: {_shares(first, second, cause)}"
     return Ruling(
         status=HandoverStatus.CONFIRMED,
-        sentence=f"{confirmed}: {shares}",
-        confidence=max(ours, theirs),
-        why=why,
+        sentence=f"{said}; {doubt}, so the confidence stays" if doubt else said,
+        confidence=theirs if is_surer else ours,
+        why=why if is_surer else "",
         cause=cause,
-        next_tool=theirs_tool,
+        next_tool=second.verdict.next_tool,  # the first's is what was just run
     )
 
 
@@ -125,7 +153,6 @@ def _contradicted(first: Portrait, second: Portrait, cause: PartAgreement, diffe
             confidence=second.verdict.confidence,
             why=f"from {second.tool}: its verdict replaces the other",
             cause=cause,
-            next_tool=None,
         )
     if differs:
         reason, tool = differs, _again(first)

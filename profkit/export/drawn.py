@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.export.place import PER_RANK, UNNUMBERED, Place, described, us_text
+from profkit.export.place import PER_RANK, UNNUMBERED, Place, described, touching, us_text
 from profkit.model.table import NO_ROW
 from profkit.model.trace import Kind, Trace
 
@@ -63,27 +63,18 @@ class _Writer:
 
     def heads(self) -> bytes:
         """The names of processes and threads."""
-        place = self._place
-        told = {} if place.rank is None or place.n == 1 else {"rank": place.rank}
-        events = []
+        events: list[bytes] = []
         for text, pid in self._pids.items():
-            events.append(described(pid, "process_name", {"name": f"{place.prefix}process {text}", **told}))
-            events.append(described(pid, "process_sort_index", {"sort_index": place.order(0), **told}))
+            events += self._place.process(pid, f"process {text}", 0)
         for device in self._trace.device_indices:
-            pid = self._pid(device)
-            events.append(described(pid, "process_name", {"name": f"{place.prefix}GPU {device}", **told}))
-            order = place.order(_DEVICE_ORDER + device)
-            events.append(described(pid, "process_sort_index", {"sort_index": order, **told}))
+            events += self._place.process(self._pid(device), f"GPU {device}", _DEVICE_ORDER + device)
         for thread, tid in zip(self._trace.threads, self._tids, strict=True):
             name = thread.name or f"thread {thread.tid}"
             events.append(described(self._pids[thread.pid], "thread_name", {"name": name}, tid=tid))
         return b",\n".join(events)
 
     def _chosen(self, start_ns: NDArray[Any], end_ns: NDArray[Any]) -> NDArray[np.intp]:
-        if self._window is None:
-            return np.arange(start_ns.size)
-        low, high = self._window
-        return np.flatnonzero((start_ns < high) & ((end_ns > low) | (start_ns >= low)))
+        return touching(start_ns, end_ns, self._window)
 
     def host(self, rows: Any, category: str, correlation: NDArray[Any] | None) -> Iterator[bytes]:
         """Ranges of host threads."""
@@ -104,15 +95,8 @@ class _Writer:
         at = self._chosen(gpu.start_ns, gpu.end_ns)
         device, stream = gpu.device[at].tolist(), gpu.stream[at].tolist()
         category = [_GPU_CATEGORY[Kind(kind)] for kind in gpu.kind[at].tolist()]
-        columns = zip(
-            device,
-            stream,
-            gpu.correlation[at].tolist(),
-            gpu.n_bytes[at].tolist(),
-            gpu.grid[at].tolist(),
-            gpu.block[at].tolist(),
-            strict=True,
-        )
+        further = (column[at].tolist() for column in (gpu.correlation, gpu.n_bytes, gpu.grid, gpu.block))
+        columns = zip(device, stream, *further, strict=True)
         args = [
             f'{{"device":{on},"stream":{queue},"correlation":{link}'
             + (f',"bytes":{size}' if size >= 0 else "")

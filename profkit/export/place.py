@@ -1,4 +1,4 @@
-"""Where one rank stands in a file of several: the numbers of its processes and arrows, and its clock."""
+"""Where one rank stands in a file of several: the numbers of its processes and arrows, its clock and its window."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 OWN_CATEGORY: Final = "profkit_track"
 """The category of the events that profkit adds; every reader of profkit's passes over them."""
@@ -41,6 +43,18 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """What stands before the names of its processes."""
         return f"{self.label}: " if self.n > 1 and self.label else ""
 
+    @property
+    def told(self) -> dict[str, int]:
+        """What its processes say of their rank, beside others."""
+        return {} if self.rank is None or self.n == 1 else {"rank": self.rank}
+
+    def process(self, pid: int, name: str, index: int) -> list[bytes]:
+        """The events that name one of its processes and say where it stands, as `order` has it."""
+        return [
+            described(pid, "process_name", {"name": f"{self.prefix}{name}", **self.told}),
+            described(pid, "process_sort_index", {"sort_index": self.order(index), **self.told}),
+        ]
+
     def order(self, index: int) -> int:
         """The place of one of its processes among all: rank by rank, profkit's own (-1) first, then the trace's."""
         if self.n == 1:
@@ -56,6 +70,14 @@ def described(pid: int, name: str, args: Mapping[str, Any], *, tid: int = 0, cat
     """A metadata event: the name or the order of a process or a thread."""
     event = {"ph": "M", "name": name, "cat": category, "pid": pid, "tid": tid, "args": args}
     return json.dumps(event).encode()
+
+
+def touching(start_ns: NDArray[Any], end_ns: NDArray[Any], window_ns: tuple[int, int] | None) -> NDArray[np.intp]:
+    """The rows that touch a window `[low, high)`, ns; all without one."""
+    if window_ns is None:
+        return np.arange(start_ns.size)
+    low, high = window_ns
+    return np.flatnonzero((start_ns < high) & ((end_ns > low) | (start_ns >= low)))
 
 
 def us_text(time_ns: int) -> str:

@@ -64,10 +64,8 @@ Rows = tuple[str, NDArray[Any], NDArray[Any], NDArray[Any]]
 
 def _threads(trace: Trace) -> Iterator[Rows]:
     tables = (trace.spans, trace.ops, trace.calls, trace.python)
-    thread = np.concatenate([table.thread for table in tables])
-    start = np.concatenate([table.start_ns for table in tables])
-    end = np.concatenate([table.end_ns for table in tables])
-    name = np.concatenate([table.name for table in tables])
+    columns = zip(*((table.thread, table.start_ns, table.end_ns, table.name) for table in tables), strict=True)
+    thread, start, end, name = map(np.concatenate, columns)
     for code, rows in rows_by_value(thread):
         of = trace.threads[int(code)]
         yield of.name or f"thread {of.tid}", start[rows], end[rows], name[rows]

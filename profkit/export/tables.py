@@ -1,13 +1,20 @@
-"""Tables of a trace and of a report: columns with names in full, times in ns, one row for each thing that happened."""
+"""Tables of a trace and of a report: columns with names in full, times in ns, one row for each thing that happened.
+
+They are written as CSV or as parquet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.errors import MissingCapabilityError
+from profkit.export.place import touching
 from profkit.model.budget import label
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.tracks import Tracks, WorkRow
@@ -20,6 +27,20 @@ Columns = dict[str, list[Any]]
 
 OF_TRACES: Final = ("gpu", "ops", "calls", "spans", "steps")
 OF_REPORTS: Final = ("budget", "findings", "work")
+_NAMED: Final = ("name", "op", "shape", "module", "line")
+"""Columns of the table of work whose rows have numbers of names."""
+_MEASURED: Final = ("metric", "value", "unit")
+_ROWS_AT_A_TIME: Final = 10_000
+_FORMULA: Final = tuple("=+-@\t\r\n＝＋－＠")
+"""How text begins that a spreadsheet takes for a formula (OWASP, CSV injection)."""
+_FLOATS: Final = frozenset(("share", "confidence", "value", "flops", "bytes"))
+"""Columns of numbers that need not be whole; all others that are no text are int64."""
+_TEXTS: Final = frozenset(
+    [
+        *("kind", "operator", "pid", "tid", "thread", "input_dims", "input_types", "device_kind", "part", "label"),
+        *("id", "title", "severity", "metric", "unit", "fix", "where", *_NAMED),
+    ]
+)
 
 
 def together(tables: Iterable[Columns]) -> Columns:
@@ -38,7 +59,7 @@ def of_trace(
     if name == "steps":
         return _steps(trace, rank, shift_ns, window_ns)
     rows: Any = getattr(trace, name)
-    at = _touching(rows.start_ns, rows.end_ns, window_ns)
+    at = touching(rows.start_ns, rows.end_ns, window_ns)
     start, end = rows.start_ns[at] + shift_ns, rows.end_ns[at] + shift_ns
     return {
         "rank": [rank] * at.size,
@@ -48,13 +69,6 @@ def of_trace(
         "name": _texts(trace, rows.name[at]),
         **_FURTHER[name](trace, rows, at),
     }
-
-
-def _touching(start_ns: NDArray[Any], end_ns: NDArray[Any], window_ns: tuple[int, int] | None) -> NDArray[np.intp]:
-    if window_ns is None:
-        return np.arange(start_ns.size)
-    low, high = window_ns
-    return np.flatnonzero((start_ns < high) & ((end_ns > low) | (start_ns >= low)))
 
 
 def _texts(trace: Trace, codes: NDArray[Any]) -> list[str]:
@@ -77,11 +91,8 @@ def _threads(trace: Trace, codes: NDArray[Any]) -> Columns:
 def _gpu(trace: Trace, gpu: Any, at: NDArray[np.intp]) -> Columns:
     launch = gpu.launch_row[at]
     known = launch != NO_ROW
-    launched = np.full(at.size, -1, np.int64)
-    lag = np.full(at.size, -1, np.int64)
-    if len(trace.calls):
-        launched[known] = trace.calls.start_ns[launch[known]]
-        lag[known] = gpu.start_ns[at[known]] - launched[known]
+    lag = np.zeros(at.size, np.int64)
+    lag[known] = gpu.start_ns[at[known]] - trace.calls.start_ns[launch[known]]
     grid, block = gpu.grid[at], gpu.block[at]
     return {
         "kind": [Kind(kind).name.lower() for kind in gpu.kind[at].tolist()],
@@ -150,52 +161,45 @@ _FURTHER: Final[dict[str, Callable[[Trace, Any, NDArray[np.intp]], Columns]]] = 
 def _steps(trace: Trace, rank: int | None, shift_ns: int, window_ns: tuple[int, int] | None) -> Columns:
     low, high = window_ns or (-(2**63), 2**63)
     steps = [step for step in trace.steps if step.start_ns < high and step.end_ns > low]
-    return {
-        "rank": [rank] * len(steps),
-        "index": [step.index for step in steps],
-        "number": [step.number for step in steps],
-        "start_ns": [step.start_ns + shift_ns for step in steps],
-        "end_ns": [step.end_ns + shift_ns for step in steps],
-        "duration_ns": [step.duration_ns for step in steps],
-    }
+    return _columns(
+        ("rank", "index", "number", "start_ns", "end_ns", "duration_ns"),
+        [
+            (rank, step.index, step.number, step.start_ns + shift_ns, step.end_ns + shift_ns, step.duration_ns)
+            for step in steps
+        ],
+    )
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
 
 def budget(reports: Sequence[RankReport]) -> Columns:
     """The parts of each device's window: ns, which add up to it, and shares."""
     rows = [
-        (rank.rank, device.device, device.kind, name, label(name, is_cpu=device.kind == "cpu"), ns, device.budget)
+        (
+            *(rank.rank, device.device, device.kind, name, label(name, is_cpu=device.kind == "cpu")),
+            *(ns, device.budget.fraction(name), device.budget.window_ns),
+        )
         for rank in reports
         for device in rank.devices
         for name, ns in device.budget.parts.items()
     ]
-    return {
-        "rank": [row[0] for row in rows],
-        "device": [row[1] for row in rows],
-        "device_kind": [row[2] for row in rows],
-        "part": [row[3] for row in rows],
-        "label": [row[4] for row in rows],
-        "ns": [row[5] for row in rows],
-        "share": [row[6].fraction(row[3]) for row in rows],
-        "window_ns": [row[6].window_ns for row in rows],
-    }
+    return _columns(("rank", "device", "device_kind", "part", "label", "ns", "share", "window_ns"), rows)
 
 
 def findings(found: Sequence[Finding]) -> Columns:
     """What the report found, in its order; `saves_ns` is per step, and an upper bound."""
-    return {
-        "rank": [one.rank for one in found],
-        "id": [one.id for one in found],
-        "title": [one.title for one in found],
-        "severity": [one.severity.value for one in found],
-        "confidence": [one.confidence for one in found],
-        "share": [one.fraction for one in found],
-        "saves_ns": [one.recoverable_ns for one in found],
-        "metric": [one.measure.metric for one in found],
-        "value": [one.measure.value for one in found],
-        "unit": [one.measure.unit for one in found],
-        "fix": [one.fix for one in found],
-        "where": [one.places[0].words if one.places else "" for one in found],
-    }
+    names = ("rank", "id", "title", "severity", "confidence", "share", "saves_ns", *_MEASURED, "fix", "where")
+    rows = [
+        (
+            *(one.rank, one.id, one.title, one.severity.value, one.confidence, one.fraction, one.recoverable_ns),
+            *(getattr(one.measure, name) for name in _MEASURED),
+            *(one.fix, one.places[0].words if one.places else ""),
+        )
+        for one in found
+    ]
+    return _columns(names, rows)
 
 
 def work(drawn: Sequence[Tracks]) -> Columns:
@@ -204,15 +208,8 @@ def work(drawn: Sequence[Tracks]) -> Columns:
     return {
         "rank": [tracks.rank for tracks, _ in rows],
         "kind": [row.kind for _, row in rows],
-        **{
-            name: [_name(tracks, row, name) for tracks, row in rows]
-            for name in ("name", "op", "shape", "module", "line")
-        },
-        "n": [row.n for _, row in rows],
-        "total_ns": [row.total_ns for _, row in rows],
-        "self_ns": [row.self_ns for _, row in rows],
-        "max_ns": [row.max_ns for _, row in rows],
-        "flops": [row.flops for _, row in rows],
+        **{name: [_name(tracks, row, name) for tracks, row in rows] for name in _NAMED},
+        **{name: [getattr(row, name) for _, row in rows] for name in ("n", "total_ns", "self_ns", "max_ns", "flops")},
         "bytes": [row.n_bytes for _, row in rows],
     }
 
@@ -220,3 +217,47 @@ def work(drawn: Sequence[Tracks]) -> Columns:
 def _name(tracks: Tracks, row: WorkRow, field: str) -> str:
     code: int = getattr(row, field)
     return tracks.names[code] if code >= 0 else ""
+
+
+def csv_of(columns: Columns) -> Iterator[bytes]:
+    """Pieces of CSV text: UTF-8, a heading, quotes where RFC 4180 asks for them; what is not known is empty.
+
+    Text that a spreadsheet would run as a formula has an apostrophe before it, as spreadsheets themselves mark text.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    values = list(columns.values())
+    n = len(values[0]) if values else 0
+    for first in range(0, max(n, 1), _ROWS_AT_A_TIME):
+        part = [column[first : first + _ROWS_AT_A_TIME] for column in values]
+        writer.writerows(zip(*map(_harmless, part), strict=True))
+        yield text.getvalue().encode(errors="replace")
+        text.seek(0)
+        text.truncate()
+
+
+def _harmless(column: list[Any]) -> list[Any]:
+    return [f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in column]
+
+
+def parquet_of(columns: Columns) -> bytes:
+    """A parquet file; texts are stored once each, and None is null. Raises MissingCapabilityError without pyarrow."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingCapabilityError(
+            "parquet needs pyarrow", hint="pip install 'profkit[parquet]', or write a .csv"
+        ) from None
+    arrays = {name: _array(pa, name, column) for name, column in columns.items()}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(arrays), sink)
+    return sink.getvalue()
+
+
+def _array(pa: Any, name: str, column: list[Any]) -> Any:
+    if name in _TEXTS:
+        plain = [None if cell is None else cell.encode(errors="replace").decode() for cell in column]
+        return pa.array(plain, pa.string()).dictionary_encode()
+    return pa.array(column, pa.float64() if name in _FLOATS else pa.int64())

@@ -8,27 +8,19 @@ Standard library only, Python 3.9 syntax: `profkit.capture` loads this package b
 is not installed. So its files import each other relatively, and nothing of profkit's besides.
 """
 
-from .confined import confined_to, is_below
 from .folders import private_folder, user_cache, user_data
-from .kinds import NotAFileError, is_plain_file, kind_of, refuse_foreign, refuse_foreign_folder
-from .reading import (
-    TooLargeError,
-    open_file,
-    open_pipe,
-    read_head,
-    read_own,
-    read_small,
-    size_of,
+from .kinds import (
+    NotAFileError,
+    confined_to,
+    is_below,
+    is_plain_file,
+    kind_of,
+    refuse_foreign,
+    refuse_foreign_folder,
 )
+from .reading import TooLargeError, open_file, open_pipe, read_head, read_own, read_small, size_of
 from .temporary import STALE_S, TEMPORARY, free_bytes, remove_stale, temporary_folder
-from .writing import (
-    PART,
-    open_to_append,
-    replacing,
-    write_if_absent,
-    write_out,
-    write_whole,
-)
+from .writing import PART, open_to_append, replacing, write_if_absent, write_out, write_whole
 
 __all__ = [
     "PART",

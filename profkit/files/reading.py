@@ -7,7 +7,6 @@ import io
 import os
 import stat
 
-from .confined import refuse_outside
 from .kinds import (
     ALWAYS,
     AT_ONCE,
@@ -15,6 +14,7 @@ from .kinds import (
     AnyPath,
     is_open_to_others,
     refuse_foreign,
+    refuse_outside,
     refuse_special,
 )
 

@@ -37,18 +37,46 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
     import tempfile  # with shutil 10 ms, which who makes no folder need not pay
     from shutil import rmtree
 
-    from .signals import removed_by_signals
-
     remove_stale()
     folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{purpose}-{os.getpid()}-"))  # 0700
     lock = _locked(folder)
     try:
-        with removed_by_signals(folder):
+        with _removed_by_signals(folder):
             yield folder
     finally:
         rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+@contextmanager
+def _removed_by_signals(folder: Path) -> Iterator[None]:
+    """Delete a folder also when SIGTERM or SIGHUP ends the process, where nobody else has a use for these signals."""
+    import signal
+    import threading
+    from shutil import rmtree  # not in a signal's handler, which may come in the middle of an import
+
+    owner = os.getpid()
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    taken = [number for number, one in before.items() if one == signal.SIG_DFL or hasattr(one, "is_profkits")]
+
+    def end(number: int, _frame: Any) -> None:
+        if os.getpid() == owner:  # a forked child has this handler too, and no right to the folder
+            rmtree(folder, ignore_errors=True)
+        signal.signal(number, before[number])
+        os.kill(os.getpid(), number)
+
+    end.is_profkits = True  # type: ignore[attr-defined]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            if signal.getsignal(number) is end:
+                signal.signal(number, before[number])
 
 
 def free_bytes(folder: AnyPath) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Final
@@ -36,7 +36,7 @@ def find_sources(paths: Iterable[str]) -> list[str]:
 
             found = listed(text, SUFFIXES)
             sources += found if found == [text] else _ordered(found, text)
-        elif text != "-" and _is_folder(path):
+        elif text != "-" and _answered(path.is_dir):
             sources += _in_folder(path)
         elif _is_pattern(text, path):
             sources += _matching(text)
@@ -57,17 +57,19 @@ def is_url(text: str) -> bool:
 
 def is_stream(text: str) -> bool:
     """Whether a name is standard input or a pipe, which can be read only once and by this process alone."""
+    return text == "-" or _answered(Path(text).is_fifo)
+
+
+def _answered(ask: Callable[[], bool]) -> bool:
+    """What the system says of a path; no, of a name too long for it: the reader says so."""
     try:
-        return text == "-" or Path(text).is_fifo()
-    except OSError:  # a name too long for the system: the reader says so
+        return ask()
+    except OSError:
         return False
 
 
 def _is_pattern(text: str, path: Path) -> bool:
-    try:
-        return any(char in text for char in "*?[") and not path.exists()
-    except OSError:
-        return False
+    return any(char in text for char in "*?[") and _answered(lambda: not path.exists())
 
 
 def _matching(pattern: str) -> list[str]:
@@ -92,13 +94,6 @@ def _ordered(names: Iterable[str], where: str) -> list[str]:
             hint="give the folder that export_chrome_trace or tensorboard_trace_handler wrote to",
         )
     return sorted(found, key=lambda name: (rank_in_name(PurePath(name).name), name))
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name too long for the system: the reader says so
-        return False
 
 
 def _in_folder(folder: Path) -> list[str]:

@@ -6,22 +6,32 @@ the busier roof stays; coalescing leaves arithmetic. The reason of each cut is k
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from profkit.kernels.formulas import issue_slots, of_time, of_warps
-from profkit.kernels.speed import DRAM_THROUGHPUT, L2_THROUGHPUT, LOW_PERCENT, memory_unit
-from profkit.kernels.stalls import OF_ARITHMETIC, OF_MEMORY, READY
-from profkit.kernels.topics import GLOBAL, Told, told, topic_of
+from profkit.kernels.speed import (
+    DRAM_THROUGHPUT,
+    L1_THROUGHPUT,
+    L2_THROUGHPUT,
+    LOW_PERCENT,
+    MEMORY_THROUGHPUT,
+    memory_unit,
+    occupancy,
+    speed_of_light,
+    waves,
+)
+from profkit.kernels.stalls import BUSY_ISSUE, OF_ARITHMETIC, OF_MEMORY, READY, issue_share, stalls
 from profkit.model.kernel import (
     Estimate,
     KernelClass,
     KernelProfile,
     Occupancy,
+    Rule,
     SpeedOfLight,
     Stall,
     Topic,
@@ -33,22 +43,6 @@ DURATION: Final = "gpu__time_duration.sum"
 SHORTEST_NS: Final = 5_000.0
 """Chosen: an empty launch takes 1.5 to 3 us on the device (real reports), which no change of the kernel takes away; of
 launches below this, a formula's share of the time says nothing."""
-BIG_TAIL: Final = 0.15  # chosen: as "high" in severity_of
-_SAME_WORK: Final = frozenset({Topic.GRID, Topic.TAIL, Topic.OCCUPANCY, Topic.ACHIEVED, Topic.IMBALANCE, Topic.STALL})
-_SAME_ARITHMETIC: Final = frozenset({Topic.ACCESS, Topic.SPILLS, Topic.BANKS, Topic.SLICES, Topic.PLACE})
-_SAME_BYTES: Final = frozenset({Topic.BLOCK, Topic.DIVERGENCE, Topic.FUSING, Topic.PRECISION})
-"""What a change on a topic leaves as it is."""
-_CALLED_LOCAL: Final = frozenset(
-    {"UncoalescedGlobalAccess", "UncoalescedSharedAccess", "SharedMemoryConflicts", "MemoryApertureUsage"}
-)
-"""Rules whose estimates an ncu of before 2024 calls local, though it weighs them by the unit's time as later ones."""
-_LOCAL: Final = re.compile(
-    r"accounting for (\d{1,3}(?:\.\d{1,9})?)% of all sectors|amount to (\d{1,3}(?:\.\d{1,9})?)% of all executed"
-)
-_TIMES: Final = re.compile(r"which is (\d{1,9}(?:\.\d{1,9})?)x of the [\d.,]{1,30} sectors")
-_BOTH_OCCUPANCIES: Final = "Occupancy"
-_N_BELOW: Final = 2  # levels below L1
-_EXCESS: Final = re.compile(r"(?:excessive \w{7,10} \(|which represent )(?P<percent>\d{1,3}(?:\.\d{1,9})?)%")
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +53,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     held: Occupancy
     filled: Waves | None
     stalls: tuple[Stall, ...]
+
+    @classmethod
+    def of(cls, profile: KernelProfile) -> Self:
+        """The launch of a profile."""
+        return cls(
+            profile=profile,
+            speed=speed_of_light(profile),
+            held=occupancy(profile),
+            filled=waves(profile),
+            stalls=stalls(profile),
+        )
 
     @property
     def waits(self) -> tuple[Stall, ...]:
@@ -80,6 +85,240 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         """Memory throughput, likewise; that of the level which decided."""
         level = memory_unit(self.profile.metrics) if self.speed.is_by_level else None
         return min((level[2] if level else self.speed.memory_percent or 0.0) / 100, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------- what ncu's rules say
+
+GLOBAL: Final = "global"
+RULES: Final = {
+    "UncoalescedGlobalAccess": Topic.ACCESS,
+    "MemoryCacheAccessPattern": Topic.ACCESS,
+    "LocalMemoryUsage": Topic.SPILLS,
+    "SharedMemoryConflicts": Topic.BANKS,
+    "UncoalescedSharedAccess": Topic.BANKS,
+    "TheoreticalOccupancy": Topic.OCCUPANCY,
+    "AchievedOccupancy": Topic.ACHIEVED,
+    "Occupancy": Topic.OCCUPANCY,
+    "LaunchConfiguration": Topic.GRID,
+    "WorkloadImbalance": Topic.SLICES,
+    "ThreadDivergence": Topic.DIVERGENCE,
+    "CPIStall": Topic.STALL,
+    "IssueSlotUtilization": Topic.STALL,
+    "FPInstructions": Topic.FUSING,
+    "SOLFPRoofline": Topic.PRECISION,
+    "SlowPipeLimiter": Topic.PRECISION,
+    "MemoryApertureUsage": Topic.PLACE,
+    "MemoryL2Compression": Topic.COMPRESSION,
+}
+_BY_WORDS: Final = (
+    ("LaunchConfiguration", "partial wave", Topic.TAIL),
+    ("LaunchConfiguration", "masked off", Topic.BLOCK),
+    ("MemoryCacheAccessPattern", "for local ", Topic.SPILLS),
+    ("Occupancy", "is not impacted by any block limit", Topic.ACHIEVED),
+    ("CPIStall", "micro scheduler to select", Topic.READY),
+    ("WorkloadImbalance", "SMs have", Topic.IMBALANCE),
+    ("WorkloadImbalance", "SMSPs have", Topic.IMBALANCE),
+    ("WorkloadImbalance", "L1 Slices have", Topic.IMBALANCE),
+)
+"""Rules with several topics: words of the message, where the title is on no CSV or text page."""
+_OF_STALLS: Final = "CPIStall"
+_POINTERS: Final = frozenset({"SOLBottleneck", "HighPipeUtilization"})
+"""Rules that say where to look further, which is no advice."""
+
+
+def topic_of(rule: Rule) -> Topic | None:
+    """What a rule is about; None for one that only points to others."""
+    if rule.id in _POINTERS:
+        return None
+    if rule.id.startswith(_OF_STALLS) and rule.id != _OF_STALLS:  # until 2021 a rule for each reason
+        return Topic.READY if rule.id.endswith("NotSelected") else Topic.STALL
+    said = (topic for name, words, topic in _BY_WORDS if name == rule.id and words in rule.message)
+    return next(said, RULES.get(rule.id, Topic.OTHER))
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a rule estimates, on what, and its words."""
+
+    topic: Topic
+    estimate: Estimate
+    message: str
+
+
+def told(rules: Iterable[Rule]) -> list[Told]:
+    """The estimates of ncu, the largest first; those of the kernel's time before those of a part of the device."""
+    found: list[Told] = []
+    for rule in rules:
+        topic = topic_of(rule)
+        if topic is not None and rule.speedup_fraction:
+            # An estimate in percent of the time cannot be all of it; a file may claim more.
+            fraction = min(rule.speedup_fraction, 1.0)
+            estimate = Estimate(rule=rule.id, fraction=fraction, scope=rule.speedup_scope)
+            found.append(Told(topic, estimate, rule.message))
+    order = list(Topic)  # of equal ones the cause before the sign
+    return sorted(found, key=lambda one: (one.estimate.scope != GLOBAL, -one.estimate.fraction, order.index(one.topic)))
+
+
+def largest(profile: KernelProfile) -> Told | None:
+    """The largest estimate of ncu for the kernel's whole time; None where the file holds none."""
+    first = next(iter(told(profile.rules)), None)
+    return first if first is not None and first.estimate.scope == GLOBAL else None
+
+
+# -------------------------------------------------------------------------------------------------- what they would say
+
+# By the formulas of `sections/*.py` of Nsight Compute 2024.1: for pages that hold no rules, and for an ncu of before
+# 2024, which gives no estimates or calls them local. Where a page does not hold what a formula needs, it gives 0.
+
+SHORT_OF_ISSUE: Final = 0.6
+LOW_OCCUPANCY_PERCENT: Final = 80.0
+GAP_PERCENT: Final = 10.0
+BIG_STALL: Final = 0.3
+FEW_THREADS: Final = 24
+LEAST_CONFLICTS: Final = 0.1
+LEAST_UNFUSED: Final = 0.1
+LEAST_IMBALANCE: Final = 0.05
+MOST_WAVES: Final = 5
+FULL_OCCUPANCY: Final = 0.8
+"""From where on the rules speak: IssueSlotUtilization, TheoreticalOccupancy, AchievedOccupancy, CPIStall,
+ThreadDivergence, SharedMemoryConflicts, FPInstructions, WorkloadImbalance; and LaunchConfiguration up to where."""
+_WARP: Final = 32
+_L1_ELAPSED: Final = "l1tex__throughput.avg.pct_of_peak_sustained_elapsed"
+_THREADS: Final = (
+    "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
+)
+
+
+def issue_slots(launch: Launch) -> float | None:
+    """What issuing more instructions can give of the time, at most what is left below the roof; None if not known."""
+    issued = issue_share(launch.profile.metrics)
+    if issued is None:
+        return None
+    return min(1 - issued, 1 - max(launch.compute, launch.memory)) if issued < SHORT_OF_ISSUE else 0.0
+
+
+def of_warps(launch: Launch) -> Iterable[tuple[Topic, float]]:
+    """TheoreticalOccupancy, AchievedOccupancy and CPIStall before they are bounded by the issue slots.
+
+    And the blocks that the grid has fewer than fit on the GPU at once.
+    """
+    waits, filled = launch.waits, launch.filled
+    theory, achieved = launch.held.theoretical_percent, launch.held.achieved_percent
+    if theory is not None and theory < LOW_OCCUPANCY_PERCENT:
+        yield Topic.OCCUPANCY, 1 - theory / 100
+    if theory and achieved is not None and theory - achieved > GAP_PERCENT:
+        yield Topic.ACHIEVED, 1 - achieved / theory
+    if waits and waits[0].fraction > BIG_STALL and (issue_share(launch.profile.metrics) or 0.0) < BUSY_ISSUE:
+        yield Topic.STALL, waits[0].fraction
+    if filled is not None and filled.waves < 1:
+        yield Topic.GRID, 1 - filled.waves
+
+
+def of_time(launch: Launch) -> Iterable[tuple[Topic, float]]:
+    """What the other rules estimate of the kernel's time."""
+    metrics = launch.profile.metrics
+    yield from _size_of_launch(launch)
+    sectors = max(_excess(metrics, f"memory_l2_{name}sectors_global") for name in ("theoretical_", ""))  # "" in 2020
+    yield Topic.ACCESS, sectors * _active(metrics, "lts")
+    for space, topic in (("global", Topic.ACCESS), ("local", Topic.SPILLS)):
+        yield topic, max(_unused(metrics, space, operation) for operation in ("ld", "st"))
+    yield Topic.BANKS, _excess(metrics, "memory_l1_wavefronts_shared") * _active(metrics, "l1tex")
+    conflicts = max(_conflicts(metrics, operation) for operation in ("ld", "st"))
+    yield Topic.BANKS, conflicts * _share(metrics, L1_THROUGHPUT) if conflicts >= LEAST_CONFLICTS else 0.0
+    yield Topic.FUSING, _unfused(metrics)
+    yield Topic.IMBALANCE, _imbalance(metrics)
+    threads = min((metrics[name] for name in _THREADS if name in metrics), default=_WARP)
+    yield Topic.DIVERGENCE, (1 - threads / _WARP) * launch.compute if threads < FEW_THREADS else 0.0
+
+
+def _size_of_launch(launch: Launch) -> Iterable[tuple[Topic, float]]:
+    """LaunchConfiguration; of the last wave the part that is idle, where ncu counts all of it."""
+    filled, theory, achieved = launch.filled, launch.held.theoretical_percent, launch.held.achieved_percent
+    is_full = theory is not None and achieved is not None and achieved >= FULL_OCCUPANCY * theory
+    if filled is not None and filled.n_sms and filled.n_blocks is not None and filled.n_blocks < filled.n_sms:
+        yield Topic.GRID, 1 - filled.n_blocks / filled.n_sms
+    if filled is not None and 1 < filled.waves < MOST_WAVES and not is_full:
+        yield Topic.TAIL, filled.tail_fraction
+    threads = math.prod(launch.profile.block or (0,))
+    yield Topic.BLOCK, 1 - threads / (_WARP * math.ceil(threads / _WARP)) if threads else 0.0
+
+
+def _unused(metrics: Mapping[str, float], space: str, operation: str) -> float:
+    """MemoryCacheAccessPattern: bytes of a sector that nobody uses, at the level where they take most of the time."""
+    name = f"smsp__sass_average_data_bytes_per_sector_mem_{space}_op_{operation}"
+    used, most = metrics.get(f"{name}.ratio", 0.0), metrics.get(f"{name}.max_rate", 0.0)
+    if not 0 < used < most:
+        return 0.0
+    missed_l1 = 1 - _share(metrics, f"l1tex__t_sector_pipe_lsu_mem_{space}_op_{operation}_hit_rate.pct")
+    missed_l2 = 1 - _share(metrics, f"lts__t_sector_op_{'read' if operation == 'ld' else 'write'}_hit_rate.pct")
+    levels = (
+        _share(metrics, _L1_ELAPSED),
+        _share(metrics, L2_THROUGHPUT) * missed_l1,
+        _share(metrics, DRAM_THROUGHPUT) * missed_l1 * missed_l2,
+    )
+    return (1 - used / most) * max(levels)
+
+
+def _conflicts(metrics: Mapping[str, float], operation: str) -> float:
+    """SharedMemoryConflicts: bank conflicts as a share of the wavefronts."""
+    wavefronts = metrics.get(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{operation}.sum", 0.0)
+    conflicts = metrics.get(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{operation}.sum", 0.0)
+    return min(conflicts / wavefronts, 1.0) if wavefronts > 0 else 0.0
+
+
+def _unfused(metrics: Mapping[str, float]) -> float:
+    """FPInstructions, fp32: half of the additions and multiplications, as far as the FMA pipe is busy."""
+    counted = "smsp__sass_thread_inst_executed_op_f{}_pred_on.sum.per_cycle_elapsed"
+    added, multiplied, fused = (metrics.get(counted.format(name), 0.0) for name in ("add", "mul", "fma"))
+    total = added + multiplied + fused
+    saved = (added + multiplied) / total / 2 if total > 0 else 0.0
+    busy = _share(metrics, "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active")
+    return saved * busy if saved > LEAST_UNFUSED else 0.0
+
+
+def _imbalance(metrics: Mapping[str, float]) -> float:
+    """WorkloadImbalance of SMs: what the longest one works beyond the mean."""
+    mean, longest = metrics.get("sm__cycles_active.avg", 0.0), metrics.get("sm__cycles_active.max", 0.0)
+    beyond = (1 - mean / longest) * _active(metrics, "sm") if 0 < mean <= longest else 0.0
+    return beyond if beyond >= LEAST_IMBALANCE else 0.0
+
+
+def _excess(metrics: Mapping[str, float], name: str) -> float:
+    """What was moved beyond the ideal, as a share of all."""
+    total, ideal = metrics.get(name, 0.0), metrics.get(f"{name}_ideal")
+    return 1 - ideal / total if ideal is not None and 0 <= ideal < total else 0.0
+
+
+def _active(metrics: Mapping[str, float], unit: str) -> float:
+    """The share of the cycles in which a unit works; of memory's peak where that was not collected."""
+    elapsed = metrics.get(f"{unit}__cycles_elapsed.sum", 0.0)
+    if elapsed <= 0:
+        return _share(metrics, MEMORY_THROUGHPUT)
+    return min(metrics.get(f"{unit}__cycles_active.sum", 0.0) / elapsed, 1.0)
+
+
+def _share(metrics: Mapping[str, float], name: str) -> float:
+    return min(metrics.get(name, 0.0) / 100, 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------------- what can be
+
+BIG_TAIL: Final = 0.15  # chosen: as "high" in severity_of
+_SAME_WORK: Final = frozenset({Topic.GRID, Topic.TAIL, Topic.OCCUPANCY, Topic.ACHIEVED, Topic.IMBALANCE, Topic.STALL})
+_SAME_ARITHMETIC: Final = frozenset({Topic.ACCESS, Topic.SPILLS, Topic.BANKS, Topic.SLICES, Topic.PLACE})
+_SAME_BYTES: Final = frozenset({Topic.BLOCK, Topic.DIVERGENCE, Topic.FUSING, Topic.PRECISION})
+"""What a change on a topic leaves as it is."""
+_CALLED_LOCAL: Final = frozenset(
+    {"UncoalescedGlobalAccess", "UncoalescedSharedAccess", "SharedMemoryConflicts", "MemoryApertureUsage"}
+)
+"""Rules whose estimates an ncu of before 2024 calls local, though it weighs them by the unit's time as later ones."""
+_LOCAL: Final = re.compile(
+    r"accounting for (\d{1,3}(?:\.\d{1,9})?)% of all sectors|amount to (\d{1,3}(?:\.\d{1,9})?)% of all executed"
+)
+_TIMES: Final = re.compile(r"which is (\d{1,9}(?:\.\d{1,9})?)x of the [\d.,]{1,30} sectors")
+_BOTH_OCCUPANCIES: Final = "Occupancy"
+_N_BELOW: Final = 2  # levels below L1
+_EXCESS: Final = re.compile(r"(?:excessive \w{7,10} \(|which represent )(?P<percent>\d{1,3}(?:\.\d{1,9})?)%")
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,12 +357,12 @@ def _all(launch: Launch) -> Iterable[Claim]:
     settled = [one for one in known if one.estimate.scope == GLOBAL]
     yield from (cut(launch, one) for one in settled)
     topics = {one.topic for one in settled}
-    computed = of_time(launch.profile, launch.compute, launch.held, launch.filled)
+    computed = of_time(launch)
     for topic, share in (*_local(launch), *computed):
         if share > 0 and topic not in topics:
             yield _claim(launch, topic, share, _of_part(known, topic, share))
-    slots = issue_slots(launch.profile, 1 - max(launch.compute, launch.memory))
-    for topic, share in of_warps(launch.profile, launch.held, launch.filled, launch.waits):
+    slots = issue_slots(launch)
+    for topic, share in of_warps(launch):
         # Where instructions are issued often enough, more warps are no gain; of fewer stalls that is not sure.
         if topic not in topics and (slots != 0 or topic is Topic.STALL):
             yield _claim(launch, topic, min(share, slots or 1.0), _of_part(known, topic, 0.0), is_sure=bool(slots))

@@ -16,20 +16,9 @@ _METRIC: Final = re.compile(
     r"sm__(?:inst_executed_pipe_(?P<inst>\w+)|pipe_(?P<cycles>\w+)_cycles_active|(?P<queue>mio)\w+"
     r"|(?P<issue>issue_active|inst_executed))\.(?:avg|sum)\.pct_of_peak_sustained_(?P<base>elapsed|active)"
 )
-_PARTS: Final = (
-    ("fp16", "fp16"),
-    ("hfma2", "fp16"),
-    ("tensor", "tensor"),
-    ("fp64", "fp64"),
-    ("fma", "fma"),
-    ("alu", "alu"),
-    ("xu", "xu"),
-    ("lsu", "lsu"),
-    ("tex", "tex"),
-    ("uniform", "uniform"),
-    ("adu", "adu"),
-    ("cbu", "cbu"),
-)
+_PARTS: Final = {"fp16": "fp16", "hfma2": "fp16"} | {
+    name: name for name in ("tensor", "fp64", "fma", "alu", "xu", "lsu", "tex", "uniform", "adu", "cbu")
+}
 """What the name of a pipe holds, in NVIDIA's metrics or in the rule's words, and the pipe it counts to here. Half
 precision first: some chips run it on the pipes of tensor cores (`tensor_op_hmma_type_hfma2`) or of fp32."""
 SHARE_OF_COMPUTE: Final = 0.95
@@ -97,4 +86,4 @@ def _said(messages: Iterable[str]) -> BusiestPipe | None:
 
 
 def _part(text: str) -> str:
-    return next((name for said, name in _PARTS if said in text), "")
+    return next((name for said, name in _PARTS.items() if said in text), "")

@@ -1,19 +1,68 @@
-"""What to change where memory, the SM or both are the limit: by the level of memory or the pipe that is the busiest."""
+"""What to change where memory, the SM or both are the limit: by the level of memory or the pipe that is the busiest.
+
+In what numbers a kernel computes, by its instructions or its name, says which smaller ones can be advised.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from profkit.kernels.claims import Launch
 from profkit.kernels.fixes import ANY_PRODUCT, MATRIX_FAMILIES, Owner, owner_of
-from profkit.kernels.number_formats import INTEGERS, SINGLE, number_format, smaller_format
 from profkit.kernels.pipes import PIPES
-from profkit.kernels.roofline import TENSOR_USED_PERCENT, tensor_metric, tensor_percent
+from profkit.kernels.roofline import TENSOR_USED_PERCENT, flop_per_s, tensor_metric, tensor_percent
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, memory_unit
 from profkit.model.finding import Evidence
 from profkit.model.kernel import Advice, BusiestPipe, KernelClass, KernelProfile, Topic
-from profkit.model.names import MEMORY_FAMILIES, family_of
+from profkit.model.kernel_names import Precision
+from profkit.model.names import MEMORY_FAMILIES, family_of, precision_of
+
+SINGLE: Final = "single precision where its digits suffice"
+HALF: Final = "a half-precision format"
+_ANY: Final = "a smaller number format where its digits suffice"
+INTEGERS: Final = "integers"
+_WORDS: Final = {
+    Precision.HALF: re.compile(r"\b(?:BFloat16|Half2?|half2?|__half2?|__nv_bfloat16|bfloat16)\b"),
+    Precision.FP32: re.compile(r"\bfloat[24]?\b"),
+    Precision.FP64: re.compile(r"\bdouble[24]?\b"),
+}
+"""Types in a name, the one that counts first: sums and scalars are wider than what is stored."""
+_SMALLER: Final = {"fp64": SINGLE, "fp32": HALF, "tf32": HALF}
+
+
+def smaller_format(profile: KernelProfile) -> str:
+    """What to advise; "" where nothing smaller will do: of integers, and of half precision."""
+    own = number_format(profile)
+    if "curand" in profile.name and own != "fp64":
+        return ""  # cuRAND writes integers, fp32 and fp64
+    if own:
+        return _SMALLER.get(own, "")
+    return _ANY if owner_of(profile.name) is Owner.OWN else HALF
+
+
+def number_format(profile: KernelProfile) -> str:
+    """The format of most operations, "integers" where no others were counted; else the name's; "" where none tells."""
+    counted = _counted(profile.metrics)
+    if counted and counted != INTEGERS:
+        return counted
+    named = precision_of(profile.name)
+    if named not in {None, Precision.UNKNOWN}:
+        return str(named)
+    return next((str(one) for one, words in _WORDS.items() if words.search(profile.name)), counted)
+
+
+def _counted(metrics: Mapping[str, float]) -> str:
+    """By the instructions that were counted: "" where some were not, or where tensor cores worked as well."""
+    done = {name: flop for name in ("fp32", "fp64", "fp16") if (flop := flop_per_s(metrics, name)) is not None}
+    if not {"fp32", "fp64"} <= set(done) or tensor_percent(metrics):
+        return ""
+    most = max(done, key=lambda name: done[name])
+    if done[most]:
+        return most
+    return INTEGERS if metrics.get("sm__inst_executed_pipe_fp16.avg.pct_of_peak_sustained_active", 0.0) == 0 else ""
+
 
 LOW_HIT_PERCENT: Final = 30.0  # chosen: streaming kernels stay below, so it is asked only where L2 is the busiest
 _WITH_BF16: Final = 8  # compute capability from which on tensor cores take bf16 and TF32

@@ -19,29 +19,6 @@ LATENCY: Final = "smsp__average_warp_latency_per_inst_issued.ratio"
 _ACTIVE: Final = "smsp__warps_active.avg.per_cycle_active"
 _ISSUED: Final = "smsp__issue_active.avg.per_cycle_active"
 _ISSUED_PERCENT: Final = "smsp__issue_active.avg.pct_of_peak_sustained_active"
-_ALL_REASONS: Final = frozenset(
-    [
-        "barrier",
-        "branch_resolving",
-        "dispatch_stall",
-        "drain",
-        "imc_miss",
-        "lg_throttle",
-        "long_scoreboard",
-        "math_pipe_throttle",
-        "membar",
-        "mio_throttle",
-        "no_instruction",
-        "not_selected",
-        "selected",
-        "short_scoreboard",
-        "sleeping",
-        "tex_throttle",
-        "wait",
-    ]
-)
-"""Reasons that every device since Volta has. Without one of them the sum of the others is no whole; `gmma` (tensor
-cores of Hopper) and `misc` exist on some."""
 _HOPPER: Final = 9
 BUSY_ISSUE: Final = 0.8
 """Instructions per cycle of a scheduler from which on NVIDIA's rule CPIStall is silent."""
@@ -90,6 +67,9 @@ MEANINGS: Final = {
     "dispatch_stall": "being held back by the dispatcher",
 }
 """Reason to what it means; after NVIDIA's Kernel Profiling Guide, "Warp Stall Reasons"."""
+_EVERYWHERE: Final = MEANINGS.keys() - {"gmma"} | {_SELECTED}
+"""Reasons that every device since Volta has. Without one of them the sum of the others is no whole; `gmma` (tensor
+cores of Hopper) and `misc` exist on some."""
 READY: Final = "not_selected"
 OF_MEMORY: Final = frozenset(
     {"long_scoreboard", "short_scoreboard", "lg_throttle", "tex_throttle", "mio_throttle", "drain", "membar"}
@@ -130,7 +110,7 @@ def _total(profile: KernelProfile, cycles: Mapping[str, float]) -> float:
     metrics = profile.metrics
     active, issued = metrics.get(_ACTIVE, 0.0), metrics.get(_ISSUED, 0.0)
     whole = metrics.get(LATENCY, 0.0) or (active / issued if issued > 0 else 0.0)
-    is_complete = cycles.keys() >= _ALL_REASONS and ("gmma" in cycles or not _is_hopper(profile))
+    is_complete = cycles.keys() >= _EVERYWHERE and ("gmma" in cycles or not _is_hopper(profile))
     return max(whole, sum(cycles.values())) if cycles and (whole > 0 or is_complete) else 0.0
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.compare.stats.distributions import t_quantile
+from profkit.compare.stats.inference import t_quantile
 
 LEVEL: Final = 0.95
 _STEPS_PER_WAVE: Final = 30

@@ -12,63 +12,108 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.capture.inside.probe.plan import BEFORE
-from profkit.compare.stats.distributions import t_quantile
+from profkit.capture.inside.probe.plan import BEFORE, HOST
+from profkit.compare.bench.process import left_in, records_left, why_nothing
+from profkit.compare.stats.inference import t_quantile
 from profkit.errors import UnsupportedTraceError
 from profkit.findings.probe import PROBE_SLOPE
 from profkit.model.documents.probe import ProbeReport, Reading, Slope
 from profkit.probe.fit import LEVEL, Floats, Steps, Terms, fitted
-from profkit.probe.record import HOST, Fetches, Record, fetches_of, ranks_of, records_in
 from profkit.units import MANY_FETCHES
 
+_ROW_BYTES: Final = 24  # of `ROW` in profkit/capture/inside/probe/workers.py
+
+_Step = tuple[int, int, int, int, int, int, str | None, int | None, int]
 LEAST_PROBED: Final = 40
 """Probed steps below which no slope is told (chosen: one block of four places)."""
 AFTER_FETCH: Final = ("forward", "backward", "optimizer")
 """Places of the host's thread besides the fetch."""
 _MOST_LAGS: Final = 40
 _LAGS_ON_CUDA: Final = 3
+_SHARED: Final = (*HOST, "device", "copy", "comm")
+"""Places at which every rank is delayed in the same step."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What was to be done, as the process wrote it."""
+
+    places: tuple[str, ...]
+    doses_ns: tuple[int, ...]
+    n_steps: int
+    seed: int
+    step_ns: int
+    most_cost: float
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One process: its steps are `BEFORE` untouched ones, probed ones, untouched ones again."""
+
+    reason: str
+    pid: int
+    rank: int
+    world_size: int
+    n_workers: int
+    n_queued: int
+    uses_cuda: bool
+    step_source: str
+    plan: Plan | None
+    steps: tuple[_Step, ...]
+
+    @property
+    def n_probed(self) -> int:
+        """Steps that the schedule reached."""
+        return 0 if self.plan is None else min(max(len(self.steps) - BEFORE, 0), self.plan.n_steps)
+
+    def column(self, place: int) -> NDArray[np.float64]:
+        """One number of each step: 0 its duration, 1 to 4 its parts in the order of `HOST`, 5 batches, 8 delay."""
+        return np.array([step[place] for step in self.steps], np.float64)
+
+
+class Fetches(msgspec.Struct, frozen=True, kw_only=True):
+    """What the workers of one process did: mean ns of a fetch (None without one), delay in ns by order, per worker."""
+
+    mean_ns: float | None
+    delays_ns: dict[int, float]
 
 
 class _Run(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks of a job side by side: steps that all of them have, and each place's delay in ns in each step."""
 
     ranks: list[Record]
+    plan: Plan
     fetches: list[Fetches]
     steps: Steps
     doses: dict[str, Floats]
-    n_workers: int
     n_queued: int
     uses_cuda: bool
+
+    @property
+    def n_workers(self) -> int:
+        """Workers of the rank that has most."""
+        return self.steps.burst
 
 
 def report(folder: Path, command: str) -> ProbeReport:
     """The slopes of a run whose records lie in a folder. Raises UnsupportedTraceError where there are none."""
     records = records_in(folder)
     ranks = ranks_of(records)
-    if not ranks:
-        raise UnsupportedTraceError(f"no slopes: {_why_none(records)}")
-    if min(record.n_probed for record in ranks) < LEAST_PROBED:
-        n_probed = min(record.n_probed for record in ranks)
+    if not ranks:  # the process that saw most says why
+        by_steps = sorted(records, key=lambda record: -len(record.steps))
+        raise UnsupportedTraceError(f"no slopes: {why_nothing(record.reason for record in by_steps)}")
+    n_probed = min(record.n_probed for record in ranks)
+    if n_probed < LEAST_PROBED:
         raise UnsupportedTraceError(
             f"no slopes: the run ended after {n_probed} probed step{'s' * (n_probed != 1)}, at least {LEAST_PROBED}"
             " are needed",
             hint="let the script run longer",
         )
-    run = _side_by_side(folder, ranks)
-    return _told(run, command)
-
-
-def _why_none(records: Sequence[Record]) -> str:
-    """Why no process was probed: by the one that saw most."""
-    reasons = [record.reason for record in sorted(records, key=lambda record: -len(record.steps)) if record.reason]
-    return reasons[0] if reasons else "the command never imported torch, or left without its exit handlers"
+    return _told(_side_by_side(folder, ranks), command)
 
 
 def _side_by_side(folder: Path, ranks: list[Record]) -> _Run:
     n_steps = min(len(record.steps) for record in ranks)
     plan = ranks[0].plan
-    if plan is None:
-        raise UnsupportedTraceError("no slopes: no plan was made")
+    assert plan is not None  # noqa: S101 - of all that were chosen
     fetches = [fetches_of(folder, record) for record in ranks]
     loads = np.mean([record.column(5)[:n_steps] for record in ranks], axis=0)
     step = np.arange(n_steps)
@@ -85,17 +130,13 @@ def _side_by_side(folder: Path, ranks: list[Record]) -> _Run:
         doses[place] = np.mean([one[place] for one in on], axis=0) if on else np.zeros(n_steps)
     return _Run(
         ranks=ranks,
+        plan=plan,
         fetches=fetches,
         steps=steps,
         doses=doses,
-        n_workers=steps.burst,
         n_queued=max(record.n_queued for record in ranks),
         uses_cuda=any(record.uses_cuda for record in ranks),
     )
-
-
-_SHARED: Final = (*HOST, "device", "copy", "comm")
-"""Places at which every rank is delayed in the same step."""
 
 
 def _doses(record: Record, fetched: Fetches, n_steps: int) -> dict[str, Floats]:
@@ -113,9 +154,9 @@ def _doses(record: Record, fetched: Fetches, n_steps: int) -> dict[str, Floats]:
 
 
 def _told(run: _Run, command: str) -> ProbeReport:
-    plan = run.ranks[0].plan
+    plan = run.plan
     places = [place for place in run.doses if run.doses[place].any()]
-    if plan is None or not places:
+    if not places:
         raise UnsupportedTraceError("no slopes: no step came by a place where a delay was due")
     slopes, host, total = _estimated(run, places, plan.seed)
     duration, is_probed = run.steps.duration, run.steps.is_probed
@@ -255,8 +296,7 @@ def more_steps(half: float, n_probed: int, n_treated: int) -> int:
 def _slack_ns(place: str, run: _Run, terms: dict[str, Terms]) -> tuple[int, int] | None:
     """How much of the larger dose did not show, and the least that the interval allows; None where it is not known."""
     dose = run.doses[place]
-    split = float(np.mean(run.ranks[0].plan.doses_ns)) if run.ranks[0].plan is not None else 0.0
-    is_large: NDArray[np.bool_] = dose > split
+    is_large: NDArray[np.bool_] = dose > float(np.mean(run.plan.doses_ns))
     if not is_large.any() or not (dose[~is_large] > 0).any():
         return None
     parts = [np.where(is_large, dose, 0.0), np.where(is_large, 0.0, dose)]
@@ -303,3 +343,31 @@ def _notes(run: _Run, places: Sequence[str]) -> list[str]:
     if len(run.ranks) < run.ranks[0].world_size:
         notes.append(f"the steps are those of {len(run.ranks)} of {run.ranks[0].world_size} ranks")
     return notes
+
+
+def records_in(folder: Path) -> list[Record]:
+    """The records of a run's processes, by rank; what is not one is passed over."""
+    return sorted(records_left(folder, "*.probed", Record), key=lambda record: (record.rank, -len(record.steps)))
+
+
+def ranks_of(records: Sequence[Record]) -> list[Record]:
+    """One record of each rank of the job that was probed longest; [] where none has a plan."""
+    planned = [record for record in records if record.plan is not None]
+    if not planned:
+        return []
+    size = max(planned, key=lambda record: record.n_probed).world_size
+    if size == 1:
+        return [max(planned, key=lambda record: record.n_probed)]
+    by_rank = {record.rank: record for record in reversed(planned) if record.world_size == size}
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def fetches_of(folder: Path, record: Record) -> Fetches:
+    """The fetches of one process's workers."""
+    files = (data[: len(data) // _ROW_BYTES * _ROW_BYTES] for data in left_in(folder, f"{record.pid}.*.rows"))
+    rows = np.concatenate([np.empty((0, 3), np.int64), *(np.frombuffer(data, "<i8").reshape(-1, 3) for data in files)])
+    obeyed = rows[rows[:, 0] > 0]
+    totals: dict[int, float] = {}
+    for number, delay_ns, _ in obeyed.tolist():
+        totals[number] = totals.get(number, 0.0) + delay_ns / max(record.n_workers, 1)
+    return Fetches(mean_ns=float(rows[:, 2].mean()) if len(rows) else None, delays_ns=totals)

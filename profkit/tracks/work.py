@@ -15,7 +15,7 @@ from profkit.model.trace import Kind, Trace
 from profkit.timeline import Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.tracks.names import Names
+from profkit.tracks.rows import Names
 
 if TYPE_CHECKING:
     from profkit.roof.counted import Counted
@@ -45,12 +45,9 @@ def work_of(facts: Facts, names: Names, known: Counted | None) -> tuple[tuple[Wo
     `known`: the operators whose FLOPs and bytes are known; None where none are.
     """
     columns = [*_of_device(facts, known), _of_host(facts, known)]
-    shown, n_all = [], 0
-    for one in columns:
-        rows, n = _summed(facts, one, names)
-        shown += rows
-        n_all += n
-    return tuple(sorted(shown, key=lambda row: -row.self_ns)), n_all
+    summed = [_summed(facts, one, names) for one in columns]
+    shown = sorted((row for rows, _ in summed for row in rows), key=lambda row: -row.self_ns)
+    return tuple(shown), sum(n for _, n in summed)
 
 
 def _of_device(facts: Facts, known: Counted | None) -> list[_Columns]:
@@ -64,25 +61,20 @@ def _of_device(facts: Facts, known: Counted | None) -> list[_Columns]:
     op = np.full(rows.size, -1, np.int64)
     op[launch >= 0] = facts.op_of_call[launch[launch >= 0]]
     flops, n_bytes = _counts(known, op, own)
-    found = []
-    for kind, word in _KINDS.items():
-        mine = np.flatnonzero(gpu.kind[rows] == kind)
-        found.append(
-            _Columns(
-                kind=word,
-                name=gpu.name[rows[mine]],
-                op=op[mine],
-                total_ns=own[mine],
-                self_ns=own[mine],
-                flops=flops[mine],
-                n_bytes=n_bytes[mine] if kind is Kind.COMPUTE else _moved(gpu.n_bytes[rows[mine]]),
-            )
+    moved = np.where(gpu.n_bytes[rows] >= 0, gpu.n_bytes[rows], np.nan).astype(np.float64)
+    return [
+        _Columns(
+            kind=word,
+            name=gpu.name[rows[mine]],
+            op=op[mine],
+            total_ns=own[mine],
+            self_ns=own[mine],
+            flops=flops[mine],
+            n_bytes=(n_bytes if kind is Kind.COMPUTE else moved)[mine],
         )
-    return found
-
-
-def _moved(n_bytes: I64) -> NDArray[np.float64]:
-    return np.where(n_bytes >= 0, n_bytes, np.nan).astype(np.float64)
+        for kind, word in _KINDS.items()
+        for mine in [np.flatnonzero(gpu.kind[rows] == kind)]
+    ]
 
 
 def _of_host(facts: Facts, known: Counted | None) -> _Columns:

@@ -13,11 +13,12 @@ import msgspec
 from profkit.findings import KINDS
 from profkit.model.documents.trial import Numbers
 
+NONE, ROUNDING, TRAINING = Numbers
 _COMPILING_NS: Final = 6_000_000_000
 """Chosen: what takes longer to compile is ended by the limit of the session."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True):
     """One reversible change.
 
     `needs`: traits of the run without which it cannot be made ("cuda", "loader", "workers", "fused", "foreach",
@@ -27,10 +28,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     title: str
-    keep: str
     numbers: Numbers
+    keep: str = ""
     needs: tuple[str, ...] = ()
-    is_ablation: bool = False
     how: Mapping[str, object] = {}
     variables: Mapping[str, str] = {}
     n_settling: int = 0
@@ -38,197 +38,130 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What a run takes longer to begin with it, ns."""
 
     @property
+    def is_ablation(self) -> bool:
+        """Whether it leaves work out, and so only bounds what removing that gives."""
+        return self.numbers is TRAINING
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """The ids of findings whose cause it removes, at least in part."""
         return tuple(kind.id for kind in KINDS.values() if self.key in kind.tries)
 
 
+_DDP: Final = ("ddp", "DistributedDataParallel")
+_FSDP: Final = ("fsdp", "FullyShardedDataParallel")
+
+
+def _wrapped(key: str, title: str, numbers: Numbers, wrapper: tuple[str, str], **how: object) -> Change:
+    """A change of the arguments of what wraps the model (its trait and its class), kept as it is made."""
+    trait, name = wrapper
+    told = ", ".join(f"{argument}={value}" for argument, value in how.items())
+    return Change(key, title, numbers, f"{name}(..., {told})", (trait,), how=how)
+
+
 FIXES: Final = (
+    Change("workers", "more loader workers", NONE, "DataLoader(..., num_workers={n_workers})", ("loader",)),
     Change(
-        key="workers",
-        title="more loader workers",
-        keep="DataLoader(..., num_workers={n_workers})",
-        numbers=Numbers.NONE,
-        needs=("loader",),
+        "prefetch",
+        "more batches ready per worker",
+        NONE,
+        "DataLoader(..., prefetch_factor={prefetch_factor})",
+        ("workers",),
     ),
     Change(
-        key="prefetch",
-        title="more batches ready per worker",
-        keep="DataLoader(..., prefetch_factor={prefetch_factor})",
-        numbers=Numbers.NONE,
-        needs=("workers",),
+        "persistent",
+        "workers that live on after an epoch",
+        NONE,
+        "DataLoader(..., persistent_workers=True)",
+        ("workers",),
     ),
     Change(
-        key="persistent",
-        title="workers that live on after an epoch",
-        keep="DataLoader(..., persistent_workers=True)",
-        numbers=Numbers.NONE,
-        needs=("workers",),
+        "pinned",
+        "pinned batches, copies not waited for",
+        NONE,
+        "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
+        ("cuda", "loader"),
+    ),
+    Change("tf32", "TF32 for float32 products", ROUNDING, 'torch.set_float32_matmul_precision("high")', ("cuda",)),
+    Change(
+        "bf16",
+        "autocast to bfloat16",
+        ROUNDING,
+        "torch.autocast(device_type, dtype=torch.bfloat16) around forward and loss",
+        ("bf16",),
     ),
     Change(
-        key="pinned",
-        title="pinned batches, copies not waited for",
-        keep="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
-        numbers=Numbers.NONE,
-        needs=("cuda", "loader"),
-    ),
-    Change(
-        key="tf32",
-        title="TF32 for float32 products",
-        keep='torch.set_float32_matmul_precision("high")',
-        numbers=Numbers.ROUNDING,
-        needs=("cuda",),
-    ),
-    Change(
-        key="bf16",
-        title="autocast to bfloat16",
-        keep="torch.autocast(device_type, dtype=torch.bfloat16) around forward and loss",
-        numbers=Numbers.ROUNDING,
-        needs=("bf16",),
-    ),
-    Change(
-        key="cudnn_benchmark",
-        title="convolution algorithms chosen by trying",
-        keep="torch.backends.cudnn.benchmark = True",
-        numbers=Numbers.ROUNDING,
-        needs=("cuda", "convolutions"),
+        "cudnn_benchmark",
+        "convolution algorithms chosen by trying",
+        ROUNDING,
+        "torch.backends.cudnn.benchmark = True",
+        ("cuda", "convolutions"),
         n_settling=3,
     ),
     Change(
-        key="channels_last",
-        title="weights with channels last",
-        keep="model.to(memory_format=torch.channels_last)",
-        numbers=Numbers.ROUNDING,
-        needs=("convolutions",),
+        "channels_last",
+        "weights with channels last",
+        ROUNDING,
+        "model.to(memory_format=torch.channels_last)",
+        ("convolutions",),
+    ),
+    Change("compile", "the model compiled", ROUNDING, "model.compile()", n_settling=7, starting_ns=_COMPILING_NS),
+    Change("fused", "the optimizer in one kernel", ROUNDING, "fused=True in the optimizer's arguments", ("fused",)),
+    Change(
+        "foreach",
+        "the optimizer over lists of tensors",
+        ROUNDING,
+        "foreach=True in the optimizer's arguments",
+        ("foreach",),
     ),
     Change(
-        key="compile",
-        title="the model compiled",
-        keep="model.compile()",
-        numbers=Numbers.ROUNDING,
-        n_settling=7,
-        starting_ns=_COMPILING_NS,
+        "no_gc",
+        "no garbage collection in the steps",
+        NONE,
+        "gc.freeze() after the set-up, gc.disable(), and gc.collect() where nobody waits",
     ),
     Change(
-        key="fused",
-        title="the optimizer in one kernel",
-        keep="fused=True in the optimizer's arguments",
-        numbers=Numbers.ROUNDING,
-        needs=("fused",),
+        "threads", "another number of threads in operators", ROUNDING, "torch.set_num_threads({n_threads})", ("cores",)
     ),
     Change(
-        key="foreach",
-        title="the optimizer over lists of tensors",
-        keep="foreach=True in the optimizer's arguments",
-        numbers=Numbers.ROUNDING,
-        needs=("foreach",),
+        "fp32",
+        "weights and inputs in single precision",
+        ROUNDING,
+        "model.float(), and torch.float32 where batches are made",
+        ("fp64",),
     ),
     Change(
-        key="no_gc",
-        title="no garbage collection in the steps",
-        keep="gc.freeze() after the set-up, gc.disable(), and gc.collect() where nobody waits",
-        numbers=Numbers.NONE,
+        "flush_denormal",
+        "subnormal numbers taken for zero",
+        ROUNDING,
+        "torch.set_flush_denormal(True), right behind import torch",
     ),
     Change(
-        key="threads",
-        title="another number of threads in operators",
-        keep="torch.set_num_threads({n_threads})",
-        numbers=Numbers.ROUNDING,
-        needs=("cores",),
+        "no_grad",
+        "no gradients where no backward pass reads them",
+        NONE,
+        "with torch.no_grad(): around the call of the module that is not trained",
     ),
     Change(
-        key="fp32",
-        title="weights and inputs in single precision",
-        keep="model.float(), and torch.float32 where batches are made",
-        numbers=Numbers.ROUNDING,
-        needs=("fp64",),
-    ),
-    Change(
-        key="flush_denormal",
-        title="subnormal numbers taken for zero",
-        keep="torch.set_flush_denormal(True), right behind import torch",
-        numbers=Numbers.ROUNDING,
-    ),
-    Change(
-        key="no_grad",
-        title="no gradients where no backward pass reads them",
-        keep="with torch.no_grad(): around the call of the module that is not trained",
-        numbers=Numbers.NONE,
-    ),
-    Change(
-        key="segments",
-        title="memory segments that can grow",
-        keep="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        numbers=Numbers.NONE,
-        needs=("cuda",),
+        "segments",
+        "memory segments that can grow",
+        NONE,
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        ("cuda",),
         variables={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     ),
-    Change(
-        key="ddp_bucket",
-        title="larger buckets of gradients",
-        keep="DistributedDataParallel(..., bucket_cap_mb=100)",
-        numbers=Numbers.ROUNDING,
-        needs=("ddp",),
-        how={"bucket_cap_mb": 100},
-    ),
-    Change(
-        key="ddp_view",
-        title="gradients as views of their buckets",
-        keep="DistributedDataParallel(..., gradient_as_bucket_view=True)",
-        numbers=Numbers.NONE,
-        needs=("ddp",),
-        how={"gradient_as_bucket_view": True},
-    ),
-    Change(
-        key="ddp_static",
-        title="DDP told that the graph stays",
-        keep="DistributedDataParallel(..., static_graph=True)",
-        numbers=Numbers.ROUNDING,
-        needs=("ddp",),
-        how={"static_graph": True},
-    ),
-    Change(
-        key="fsdp_prefetch",
-        title="FSDP gathers the next layer ahead",
-        keep="FullyShardedDataParallel(..., forward_prefetch=True)",
-        numbers=Numbers.NONE,
-        needs=("fsdp",),
-        how={"forward_prefetch": True},
-    ),
+    _wrapped("ddp_bucket", "larger buckets of gradients", ROUNDING, _DDP, bucket_cap_mb=100),
+    _wrapped("ddp_view", "gradients as views of their buckets", NONE, _DDP, gradient_as_bucket_view=True),
+    _wrapped("ddp_static", "DDP told that the graph stays", ROUNDING, _DDP, static_graph=True),
+    _wrapped("fsdp_prefetch", "FSDP gathers the next layer ahead", NONE, _FSDP, forward_prefetch=True),
 )
 """In the order in which they are tried where two promise as much: what costs the user least comes first."""
 
 ABLATIONS: Final = (
-    Change(
-        key="one_batch",
-        title="one batch again and again",
-        keep="",
-        numbers=Numbers.TRAINING,
-        needs=("loader",),
-        is_ablation=True,
-    ),
-    Change(
-        key="no_collectives",
-        title="no averaging between ranks",
-        keep="",
-        numbers=Numbers.TRAINING,
-        needs=("ranks",),
-        is_ablation=True,
-    ),
-    Change(
-        key="no_item",
-        title=".item() answered from a cache",
-        keep="",
-        numbers=Numbers.TRAINING,
-        is_ablation=True,
-    ),
-    Change(
-        key="no_saves",
-        title="nothing saved by torch.save",
-        keep="",
-        numbers=Numbers.TRAINING,
-        is_ablation=True,
-    ),
+    Change("one_batch", "one batch again and again", TRAINING, needs=("loader",)),
+    Change("no_collectives", "no averaging between ranks", TRAINING, needs=("ranks",)),
+    Change("no_item", ".item() answered from a cache", TRAINING),
+    Change("no_saves", "nothing saved by torch.save", TRAINING),
 )
 CATALOGUE: Final[Mapping[str, Change]] = {change.key: change for change in (*FIXES, *ABLATIONS)}
 

@@ -59,14 +59,13 @@ def chosen(report: Report, plain: Run, only: Sequence[str], *, with_ablations: b
             if key not in CATALOGUE:
                 raise UsageError(f"there is no change {key!r}", hint=f"one of {', '.join(CATALOGUE)}")
         return [candidate(CATALOGUE[key], known) for key in dict.fromkeys(only)]
-    fixes = [candidate(change, known) for change in FIXES]
-    fixes = [one for one in fixes if not one.why_not and _is_promising(one, report, plain.record)]
-    fixes.sort(key=lambda one: -(one.predicted or (0.0, 0.0))[1])
-    if not with_ablations:
-        return fixes[:MOST_FIXES]
-    bounds = [candidate(change, known) for change in ABLATIONS]
-    bounds = sorted((one for one in bounds if not one.why_not and one.predicted), key=lambda one: -one.predicted[1])  # type: ignore[index]
-    return [*fixes[:MOST_FIXES], *bounds[:1]]
+    fixes, bounds = (
+        [one for change in changes if not (one := candidate(change, known)).why_not] for changes in (FIXES, ABLATIONS)
+    )
+    for some in (fixes, bounds):
+        some.sort(key=lambda one: -(one.predicted or (0.0, 0.0))[1])
+    promising = [one for one in fixes if _is_promising(one, report, plain.record)]
+    return [*promising[:MOST_FIXES], *[one for one in bounds if one.predicted][: int(with_ablations)]]
 
 
 def gains_of(report: Report) -> dict[str, float]:
@@ -149,7 +148,7 @@ def _how(change: Change, record: Record) -> tuple[dict[str, object], str]:
         "cores": (record.n_threads != _threads(record), f"operators use {record.n_threads} threads already"),
         "ranks": (record.world_size > 1, "there is one rank"),
     }
-    why_not = next((why for need in change.needs if not has[need][0] for why in [has[need][1]]), "")
+    why_not = next((has[need][1] for need in change.needs if not has[need][0]), "")
     how = dict(change.how)
     if change.key == "workers":
         how["n_workers"] = _workers(record)

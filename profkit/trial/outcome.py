@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
-from itertools import islice
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from profkit.capture.command import redacted_command
 from profkit.capture.inside.probe.plan import HOST
 from profkit.capture.options import Options
-from profkit.capture.runner import environment
-from profkit.compare.bench.process import ending, last_line, run_quietly
+from profkit.capture.outcome import outcomes_of
+from profkit.capture.runner import environment, holding
+from profkit.compare.bench.process import ending, last_line, records_left, run_quietly, why_nothing
 from profkit.errors import ProfkitError
-from profkit.files import open_file, temporary_folder
+from profkit.files import temporary_folder
 from profkit.units import MANY_FETCHES
 
 PARTS: Final = HOST
 """Parts of the step on the host, in the order of a record's columns."""
-_MOST_BYTES: Final = 64 * 2**20
-_MOST_PROCESSES: Final = 4096
-_MOST_OUTPUT_BYTES: Final = 1 << 20
 
 
 class TrialError(ProfkitError):
@@ -97,40 +96,62 @@ def run_once(
 ) -> Run:
     """Run the command with one change until its steps are timed.
 
-    Raises TrialError where it fails, TooLongError where it takes longer than `most_ns`,
-    ProfkitError where no steps were seen, UsageError where there is no such program.
+    Raises TrialError where it fails, TooLongError where it takes longer than `most_ns`, ProfkitError where no steps
+    were seen, UsageError where there is no such program.
     """
-    with temporary_folder("try") as folder, tempfile.TemporaryFile(dir=folder) as output:
+    with temporary_folder("try") as folder:
         trial = {"change": change.key, "how": dict(change.how), "n_settling": n_settling, "n_steps": n_steps}
         options = Options(folder=str(folder), trial=trial, step_on=step_on, stops=True)
-        outer = {**os.environ, **change.variables}
-        code, wall_ns = run_quietly(command, {**outer, **environment(options, outer)}, output.fileno(), most_ns=most_ns)
-        output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
-        text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
-        records = _records(folder)
-        if code:
-            raise TrialError(f"the command {ending(code)}: {last_line(text)}", code)
-        return measured(records, wall_ns=wall_ns, n_settling=n_settling, n_steps=n_steps)
+        wall_ns = _finished(command, options, folder, {**os.environ, **change.variables}, most_ns=most_ns)
+        return measured(
+            records_left(folder, "*.tried", Record), wall_ns=wall_ns, n_settling=n_settling, n_steps=n_steps
+        )
 
 
-def _records(folder: Path) -> list[Record]:
-    found = []
-    for path in islice(sorted(folder.glob("*.tried")), _MOST_PROCESSES):
-        try:
-            with open_file(path, follow=False) as file:
-                found.append(msgspec.json.decode(file.read(_MOST_BYTES), type=Record))
-        except (OSError, msgspec.MsgspecError):
-            continue
-    return found
+@contextmanager
+def captured(command: Sequence[str], *, step_on: str = "auto") -> Iterator[Path]:
+    """The verdict that predictions come from: a folder with the traces of one run, stopped when its window is over.
+
+    It is gone when the context ends. Raises TrialError where the command fails, ProfkitError where nothing was
+    recorded.
+    """
+    with temporary_folder("try") as place:
+        folder = place / "capture"
+        options = Options(
+            folder=str(folder),
+            command=redacted_command(command),
+            capture_id=uuid.uuid4().hex,
+            step_on=step_on,
+            stack_steps=0,
+            stops=True,
+        )
+        with holding(options) as problem:
+            if problem:
+                raise ProfkitError(problem)
+            _finished(command, options, place, os.environ)
+            facts = outcomes_of(options, folder)
+        if not any(one.get("trace") for one in facts):
+            why = why_nothing(str(one.get("reason") or "") for one in facts)
+            raise ProfkitError(f"there is no verdict to predict from: {why}")
+        yield folder
+
+
+def _finished(
+    command: Sequence[str], options: Options, folder: Path, outer: Mapping[str, str], *, most_ns: int | None = None
+) -> int:
+    """Run a command under a capture's options; its wall time in ns."""
+    env = {**outer, **environment(options, outer)}
+    code, wall_ns, text = run_quietly(command, env, folder, most_ns=most_ns)
+    if code:
+        raise TrialError(f"the command {ending(code)}: {last_line(text)}", code)
+    return wall_ns
 
 
 def measured(records: Sequence[Record], *, wall_ns: int, n_settling: int, n_steps: int) -> Run:
     """The run that these processes made. Raises ProfkitError where none of them has steps."""
     trained = [record for record in records if record.steps]
     if not trained:
-        reasons = [record.reason for record in records if record.reason]
-        why = reasons[0] if reasons else "the command never imported torch, or left without its exit handlers"
-        raise ProfkitError(f"nothing to compare: {why}")
+        raise ProfkitError(f"nothing to compare: {why_nothing(record.reason for record in records)}")
     size = max(trained, key=lambda record: len(record.steps)).world_size
     by_rank = {record.rank: record for record in trained if record.world_size == size}
     ranks = [by_rank[rank] for rank in sorted(by_rank)]

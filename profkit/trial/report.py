@@ -59,9 +59,7 @@ def report(
 
 def _repeats(runs: Sequence[Run]) -> bool | None:
     seen = [run.losses for run in runs if run.losses]
-    if len(seen) < 2:
-        return None
-    return all(_same(one, seen[0]) for one in seen)
+    return all(_same(one, seen[0]) for one in seen) if len(seen) > 1 else None
 
 
 def _same(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -89,17 +89,12 @@ class Session(msgspec.Struct):
         blocks = tuple(sorted(mine.keys() & base.keys()))
         if not blocks:
             return None
-        made = [
-            Sample(
-                name=name,
-                values=tuple(runs[block].step_ns for block in blocks),
-                unit="ns/step",
-                higher_is_better=False,
-                blocks=blocks,
-            )
-            for name, runs in ((BASELINE, base), (arm, mine))
-        ]
-        return made[0], made[1]
+
+        def sample(name: str, runs: dict[int, Run]) -> Sample:
+            values = tuple(runs[block].step_ns for block in blocks)
+            return Sample(name=name, values=values, unit="ns/step", higher_is_better=False, blocks=blocks)
+
+        return sample(BASELINE, base), sample(arm, mine)
 
     def placed(self) -> list[Placed]:
         """All runs in the order they were made (`profkit/compare/bench` measures the drift of such)."""

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from profkit.compare.stats.distributions import t_quantile, two_sided_p
+from profkit.compare.stats.inference import t_quantile, two_sided_p
 
 DFS = (0.5, 1, 1.5, 2, 2.72, 3, 4.78, 7, 30, 199.5, 1999, 2001, 1e5, 1e6)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.compare.ladder.columns import Asked
+from profkit.compare.ladder.cells import Asked
 from profkit.compare.ladder.plan import Plan
 from profkit.compare.ladder.study import climb_records
 from profkit.errors import TraceFormatError, UsageError

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profkit.compare.ladder.columns import Asked
+from profkit.compare.ladder.cells import Asked
 from profkit.compare.ladder.study import climb_records
-from profkit.compare.tables.records import read_records
+from profkit.compare.tables.result_tables import read_records
 from profkit.errors import TraceFormatError, UsageError
 from profkit.model.documents.ladder import LadderReport, Mix, Step
 from tests.compare.test_ladder import by_name, climbed, notes, path

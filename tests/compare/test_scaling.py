@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from scipy import stats
 
-from profkit.compare.scaling.efficiency import WORK_PART, decompose, fit_usl, serial_fraction
-from profkit.compare.scaling.study import efficiency_interval, scale
+from profkit.compare.scaling.study import WORK_PART, decompose, efficiency_interval, fit_usl, scale, serial_fraction
 from profkit.compare.tables.result_tables import read_table
 from profkit.errors import UsageError
 from profkit.model.documents.rank_report import RankReport, Section

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.compare.captures.recorded import Inputs, recorded_inputs
+from profkit.compare.captures.measured import Inputs, recorded_inputs
 from profkit.compare.captures.sides import Side, read_side
 from profkit.compare.comparison import compare
 from profkit.model.documents.comparison import Comparison

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import profkit
 from profkit.cli import group
 from profkit.errors import ProfkitError, TruncatedTraceError, UsageError
-from profkit.export.rewrite import shifted
+from profkit.export.document import shifted
 from profkit.testing import Row, kernel, launch, span, to_json
 from tests.conftest import rarely
 
@@ -165,17 +165,16 @@ def test_names_stay_text(tmp_path: Path) -> None:
     assert of_trace(read(out)) == read(source)["traceEvents"]
 
 
+def nine_launches() -> list[Row]:
+    """A step with nine kernels, each launched."""
+    launches = [launch(n * 9_000, n * 9_000 + 100, correlation=n + 1) for n in range(9)]
+    kernels = [kernel("k", n * 9_000 + 500, n * 9_000 + 900, correlation=n + 1) for n in range(9)]
+    return [span("ProfilerStep#1", 0, 900_000), *launches, *kernels]
+
+
 def test_secrets_of_metadata_and_names_are_taken_out(tmp_path: Path) -> None:
     secret = "hf_" + "abcdefghijklmnopqrstuvwxyz012345"
-    rows = [span("ProfilerStep#1", 0, 900_000), span(f"fetch {secret}", 10_000, 20_000)]
-    rows += [
-        row
-        for n in range(9)
-        for row in (
-            launch(n * 9_000, n * 9_000 + 100, correlation=n + 1),
-            kernel("k", n * 9_000 + 500, n * 9_000 + 900, correlation=n + 1),
-        )
-    ]
+    rows = [*nine_launches(), span(f"fetch {secret}", 10_000, 20_000)]
     source, out = tmp_path / "t.json", tmp_path / "o.json"
     source.write_bytes(to_json(rows, metadata={"environment": {"HF_TOKEN": secret}, "note": secret}))
     export(source, "-o", out)
@@ -184,15 +183,7 @@ def test_secrets_of_metadata_and_names_are_taken_out(tmp_path: Path) -> None:
 
 
 def test_a_list_of_events_and_metadata_after_them_are_exported_too(tmp_path: Path) -> None:
-    rows = [span("ProfilerStep#1", 0, 900_000)]
-    rows += [
-        row
-        for n in range(9)
-        for row in (
-            launch(n * 9_000, n * 9_000 + 100, correlation=n + 1),
-            kernel("k", n * 9_000 + 500, n * 9_000 + 900, correlation=n + 1),
-        )
-    ]
+    rows = nine_launches()
     for layout in ("list", "indented", "minified", "events_last"):
         source, out = tmp_path / f"{layout}.json", tmp_path / "o.json"
         source.write_bytes(to_json(rows, layout=layout))
@@ -267,15 +258,7 @@ def test_numbers_and_texts_that_no_type_holds_do_not_end_an_export(tmp_path: Pat
     """Beside a name with a secret, whose event is taken apart, and in files of several ranks."""
     secret = "hf_" + "abcdefghijklmnopqrstuvwxyz012345"
     for rank in range(2):
-        rows = [span("ProfilerStep#1", 0, 900_000)]
-        rows += [
-            row
-            for n in range(9)
-            for row in (
-                launch(n * 9_000, n * 9_000 + 100, correlation=n + 1),
-                kernel("k", n * 9_000 + 500, n * 9_000 + 900, correlation=n + 1),
-            )
-        ]
+        rows = nine_launches()
         document = json.loads(to_json(rows, rank=rank))
         document["big"] = 10**40
         document["traceEvents"] += [

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from profkit.cli import group
 from profkit.cli.shared.gathered import is_export
 from profkit.errors import UsageError
-from profkit.export.page import POLICY, page
-from profkit.export.serve import Handover, viewers_address
+from profkit.export.serve import POLICY, Handover, page, viewers_address
 from tests.export.test_chrome import export
 from tests.export.viewer import PAGE, Viewer, viewer
 

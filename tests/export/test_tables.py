@@ -10,7 +10,7 @@ import pytest
 
 import profkit
 from profkit.errors import MissingCapabilityError
-from profkit.export.written import csv_of, parquet_of
+from profkit.export.tables import csv_of, parquet_of
 from profkit.testing import Row, kernel, launch, operator, span, to_json
 from tests.export.test_chrome import export
 

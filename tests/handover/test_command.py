@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from profkit.cli.triage import command
-from profkit.crosscheck.launch_match import match, paired_steps
+from profkit.crosscheck.launches import match, paired_steps
 from profkit.crosscheck.sources import sources_of
 from profkit.crosscheck.trace_profile import portrait_of
 from profkit.errors import TraceNotFoundError, UnsupportedTraceError

@@ -2,8 +2,7 @@
 
 import pytest
 
-from profkit.crosscheck.launch_match import match, paired_steps
-from profkit.crosscheck.launches import KernelKey, launches_of
+from profkit.crosscheck.launches import KernelKey, launches_of, match, paired_steps
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline.steps import steps_in_window
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from profkit.errors import ProfkitError
+from profkit.ingest.kineto import scanner
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
-from profkit.ingest.kineto.native import decode
 from profkit.ingest.kineto.reader import read_trace
 from profkit.native import library
 
@@ -24,9 +24,9 @@ needs_library = pytest.mark.skipif(not IS_NATIVE, reason=f"the scanner: {_SAID}"
 @contextmanager
 def by_python_alone() -> Iterator[None]:
     """As where nothing was compiled."""
-    none = decode._Scanners()
+    none = scanner._Scanners()
     none.has_none = True
-    with mock.patch.object(decode, "_IDLE", none):
+    with mock.patch.object(scanner, "_IDLE", none):
         yield
 
 
@@ -84,4 +84,4 @@ def decoded_both_ways(array: bytes, *, unique_keys: bool = False) -> tuple[Any, 
 
 def reason(array: bytes, *, unique_keys: bool = False) -> str:
     """Why the scanner leaves an array to Python, "taken" where it does not."""
-    return decode.REASONS[decode.scanned(array, unique_keys=unique_keys)[1]]
+    return scanner.REASONS[scanner.scanned(array, unique_keys=unique_keys)[1]]

@@ -77,25 +77,15 @@ class Export:
         correlation = more.pop("correlation", None) or self._next()
         if more.pop("launched", True):
             self.call(start - 5000, start - 3000, "cudaLaunchKernel_v7000", pid=pid, correlation=correlation)
-        self.add(
-            "CUPTI_ACTIVITY_KIND_KERNEL",
-            start=start,
-            end=end,
-            deviceId=device,
-            contextId=1,
-            streamId=7,
-            correlationId=correlation,
-            globalPid=global_pid(pid),
-            demangledName=self.string(name),
-            shortName=self.string(name),
-            gridX=4,
-            gridY=2,
-            gridZ=1,
-            blockX=128,
-            blockY=1,
-            blockZ=1,
-            graphNodeId=more.get("graph_node"),
-        )
+        sizes = {"gridX": 4, "gridY": 2, "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1}
+        sizes |= {"contextId": 1, "deviceId": device, "graphNodeId": more.get("graph_node")}
+        names = dict.fromkeys(("demangledName", "shortName"), self.string(name))
+        self.work("KERNEL", start, end, pid=pid, correlation=correlation, **sizes, **names)
+
+    def work(self, kind: str, start: int, end: int, *, pid: int = RANK0, correlation: int = 0, **more: Any) -> None:
+        """Add a row of GPU 0 to the table of a kind ("MEMCPY"), without the call that made it."""
+        row = {"deviceId": 0, "streamId": 7, "correlationId": correlation, "globalPid": global_pid(pid), **more}
+        self.add(f"CUPTI_ACTIVITY_KIND_{kind}", start=start, end=end, **row)
 
     def call(
         self, start: int, end: int, name: str, *, pid: int = RANK0, tid: int | None = None, correlation: int = 0
@@ -113,15 +103,8 @@ class Export:
     def range(
         self, start: int, end: int | None, text: str, *, pid: int = RANK0, tid: int | None = None, kind: int = 59
     ) -> None:
-        row = {
-            "start": start,
-            "end": end,
-            "eventType": kind,
-            "text": text,
-            "globalTid": global_tid(pid, tid),
-            "domainId": 0,
-        }
-        self.add("NVTX_EVENTS", **row)
+        owner = global_tid(pid, tid)
+        self.add("NVTX_EVENTS", start=start, end=end, eventType=kind, text=text, globalTid=owner, domainId=0)
 
     def sample(
         self, at: int, *frames: tuple[str | None, str], pid: int = RANK0, tid: int | None = None, state: int = 1

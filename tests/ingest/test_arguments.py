@@ -7,7 +7,7 @@ import pytest
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
-from profkit.ingest.kineto.traits import traits
+from profkit.ingest.kineto.source import traits
 from profkit.model.signature import Signature
 from profkit.testing import HOST_PID, Row, operator, trace_of
 

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,10 @@ def kernel_with(args: str, *, tid: str = "7") -> str:
 
 @pytest.mark.parametrize("chunk_bytes", [3, rarely(1.6, 10**6)])
 def test_cut_at_every_byte(chunk_bytes: int, tmp_path: Path) -> None:
-    data = file_of(*OPS[:3])
-    ends = [data.index(text.encode()) + len(text) for text in OPS[:3]]
+    names = ("},{", '[{\\"}]', "back\\\\slash\\\\")
+    ops = [text.replace(f"op{n}", name) for n, (text, name) in enumerate(zip(OPS, names, strict=False))]
+    data = file_of(*ops)
+    ends = [data.index(text.encode()) + len(text) for text in ops]
     array = data.index(b"[{") + 1
     for length in range(1, len(data)):
         n_whole = sum(length >= end for end in ends)
@@ -94,6 +97,7 @@ def test_a_gzip_cut_at_every_tenth_byte(tmp_path: Path) -> None:
         except ProfkitError:
             kept = 0
         assert getattr(error, "n_whole_events", 0) == kept
+        assert not kept or re.search(rf"ends inside event {kept + 1:,} .*cut at byte", error.message)
 
 
 def test_a_damaged_gzip_keeps_what_comes_before_the_damage(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -237,22 +236,6 @@ def test_a_call_with_a_driver_call_inside_links_to_the_launch() -> None:
     ]
     trace = trace_of(rows)
     assert trace.name(int(trace.calls.name[trace.gpu.launch_row[0]])) == "cudaLaunchKernel"
-
-
-def test_two_processes_decode_the_same(tmp_path: Path) -> None:
-    rows = [span("ProfilerStep#0", BASE, BASE + 10**6)]
-    for n in range(400):
-        rows.append(launch(BASE + 1000 * n, BASE + 1000 * n + 300, correlation=n + 1))
-        rows.append(kernel(f"k{n % 7}", BASE + 1000 * n + 500, BASE + 1000 * n + 900, correlation=n + 1))
-    path = tmp_path / "t.json"
-    path.write_bytes(to_json(rows))
-    one = read_trace(str(path))
-    two = read_trace(str(path), jobs=2, chunk_bytes=5000)
-    assert two.strings == one.strings
-    assert two.steps == one.steps
-    for name in ("gpu", "calls", "spans"):
-        first, second = getattr(one, name).columns(), getattr(two, name).columns()
-        assert all(np.array_equal(first[column], second[column]) for column in first)
 
 
 def test_steps_are_found_by_the_period_of_kernels_with_an_anchor() -> None:

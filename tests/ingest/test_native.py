@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profkit.ingest.kineto.native import decode
+from profkit.ingest.kineto import scanner
 from profkit.native.library import Scanner
 from tests.conftest import ROOT, SHARED_TRACES, every, examples
 from tests.fuzz.kinds import kineto, native
@@ -19,6 +19,7 @@ from tests.ingest.test_same_trace import COLLECTIVE, EVENTS, ID, other, x
 OWN = sorted((ROOT / "traces").rglob("*.pt.trace.json.gz"))
 SHARED = sorted(SHARED_TRACES.rglob("*.json*"), key=lambda path: (path.stat().st_size, path))
 SMALL = [path for path in SHARED if path.stat().st_size < 400_000]
+pytestmark = needs_library
 
 
 def array_of(*events: dict[str, Any], indent: int | None = None) -> bytes:
@@ -29,34 +30,33 @@ def op(name: str = "aten::mm", **args: Any) -> dict[str, Any]:
     return x("cpu_op", name, 10, 2, **args)
 
 
-# ------------------------------------------------------------------------------------------------------ whole files
-
-
-@needs_library
-@pytest.mark.parametrize("path", every(4, OWN, 0.2), ids=lambda path: str(path.relative_to(ROOT / "traces")))
-def test_our_traces_are_read_to_the_same_bits(path: Path) -> None:
-    by_scanner, plain = read_both_ways(path)
+def agree(by_scanner: Any, plain: Any) -> None:
     assert by_scanner == plain
 
 
-@needs_library
+# ------------------------------------------------------------------------------------------------------ whole files
+
+
+@pytest.mark.parametrize("path", every(4, OWN, 0.2), ids=lambda path: str(path.relative_to(ROOT / "traces")))
+def test_our_traces_are_read_to_the_same_bits(path: Path) -> None:
+    agree(*read_both_ways(path))
+
+
 @pytest.mark.shared
 @pytest.mark.skipif(not SMALL, reason="no real traces beside this checkout")
 @pytest.mark.parametrize("path", every(12, SMALL, 0.5), ids=lambda path: path.name)
 def test_real_traces_are_read_to_the_same_bits(path: Path) -> None:
-    by_scanner, plain = read_both_ways(path)
-    assert by_scanner == plain
+    agree(*read_both_ways(path))
 
 
-@needs_library
 @pytest.mark.parametrize("path", OWN[:3], ids=lambda path: path.name)
 def test_our_traces_are_taken_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     scan = Scanner.scan
 
-    def listening(scanner: Scanner, array: bytes, *, unique_keys: bool) -> tuple[memoryview, int]:
-        block, why = scan(scanner, array, unique_keys=unique_keys)
-        told.append(decode.REASONS[why])
+    def listening(own: Scanner, array: bytes, *, unique_keys: bool) -> tuple[memoryview, int]:
+        block, why = scan(own, array, unique_keys=unique_keys)
+        told.append(scanner.REASONS[why])
         return block, why
 
     monkeypatch.setattr(Scanner, "scan", listening)
@@ -65,7 +65,6 @@ def test_our_traces_are_taken_whole(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert set(told) == {"taken"}
 
 
-@needs_library
 @settings(max_examples=examples(400))
 @given(seed=st.integers(0, 2**32))
 def test_mutated_files_give_the_same_trace_or_the_same_error(
@@ -75,8 +74,7 @@ def test_mutated_files_give_the_same_trace_or_the_same_error(
     ((_, file),) = case.files.items()
     path = tmp_path_factory.getbasetemp() / "native-mutated.json"
     path.write_bytes(file.data())
-    by_scanner, plain = read_both_ways(path, lenient=seed % 3 == 0)
-    assert by_scanner == plain
+    agree(*read_both_ways(path, lenient=seed % 3 == 0))
 
 
 # ----------------------------------------------------------------------------------------------------------- arrays
@@ -93,33 +91,27 @@ NUMBERS = st.one_of(
 )
 
 
-@needs_library
 @settings(max_examples=examples(4000))
 @given(seed=st.integers(0, 2**32), unique_keys=st.booleans())
 def test_mutated_arrays_give_the_same_batch_or_the_same_error(seed: int, *, unique_keys: bool) -> None:
     drawn = native.array(random.Random(seed))  # noqa: S311 - inputs, no secrets
-    by_scanner, plain = decoded_both_ways(drawn, unique_keys=unique_keys)
-    assert by_scanner == plain
+    agree(*decoded_both_ways(drawn, unique_keys=unique_keys))
 
 
-@needs_library
 @settings(max_examples=examples(400))
 @given(ts=NUMBERS, dur=NUMBERS, first=NUMBERS)
 def test_times_are_rounded_alike(ts: str, dur: str, first: str) -> None:
     row = '{"ph": "X", "cat": "cpu_op", "name": "a", "ts": %s, "dur": %s}'
     array = f"[{row % (first, 1)}, {row % (ts, dur)}]".encode()
-    by_scanner, plain = decoded_both_ways(array)
-    assert by_scanner == plain
+    agree(*decoded_both_ways(array))
 
 
-@needs_library
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("unique_keys", [False, True])
 def test_all_usual_events_are_taken(indent: int | None, unique_keys: bool) -> None:
     array = array_of(*EVENTS, indent=indent)
     assert reason(array, unique_keys=unique_keys) == "taken"
-    by_scanner, plain = decoded_both_ways(array, unique_keys=unique_keys)
-    assert by_scanner == plain
+    agree(*decoded_both_ways(array, unique_keys=unique_keys))
 
 
 SHAPES = {"Input Dims": [[9, 3], [2, 5]], "Input type": ["float", ""], "Concrete Inputs": ["", "1"]}
@@ -197,14 +189,12 @@ for events in TAKEN.values():
             del event["cat"]
 
 
-@needs_library
 @pytest.mark.parametrize("case", TAKEN)
 @pytest.mark.parametrize("unique_keys", [False, True])
 def test_what_is_certain_is_taken_and_the_same(case: str, unique_keys: bool) -> None:
     array = array_of(*TAKEN[case])
     assert reason(array, unique_keys=unique_keys) == "taken"
-    by_scanner, plain = decoded_both_ways(array, unique_keys=unique_keys)
-    assert by_scanner == plain
+    agree(*decoded_both_ways(array, unique_keys=unique_keys))
 
 
 ROW = '{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 2, "ts": 1, "dur": 1, "args": {}}'
@@ -254,43 +244,35 @@ LEFT = {
 }
 
 
-@needs_library
 @pytest.mark.parametrize(("why", "text"), [(why, text) for why, texts in LEFT.items() for text in texts])
 def test_what_is_not_certain_is_left_to_python(why: str, text: str) -> None:
     assert reason(text.encode()) == why.strip()
-    by_scanner, plain = decoded_both_ways(text.encode())
-    assert by_scanner == plain
+    agree(*decoded_both_ways(text.encode()))
 
 
-@needs_library
 def test_a_member_that_nobody_reads_may_stand_twice_only_in_a_large_file() -> None:
     array = b'[{"ph": "X", "bp": 1, "bp": 2}]'
     assert reason(array) == "taken"
     assert reason(array, unique_keys=True) == "has a key twice"
 
 
-@needs_library
 @pytest.mark.parametrize("byte", [b"\xff", b"\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82"])
 def test_what_is_not_utf8_is_left_to_python(byte: bytes) -> None:
     array = b'[{"ph": "X", "x": "' + b"a" * 40 + byte + b'"}]'
     assert reason(array) == "is not UTF-8"
 
 
-@needs_library
 def test_text_that_nests_deeply_and_categories_without_number_are_left_to_python() -> None:
     assert reason(b'[{"ph": "X", "x": ' + b"[" * 65 + b"]" * 65 + b"}]") == "has a member of another kind"
     assert reason(array_of(*({"ph": "X", "cat": f"c{n}"} for n in range(300)))) == "has too much of a kind"
 
 
-@needs_library
 def test_stacks_of_old_versions_are_left_to_python() -> None:
     array = array_of(op(**{"Call stack": "train.py(3): step;train.py(9): main"}))
-    assert decode.decode(array, unique_keys=False) is None
-    by_scanner, plain = decoded_both_ways(array)
-    assert by_scanner == plain
+    assert scanner.decode(array, unique_keys=False) is None
+    agree(*decoded_both_ways(array))
 
 
-@needs_library
 def test_one_scanner_remembers_nothing_of_the_batch_before() -> None:
     arrays = [array_of(*EVENTS), array_of(op("z", **SHAPES)), b"[]", b"[{]", array_of(*EVENTS[:3]), array_of(*EVENTS)]
     first = [decoded_both_ways(array) for array in arrays]
@@ -298,10 +280,8 @@ def test_one_scanner_remembers_nothing_of_the_batch_before() -> None:
     assert first[0] == first[-1]
 
 
-@needs_library
 def test_names_that_differ_in_their_last_bytes_are_taken() -> None:
     rows = [x("cpu_op", f"{name} {n}", 1000 + n, 1) for n in range(500) for name in ("node", "aten::ab")]
     array = json.dumps(rows).encode()
     assert reason(array) == "taken"
-    by_scanner, plain = decoded_both_ways(array)
-    assert by_scanner == plain
+    agree(*decoded_both_ways(array))

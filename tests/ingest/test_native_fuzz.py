@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profkit.ingest.kineto.native import decode
+from profkit.ingest.kineto import scanner
 from tests.conftest import ROOT
 from tests.ingest.both_ways import decoded_both_ways, needs_library
 from tests.ingest.native import fuzz
@@ -29,9 +29,9 @@ def test_the_corpus_is_read_to_the_same_bits(path: Path) -> None:
 
 @needs_library
 def test_of_the_corpus_some_arrays_are_taken_and_others_left_for_many_reasons() -> None:
-    found = {decode.REASONS[decode.scanned(path.read_bytes(), unique_keys=True)[1]] for path in CORPUS}
+    found = {scanner.REASONS[scanner.scanned(path.read_bytes(), unique_keys=True)[1]] for path in CORPUS}
     assert "taken" in found
-    assert len(found) >= len(decode.REASONS) // 2
+    assert len(found) >= len(scanner.REASONS) // 2
 
 
 @pytest.mark.long(9)

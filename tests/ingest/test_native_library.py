@@ -15,7 +15,7 @@ import pytest
 import hatch_build
 from profkit.capture import doctor
 from profkit.cli import triage
-from profkit.ingest.kineto.native import decode
+from profkit.ingest.kineto import scanner
 from profkit.native import library
 from tests.conftest import ROOT
 from tests.fuzz.kinds.native import KEYS
@@ -75,9 +75,9 @@ def test_on_other_machines_it_is_left_to_python(name: str, value: Any, monkeypat
     with monkeypatch.context() as other:
         other.setattr(library, "sys", SimpleNamespace(**{"byteorder": "little", "maxsize": 2**63 - 1, name: value}))
         found = library.state()
-        none = decode._Scanners()
-        other.setattr(decode, "_IDLE", none)
-        block, why = decode.scanned(b"[]", unique_keys=False)
+        none = scanner._Scanners()
+        other.setattr(scanner, "_IDLE", none)
+        block, why = scanner.scanned(b"[]", unique_keys=False)
         assert (bytes(block), why, none.has_none) == (b"", 0, True)
     library.library.cache_clear()
     assert found == (False, "written for 64-bit machines that are little-endian", "")
@@ -90,16 +90,16 @@ def test_without_a_scanner_python_reads(monkeypatch: pytest.MonkeyPatch, tmp_pat
     def refuse() -> ctypes.CDLL:
         raise library.NotUsedError("not here")
 
-    monkeypatch.setattr(decode, "_taught", refuse)
-    monkeypatch.setattr(decode, "_IDLE", decode._Scanners())
+    monkeypatch.setattr(scanner, "_taught", refuse)
+    monkeypatch.setattr(scanner, "_IDLE", scanner._Scanners())
     one, other_way = read_both_ways(path)
     assert one == other_way
-    assert decode._IDLE.has_none
+    assert scanner._IDLE.has_none
 
 
 def test_python_alone_is_what_the_tests_say() -> None:
     with by_python_alone():
-        assert decode.decode(b'[{"ph": "X"}]', unique_keys=False) is None
+        assert scanner.decode(b'[{"ph": "X"}]', unique_keys=False) is None
 
 
 def test_doctor_says_whether_it_is_in_use(afresh: Path) -> None:
@@ -204,7 +204,7 @@ def test_without_vectors_it_reads_the_same(
     flags: tuple[str, ...], afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hatch_build.compiled(afresh, afresh / library.NAME, flags=("-O0", *flags))
-    monkeypatch.setattr(decode, "_IDLE", decode._Scanners())
+    monkeypatch.setattr(scanner, "_IDLE", scanner._Scanners())
     by_scanner, plain = decoded_both_ways(json.dumps(EVENTS).encode())
-    assert len(decode._IDLE) == 1
+    assert len(scanner._IDLE) == 1
     assert by_scanner == plain

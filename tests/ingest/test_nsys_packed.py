@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from profkit.ingest.nsys.packed import Packed
-from profkit.ingest.nsys.rows import Process
+from profkit.ingest.nsys.rows import Packed, Process
 from profkit.ingest.read import read_traces
 from profkit.model.arrays import constant, is_constant
 from tests.ingest.nsys_files import Export

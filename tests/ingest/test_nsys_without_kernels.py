@@ -8,7 +8,7 @@ from profkit import triage
 from profkit.cli import group
 from profkit.errors import UnsupportedTraceError
 from profkit.ingest.nsys.nvtx import CUT_STEP
-from tests.ingest.nsys_files import RANK0, RANK1, Export, global_pid, global_tid, training
+from tests.ingest.nsys_files import RANK0, RANK1, Export, global_tid, training
 
 US = 1000
 
@@ -159,8 +159,7 @@ def test_copies_without_kernels_and_launches_are_no_job_on_the_cpu(tmp_path: Pat
     export.add("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value=version)
     for place in range(3):
         at = 11_000_000 + place * 10_000
-        row = {"deviceId": 0, "streamId": 7, "globalPid": global_pid(RANK0), "correlationId": place}
-        export.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=at, end=at + 5_000, copyKind=1, bytes=64, **row)
+        export.work("MEMCPY", at, at + 5_000, correlation=place, copyKind=1, bytes=64)
     with pytest.raises(UnsupportedTraceError) as caught:
         triage([str(export.write(tmp_path / "x.sqlite"))])
     assert "holds no kernels, but 3 copies, 88 NVTX events: no kernel was recorded" in caught.value.message

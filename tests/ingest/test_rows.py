@@ -35,36 +35,23 @@ def rows_of(*tables: list[Part]) -> Rows:
     return rows
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(PARTS, PARTS)
-def test_rows_are_in_time_order_the_longer_first(first: list[Part], second: list[Part]) -> None:
-    rows = rows_of(first, second)
-    rows.leave_out_untrue([])
-    columns = rows.in_time_order()
-    flat = [row for part in (*first, *second) for row in part]
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(PARTS, min_size=1, max_size=2), st.sampled_from([1, 2, 3, 4, 1024]))
+def test_rows_are_in_time_order_the_longer_first(tables: list[list[Part]], least: int) -> None:
+    """Of one table they come in stretches, where these are long enough, else one by one."""
+    with mock.patch.object(assembled, "_LEAST_STRETCH", least):
+        rows = rows_of(*tables)
+        rows.leave_out_untrue([])
+        columns = rows.in_time_order()
+    parts = [part for table in tables for part in table]
+    flat = [row for part in parts for row in part]
     expected = sorted(range(len(flat)), key=lambda at: (flat[at][0], -flat[at][1], at))
     assert columns["place"].tolist() == expected
     assert columns["grid"].tolist() == [[at] * 3 for at in expected]
     assert columns["start_ns"].tolist() == [flat[at][0] for at in expected]
     assert columns["end_ns"].tolist() == [sum(flat[at]) for at in expected]
-    assert (rows.places.tolist() if rows.places is not None else list(range(len(flat)))) == expected
-    told = [at if len(part) % 2 else -1 for at, part in enumerate(part for part in (*first, *second) for _ in part)]
-    if any(len(part) % 2 for part in (*first, *second)):
-        assert columns["told"].tolist() == [told[at] for at in expected]
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(PARTS, st.integers(1, 4))
-def test_rows_of_one_table_come_in_stretches_or_one_by_one(parts: list[Part], least: int) -> None:
-    with mock.patch.object(assembled, "_LEAST_STRETCH", least):
-        rows = rows_of(parts)
-        rows.leave_out_untrue([])
-        columns = rows.in_time_order()
-    flat = [row for part in parts for row in part]
-    expected = sorted(range(len(flat)), key=lambda at: (flat[at][0], -flat[at][1], at))
-    assert columns["place"].tolist() == expected
-    assert columns["grid"].tolist() == [[at] * 3 for at in expected]
-    assert columns["end_ns"].tolist() == [sum(flat[at]) for at in expected]
+    if len(tables) > 1:
+        assert (rows.places.tolist() if rows.places is not None else list(range(len(flat)))) == expected
     told = [at if len(part) % 2 else -1 for at, part in enumerate(part for part in parts for _ in part)]
     if any(len(part) % 2 for part in parts):
         assert columns["told"].tolist() == [told[at] for at in expected]

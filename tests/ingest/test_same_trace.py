@@ -19,7 +19,7 @@ from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.parallel_reader import Task
 from profkit.ingest.kineto.reader import _read_exact, read_trace
-from profkit.ingest.kineto.traits import traits
+from profkit.ingest.kineto.source import traits
 from profkit.model.trace import Trace
 from profkit.testing import Row, row_lists, to_json, trace_of
 from tests.conftest import examples

@@ -64,6 +64,16 @@ def begin(handler: BaseHTTPRequestHandler, *, status: int = 200, **headers: str)
     handler.end_headers()
 
 
+def giving(data: bytes = b"", **said: object) -> Callable[[BaseHTTPRequestHandler, Event], None]:
+    """Give these bytes behind these headers, and the status."""
+
+    def answer(handler: BaseHTTPRequestHandler, over: Event) -> None:
+        begin(handler, **said)
+        handler.wfile.write(data)
+
+    return answer
+
+
 def refusal(url: str) -> TraceError:
     begun = time.monotonic()
     with pytest.raises(TraceError) as caught:
@@ -213,30 +223,20 @@ def test_a_compressed_answer_counts_by_what_it_expands_to(brief, monkeypatch):
     monkeypatch.setattr(spool, "MOST_BYTES", 10**6)
     bomb = gzip.compress(b" " * 10**7)
 
-    def answer(handler, over):
-        begin(handler, Content_Encoding="gzip", Content_Length=str(len(bomb)))
-        handler.wfile.write(bomb)
-
-    with served(answer) as url:
+    with served(giving(bomb, Content_Encoding="gzip", Content_Length=str(len(bomb)))) as url:
         assert isinstance(refusal(url), UnsupportedTraceError)
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "memory://x", "//"])
 def test_a_redirect_leads_to_no_other_kind_of_store(brief, target):
-    def answer(handler, over):
-        begin(handler, status=302, Location=target)
-
-    with served(answer) as url:
+    with served(giving(status=302, Location=target)) as url:
         error = refusal(url)
         assert isinstance(error, TraceNotFoundError)
         assert "root:" not in error.message
 
 
 def test_redirects_come_to_an_end(brief):
-    def answer(handler, over):
-        begin(handler, status=302, Location="/again.json")
-
-    with served(answer) as url:
+    with served(giving(status=302, Location="/again.json")) as url:
         refusal(url)
 
 
@@ -246,11 +246,7 @@ def test_links_of_a_page_that_lead_elsewhere_are_not_followed(brief):
         for link in (b"file:///etc/passwd.json", b"http://127.0.0.1:1/x.json", b"rank0.json", b"../../up.json")
     )
 
-    def answer(handler, over):
-        begin(handler, Content_Type="text/html", Content_Length=str(len(page)))
-        handler.wfile.write(page)
-
-    with served(answer) as url:
+    with served(giving(page, Content_Type="text/html", Content_Length=str(len(page)))) as url:
         folder = url.removesuffix("rank0.json") + "run/"
         found = find_sources([folder])
     assert folder + "rank0.json" in found
@@ -259,11 +255,7 @@ def test_links_of_a_page_that_lead_elsewhere_are_not_followed(brief):
 
 @pytest.mark.parametrize("name", ["..", ".", "", "%2e%2e", "a" * 300 + ".json", "rank0.json?x=/../../y"])
 def test_no_name_of_an_object_leaves_the_temporary_folder(brief, temporary, name):
-    def answer(handler, over):
-        begin(handler, Content_Length=str(len(TRACE)))
-        handler.wfile.write(TRACE)
-
-    with served(answer) as url:
+    with served(giving(TRACE, Content_Length=str(len(TRACE)))) as url:
         assert len(list(read_traces(url.removesuffix("rank0.json") + name))) == 1
     assert list(temporary.iterdir()) == []
 

@@ -19,7 +19,7 @@ from profkit.errors import ProfkitError, TraceFormatError, TraceNotFoundError, U
 from profkit.ingest.bytes import spool
 from profkit.ingest.discover import find_sources
 from profkit.ingest.ncu.reader import read_profiles
-from profkit.ingest.ncu.sniff import is_ncu
+from profkit.ingest.ncu.source import is_ncu
 from profkit.ingest.nsys.sqlite import opened
 from profkit.ingest.read import read_traces
 from profkit.ingest.sources import source_of
@@ -57,7 +57,7 @@ def test_what_is_no_file_is_refused_in_a_line_that_names_it(tmp_path, what, read
 def test_a_table_that_is_a_pipe_or_endless_is_refused(tmp_path, monkeypatch):
     pipe = special_files(tmp_path, "z.csv")["a named pipe"]
     assert "a named pipe" in str(within(5, lambda: read_table(pipe)))
-    monkeypatch.setattr("profkit.compare.tables.records.MAX_BYTES", 1000)
+    monkeypatch.setattr("profkit.compare.tables.result_tables.MAX_BYTES", 1000)
     (tmp_path / "large.csv").write_bytes(b"a" * 1001)
     with pytest.raises(TraceFormatError, match=r"large\.csv has more than 1000 bytes: too large for a table"):
         read_table(tmp_path / "large.csv")

@@ -1,22 +1,23 @@
 """Any layout and any chunk size give the same trace; a cut file gives its whole events."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profkit.errors import ProfkitError, TraceFormatError, TruncatedTraceError
+from profkit.errors import TraceFormatError
+from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.kineto.batch import decode_batch
-from profkit.ingest.kineto.parallel_reader import Task
-from profkit.ingest.kineto.reader import CHUNK_BYTES, _read, _read_exact, _read_quick, read_trace
-from profkit.ingest.kineto.split import elements
+from profkit.ingest.kineto.parallel_reader import PART_BYTES, NotAsUsualError, Rooms, Task, quick_pieces
+from profkit.ingest.kineto.reader import CHUNK_BYTES, _read, _read_exact, read_trace
+from profkit.ingest.kineto.split import MAX_ELEMENT_BYTES, Document, elements
 from profkit.model.trace import Trace
 from profkit.testing import Row, to_json
-from tests.conftest import IN_FULL, examples
+from tests.conftest import examples
 
 NAMES = ["mm", 'a"b', "back\\slash", "\\\\", "},{", "[{", '"}]', '\\"},{"', "é", "x" * 300]
 ROWS = [
@@ -49,22 +50,8 @@ def test_layout_and_chunk_size_do_not_matter(layout: str, chunk_bytes: int, tmp_
     path = tmp_path / "t.json"
     path.write_bytes(to_json(ROWS, layout=layout, metadata={"m": {"traceEvents": [1, {"x": "]"}]}}))
     assert contents(read_trace(str(path), chunk_bytes=chunk_bytes)) == EXPECTED
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("chunk_bytes", [13, 400, 10**6])
-def test_quick_and_exact_agree(layout: str, chunk_bytes: int, tmp_path: Path) -> None:
-    path = tmp_path / "t.json"
-    path.write_bytes(to_json(ROWS, layout=layout))
-    task = Task(path, "t", decode_batch, chunk_bytes)
-    exact = _read_exact(task, lenient=False, progress=None)
-    assert exact.n_events == len(ROWS)
-    try:
-        quick = _read_quick(task, jobs=1, progress=None)
-    except Exception:  # noqa: BLE001 - quick may give up on odd layouts; it may not give other events
-        return
-    assert quick.n_events == exact.n_events
-    assert quick.metadata == exact.metadata
+    exactly = _read_exact(Task(path, "t", decode_batch, chunk_bytes), lenient=False, progress=None)
+    assert contents(build_trace(exactly)) == EXPECTED
 
 
 def test_metadata_on_both_sides_is_read(tmp_path: Path) -> None:
@@ -78,50 +65,10 @@ def test_metadata_on_both_sides_is_read(tmp_path: Path) -> None:
         assert metadata["after"] == [{"pg": 1}, {"pg": 2}]
 
 
-def whole_events(data: bytes) -> int:
-    """Count the whole events of a cut file with the standard library."""
-    text = data.decode(errors="ignore")
-    start = text.find('"traceEvents": [')
-    if start < 0:
-        return 0
-    decoder, place, count = json.JSONDecoder(), start + len('"traceEvents": ['), 0
-    while True:
-        while place < len(text) and text[place] in ", \n":
-            place += 1
-        try:
-            _, place = decoder.raw_decode(text, place)
-        except json.JSONDecodeError:
-            return count
-        count += 1
-
-
-@pytest.mark.sampled
-def test_a_file_cut_anywhere_says_so_and_keeps_what_is_whole(tmp_path: Path) -> None:
-    data = to_json(ROWS[:6])
-    path = tmp_path / "cut.json"
-    end = data.rindex(b"]")
-    for length in range(1, end, 1 if IN_FULL else 3):
-        path.write_bytes(data[:length])
-        with pytest.raises(ProfkitError) as caught:
-            read_trace(str(path))
-        assert caught.value.exit_code == 3
-        n_whole = whole_events(data[:length])
-        if isinstance(caught.value, TruncatedTraceError) and b"traceEvents" in data[: length - 4]:
-            assert caught.value.n_whole_events == n_whole
-        if n_whole:
-            trace = read_trace(str(path), lenient=True)
-            assert len(trace.ops) == n_whole
-            assert "trace.truncated" in {warning.id for warning in trace.warnings}
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1}, 5]}',
-        '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1},]}',
-        '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1} {"ph": "X"}]}',
         '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1}], "traceEvents": []}',
-        '{"a": 1, "a": 2, "traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1}]}',
         '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1}]} trailing',
         '[{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 1}] trailing',
     ],
@@ -151,15 +98,57 @@ def test_elements_are_found_by_brackets(objects: list[dict[str, Any]], indent: i
     assert [json.loads(element) for element in elements(text)] == objects
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(st.permutations(ROWS[:12]), st.integers(1, 500))
-def test_order_and_chunks_do_not_matter(rows: list[Row], chunk_bytes: int) -> None:
-    text = to_json(rows)
-    batches = [decode_batch(b"[" + b",".join(elements(b"[" + json_array(text) + b"]")) + b"]")]
-    assert sum(batch.n_events for batch in batches) == 12
-    assert np.sort(batches[0].tables["ops"]["start_ns"]).tolist() == sorted(row.start_ns for row in rows)
+# ----------------------------------------------------------------------------- pieces of the usual layout, in few rooms
+
+EVENTS = [{"n": n, "args": {"x": "y" * (n % 7)}} for n in range(60)]
 
 
-def json_array(text: bytes) -> bytes:
-    start = text.index(b'"traceEvents": [') + len(b'"traceEvents": [')
-    return text[start : text.rindex(b"]")]
+def chunked(text: bytes, size: int) -> Iterator[bytes]:
+    return (text[at : at + size] for at in range(0, len(text), size))
+
+
+def numbers(text: bytes, *, chunk_bytes: int, piece_bytes: int, gives_back: bool) -> tuple[list[int], set[int]]:
+    """The events of all pieces and of the tail, and the rooms that were used."""
+    document, rooms, found, used = Document(), Rooms(piece_bytes), [], set()
+    for piece in quick_pieces(chunked(text, chunk_bytes), document, source="t", rooms=rooms):
+        found += [event["n"] for event in json.loads(bytes(piece))]
+        used.add(id(piece.obj))
+        if gives_back:
+            rooms.give_back(piece)
+    assert document.n_bytes == len(text)
+    found += [event["n"] for event in json.loads(b'{"e": [' + document.tail)["e"]]
+    return found, used
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(1, 900), st.integers(1, 900), st.sampled_from([None, 1]), st.booleans())
+def test_pieces_hold_every_event_once(chunk_bytes: int, piece_bytes: int, indent: int | None, gives_back: bool) -> None:
+    text = json.dumps({"a": 1, "traceEvents": EVENTS, "b": 2}, indent=indent).encode()
+    found, _ = numbers(text, chunk_bytes=chunk_bytes, piece_bytes=piece_bytes, gives_back=gives_back)
+    assert found == list(range(len(EVENTS)))
+
+
+def test_room_that_is_given_back_is_used_again() -> None:
+    text = json.dumps({"traceEvents": EVENTS}).encode()
+    assert len(numbers(text, chunk_bytes=100, piece_bytes=300, gives_back=True)[1]) <= 2
+
+
+def test_an_event_larger_than_a_piece_is_one_piece_and_not_all_room() -> None:
+    events = [{"n": 0}, {"n": 1, "x": "y" * (4 * PART_BYTES)}, *({"n": n} for n in range(2, 9))]
+    text = json.dumps({"traceEvents": events}).encode()
+    found, _ = numbers(text, chunk_bytes=PART_BYTES, piece_bytes=PART_BYTES, gives_back=True)
+    assert found == list(range(9))
+
+
+def test_an_element_that_never_ends_is_not_as_usual() -> None:
+    text = b'{"traceEvents": [{"x": "' + b"y" * (MAX_ELEMENT_BYTES + 3 * PART_BYTES)
+    pieces = quick_pieces(chunked(text, PART_BYTES), Document(), source="t", rooms=Rooms(PART_BYTES))
+    with pytest.raises(NotAsUsualError):
+        list(pieces)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 1000, PART_BYTES, 3 * 2**17, 2**21])
+def test_parts_are_even_and_small(piece_bytes: int) -> None:
+    rooms = Rooms(piece_bytes)
+    assert 0 < rooms.part_bytes <= PART_BYTES
+    assert -(-piece_bytes // rooms.part_bytes) == -(-piece_bytes // PART_BYTES)

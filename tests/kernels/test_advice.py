@@ -6,9 +6,8 @@ from msgspec.structs import replace
 from profkit.kernels.assess import assess
 from profkit.kernels.claims import Launch
 from profkit.kernels.fixes import Owner, fixes, owner_of
-from profkit.kernels.occupancy import occupancy, waves
-from profkit.kernels.speed import SM_THROUGHPUT, speed_of_light
-from profkit.kernels.stalls import LATENCY, stalls
+from profkit.kernels.speed import SM_THROUGHPUT
+from profkit.kernels.stalls import LATENCY
 from profkit.model.kernel import Rule, Topic
 from tests.kernels.test_assess import fp32, profile, stalled
 
@@ -179,10 +178,9 @@ def test_who_calls_a_librarys_kernel_is_told_what_a_caller_can_change(topic):
     said = {}
     for name in (CUBLAS, "my_gemm", "void at::native::vectorized_elementwise_kernel<4>", "triton_poi_fused_add_0"):
         one = replace(profile(sm=20.0, memory=20.0, waves=4.0), name=name)
-        launch = Launch(
-            profile=one, speed=speed_of_light(one), held=occupancy(one), filled=waves(one), stalls=stalls(one)
+        said[owner_of(name)] = (
+            " ".join(fixes(Launch.of(one), topic, None)) if topic in TOLD or name != "my_gemm" else "own"
         )
-        said[owner_of(name)] = " ".join(fixes(launch, topic, None)) if topic in TOLD or name != "my_gemm" else "own"
     assert len(set(said.values())) >= 2
     for words in ("registers", "unroll", "swizzle", "__syncthreads", "cp.async"):
         assert not any(words in said[owner] for owner in Owner if owner is not Owner.OWN)

@@ -4,12 +4,19 @@ import random
 
 import pytest
 
-from profkit.kernels.advice import MOST_ADVICE
-from profkit.kernels.assess import assess_all
-from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES
-from profkit.kernels.speed import DRAM_THROUGHPUT, L1_THROUGHPUT, L2_THROUGHPUT, MEMORY_THROUGHPUT, SM_THROUGHPUT
+from profkit.kernels.assess import MOST_ADVICE, assess_all
+from profkit.kernels.claims import RULES
+from profkit.kernels.speed import (
+    ACHIEVED,
+    DRAM_THROUGHPUT,
+    L1_THROUGHPUT,
+    L2_THROUGHPUT,
+    MEMORY_THROUGHPUT,
+    SM_THROUGHPUT,
+    THEORETICAL,
+    WAVES,
+)
 from profkit.kernels.stalls import LATENCY
-from profkit.kernels.topics import RULES
 from profkit.model.kernel import KernelProfile, Rule
 from tests.kernels.test_assess import check_report
 

@@ -3,9 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
-from profkit.kernels.formulas import issue_slots, of_time, of_warps
-from profkit.kernels.occupancy import ACHIEVED, THEORETICAL, WAVES, occupancy, waves
-from profkit.kernels.speed import DRAM_THROUGHPUT, L1_THROUGHPUT, L2_THROUGHPUT, MEMORY_THROUGHPUT
+from profkit.kernels.claims import Launch, issue_slots, of_time, of_warps
+from profkit.kernels.speed import (
+    ACHIEVED,
+    DRAM_THROUGHPUT,
+    L1_THROUGHPUT,
+    L2_THROUGHPUT,
+    MEMORY_THROUGHPUT,
+    SM_THROUGHPUT,
+    THEORETICAL,
+    WAVES,
+    waves,
+)
 from profkit.model.kernel import KernelProfile, Stall, Topic
 
 L1_ELAPSED = "l1tex__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -28,10 +37,10 @@ def launched(metrics, *, grid=None, block=None):
     return KernelProfile(source="s", number=0, name="k", function="k", grid=grid, block=block, metrics=metrics)
 
 
-def told(profile, *, compute=0.5):
+def told(profile):
     """The largest share of each topic, without those of nothing."""
     found: dict[Topic, float] = {}
-    for topic, share in of_time(profile, compute, occupancy(profile), waves(profile)):
+    for topic, share in of_time(Launch.of(profile)):
         if share > found.get(topic, 0.0):
             found[topic] = share
     return found
@@ -72,8 +81,8 @@ OF_SMS = {"sm__cycles_active.avg": 60.0, "sm__cycles_active.max": 100.0}
         ({FLOPS.format("add"): 2.0, FLOPS.format("fma"): 8.0, FMA: 80.0}, {}),  # a tenth is not worth a word
         ({**OF_SMS, **cycles("sm", 50, 100)}, {Topic.IMBALANCE: 0.4 * 0.5}),
         ({**OF_SMS, "sm__cycles_active.avg": 92.0, **cycles("sm", 50, 100)}, {}),
-        ({THREADS: 20.0, ON: 16.0}, {Topic.DIVERGENCE: 0.5 * 0.5}),
-        ({THREADS: 32.0, ON: 24.0}, {}),
+        ({THREADS: 20.0, ON: 16.0, SM_THROUGHPUT: 50.0}, {Topic.DIVERGENCE: 0.5 * 0.5}),
+        ({THREADS: 32.0, ON: 24.0, SM_THROUGHPUT: 50.0}, {}),
     ],
 )  # fmt: skip
 def test_what_a_rule_estimates(metrics, expected):
@@ -116,17 +125,18 @@ def test_what_the_size_of_a_launch_costs(metrics, grid, block, expected):
     ],
 )
 def test_what_a_lack_of_warps_may_cost(metrics, fraction, expected):
-    profile = launched(metrics)
     waits = (Stall(reason="wait", cycles=1.0, fraction=fraction),) if fraction else ()
-    assert dict(of_warps(profile, occupancy(profile), waves(profile), waits)) == expected
+    assert dict(of_warps(replace(Launch.of(launched(metrics)), stalls=waits))) == expected
 
 
 def test_what_the_issue_slots_leave():
-    slots = {share: issue_slots(launched({ISSUED: share}), 0.7) for share in (0.2, 0.4, 0.59, 0.6)}
+    def left(name, value):
+        return issue_slots(Launch.of(launched({name: value, SM_THROUGHPUT: 30.0})))
+
+    slots = {share: left(ISSUED, share) for share in (0.2, 0.4, 0.59, 0.6)}
     assert slots == {0.2: 0.7, 0.4: 0.6, 0.59: pytest.approx(0.41), 0.6: 0.0}
-    assert issue_slots(launched({}), 0.7) is None
-    percent = launched({"smsp__issue_active.avg.pct_of_peak_sustained_active": 40.0})  # what a details page has
-    assert issue_slots(percent, 0.7) == pytest.approx(0.6)
+    assert left("other", 0.2) is None
+    assert left("smsp__issue_active.avg.pct_of_peak_sustained_active", 40.0) == pytest.approx(0.6)  # a details page
 
 
 def test_a_page_of_two_decimals_says_no_wave_of_one_block():

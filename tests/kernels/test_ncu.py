@@ -6,7 +6,7 @@ import pytest
 
 from profkit.errors import ProfkitError, TraceError
 from profkit.ingest.ncu.reader import find_ncu_sources, read_profiles
-from profkit.ingest.ncu.rule_names import rule_name
+from profkit.ingest.ncu.text_page import rule_name
 from profkit.ingest.ncu.values import measured_in, metric_for, number_in, scale_of, uses_decimal_comma, value_of
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT, ncu_title
 

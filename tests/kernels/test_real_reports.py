@@ -8,18 +8,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.cli import group
 from profkit.errors import TraceFormatError
-from profkit.ingest.ncu.blocks import is_cut_short
 from profkit.ingest.ncu.reader import read_profiles
-from profkit.kernels.advice import BIG_CLAIM
-from profkit.kernels.assess import assess
-from profkit.kernels.formulas import issue_slots, of_time, of_warps
-from profkit.kernels.occupancy import occupancy, waves
-from profkit.kernels.speed import speed_of_light
-from profkit.kernels.stalls import stalls
-from profkit.kernels.topics import GLOBAL, largest, told
+from profkit.ingest.ncu.rep_file import is_cut_short
+from profkit.kernels.assess import BIG_CLAIM, assess
+from profkit.kernels.claims import GLOBAL, Launch, issue_slots, largest, of_time, of_warps, told
 from profkit.model.kernel import KernelProfile, Topic
 from tests.conftest import SHARED_TRACES
 
@@ -133,12 +129,12 @@ def test_the_command_reads_a_report(report: Path, capsys: pytest.CaptureFixture[
 
 def computed(profile: KernelProfile) -> dict[Topic, float]:
     """What the formulas make of the metrics alone, the largest of each topic."""
-    speed, held, filled = speed_of_light(profile), occupancy(profile), waves(profile)
-    compute, memory = speed.compute_percent or 0.0, speed.memory_percent or 0.0
-    slots = issue_slots(profile, 1 - max(compute, memory) / 100) or 0.0
-    warps = ((topic, min(share, slots)) for topic, share in of_warps(profile, held, filled, stalls(profile)))
+    launch = Launch.of(profile)
+    launch = replace(launch, speed=replace(launch.speed, is_near_roof=False))  # rules look past a full level
+    slots = issue_slots(launch) or 0.0
+    warps = ((topic, min(share, slots)) for topic, share in of_warps(launch))
     found: dict[Topic, float] = {}
-    for topic, share in (*of_time(profile, compute / 100, held, filled), *warps):
+    for topic, share in (*of_time(launch), *warps):
         found[topic] = max(found.get(topic, 0.0), share)
     return found
 

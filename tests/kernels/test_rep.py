@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from profkit.errors import MissingCapabilityError, TraceError
-from profkit.ingest.ncu.blocks import is_cut_short
 from profkit.ingest.ncu.reader import read_profiles
-from profkit.ingest.ncu.rep_file import profiles_of
+from profkit.ingest.ncu.rep_file import is_cut_short, profiles_of
 from profkit.kernels.speed import MEMORY_THROUGHPUT, SM_THROUGHPUT
 
 

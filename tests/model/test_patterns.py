@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import profkit
-from profkit.compare.tables.records import read_records
+from profkit.compare.tables.result_tables import read_records
 from profkit.errors import TraceFormatError
 from profkit.ingest.ncu import values as ncu_values
 from profkit.ingest.texts import LONGEST_TEXT

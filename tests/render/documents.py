@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profkit.compare.bench.interleaved import Design
 from profkit.compare.kernels import compare_kernels
-from profkit.compare.ladder.columns import Asked
+from profkit.compare.ladder.cells import Asked
 from profkit.compare.ladder.study import climb_table
 from profkit.compare.scaling.study import scale
 from profkit.compare.tables.result_tables import read_table

@@ -17,8 +17,7 @@ from profkit.pipeline import analyse
 from profkit.render.html.data import block_of, meta_of, safe_json
 from profkit.testing import row_lists, trace_of
 from profkit.tracks import tracks_of
-from profkit.tracks.lanes import lanes
-from profkit.tracks.room import reduced
+from profkit.tracks.rows import lanes, reduced
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
 ONE = ("data_cpu", "overhead_cpu", "kernel_cpu")

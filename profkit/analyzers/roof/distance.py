@@ -12,7 +12,7 @@ from profkit.analyzers.roof.uses import Family, Use, families
 from profkit.findings.roof import ABOVE_ROOF
 from profkit.model.kernel_names import Precision
 from profkit.roof.counted import Counted
-from profkit.roof.peaks import Peak
+from profkit.roof.roofline import Peak
 from profkit.timeline.launch_order import Typical
 
 _WORTH: Final = 0.05

@@ -21,13 +21,11 @@ from profkit.model.trace import CallKind, Kind, Trace
 from profkit.roof.counted import Counted, counted
 from profkit.roof.formulas import PRODUCTS
 from profkit.roof.formulas.alignment import misfits
-from profkit.roof.peaks import Peak, peak_of
-from profkit.roof.roofline import roof_of
+from profkit.roof.roofline import Peak, peak_of, roof_of
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.launch_order import LaunchOrder, Typical
-from profkit.timeline.steps import steps_in_window
-from profkit.timeline.told import told
+from profkit.timeline.steps import steps_in_window, told
 
 _FORMATS: Final = tuple(Precision)
 

@@ -20,7 +20,7 @@ from profkit.export.place import MOST_RANKS, Place
 from profkit.ingest.kind import Part as Tells
 
 if TYPE_CHECKING:
-    from profkit.export.window import Around
+    from profkit.export.own import Around
     from profkit.ingest.bytes.bytesource import Progress
     from profkit.model.documents.rank_report import RankReport
     from profkit.model.documents.tracks import Tracks

@@ -16,8 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from profkit.compare.bench.process import SETTLING_STEPS, Outcome
-from profkit.compare.stats.distributions import two_sided_p
-from profkit.compare.stats.inference import paired
+from profkit.compare.stats.inference import paired, two_sided_p
 from profkit.compare.stats.judge import DEFAULT_ALPHA, DEFAULT_MARGIN, MIN_RUNS, judge
 from profkit.compare.stats.sample import Sample, variation
 from profkit.model.documents.bench import Arm, BenchReport, Drift
@@ -114,13 +113,14 @@ def samples(trials: Sequence[Trial], design: Design) -> tuple[Sample, Sample] | 
     scale = 1.0
     if column == "metric":
         unit, higher, scale = design.unit, design.higher_is_better, design.scale
-    made = []
-    for arm in ARMS:
+
+    def sample(arm: str) -> Sample:
         mine = [trial for trial in whole if trial.arm == arm]
         values = tuple(scale * float(getattr(trial.outcome, column)) for trial in mine)
         blocks = tuple(trial.block for trial in mine)
-        made.append(Sample(name=arm, values=values, unit=unit, higher_is_better=higher, blocks=blocks))
-    return made[0], made[1]
+        return Sample(name=arm, values=values, unit=unit, higher_is_better=higher, blocks=blocks)
+
+    return sample(ARMS[0]), sample(ARMS[1])
 
 
 def measure_of(trials: Sequence[Trial]) -> tuple[str, str, bool]:

@@ -9,10 +9,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -28,6 +29,8 @@ SETTLING_STEPS: Final = 3
 _MIN_STEPS: Final = 2
 _GRACE_S: Final = 5.0
 _MOST_LOG_BYTES: Final = 256 * 2**20  # of one process: millions of steps
+_MOST_LEFT_BYTES: Final = 64 * 2**20  # of one process: its record
+_MOST_PROCESSES: Final = 4096
 _MOST_HEADING: Final = 1000  # characters
 _MOST_OUTPUT_BYTES: Final = 64 * 2**20  # chosen: of a longer output its end is read, where the last metric is
 _CAPTURE: Final = Path(__file__).resolve().parents[2] / "capture"
@@ -64,15 +67,13 @@ def run_once(command: Sequence[str], *, metric: re.Pattern[str] | None = None) -
     Raises UsageError where there is no such program, ProfkitError where it fails or tells no metric. An interrupt ends
     the process before it is passed on.
     """
-    with temporary_folder("bench") as folder, tempfile.TemporaryFile(dir=folder) as output:
+    with temporary_folder("bench") as folder:
         name = str(folder)
         site = _SITE.format(module=str(Path(__file__).with_name("steplog.py")), folder=name, capture=str(_CAPTURE))
         write_whole(folder / "sitecustomize.py", site.encode())
         path = os.environ.get("PYTHONPATH")
         env = {**os.environ, "PYTHONPATH": f"{name}{os.pathsep}{path}" if path else name}
-        code, wall_ns = run_quietly(command, env, output.fileno())
-        output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
-        text = output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
+        code, wall_ns, text = run_quietly(command, env, folder)
         if code:
             raise ProfkitError(
                 f"{_shown(command)} {ending(code)}: {last_line(text)}", hint="run it alone until it works"
@@ -85,13 +86,20 @@ class TooLongError(ProfkitError):
 
 
 def run_quietly(
-    command: Sequence[str], env: Mapping[str, str], output: int, *, most_ns: int | None = None
-) -> tuple[int, int]:
-    """Run a command with all its output into a file; its exit code and its wall time in ns.
+    command: Sequence[str], env: Mapping[str, str], folder: Path, *, most_ns: int | None = None
+) -> tuple[int, int, str]:
+    """Run a command with all its output into a file in a folder: its exit code, wall time in ns, the output's end.
 
     Raises UsageError where there is no such program, TooLongError where it takes longer than `most_ns`. An interrupt
     ends the process before it is passed on.
     """
+    with tempfile.TemporaryFile(dir=folder) as output:
+        code, wall_ns = _waited_for(command, env, output.fileno(), most_ns)
+        output.seek(max(output.seek(0, os.SEEK_END) - _MOST_OUTPUT_BYTES, 0))
+        return code, wall_ns, output.read(_MOST_OUTPUT_BYTES).decode("utf-8", errors="replace")
+
+
+def _waited_for(command: Sequence[str], env: Mapping[str, str], output: int, most_ns: int | None) -> tuple[int, int]:
     begun_ns = time.perf_counter_ns()
     with _interrupts_held() as let_through:
         child = _started(command, env, output)
@@ -203,6 +211,34 @@ def _metric(text: str, command: Sequence[str], pattern: re.Pattern[str]) -> tupl
     if not is_plausible(value):
         raise ProfkitError(f"--metric-regex found {value:g} in the output, which is not a positive number")
     return value, len(found)
+
+
+Left = TypeVar("Left")
+
+
+def left_in(folder: Path, pattern: str) -> Iterator[bytes]:
+    """What the processes of a command left in files of a folder, by name; what cannot be read is passed over."""
+    for path in islice(sorted(folder.glob(pattern)), _MOST_PROCESSES):
+        try:
+            with open_file(path, follow=False) as file:
+                data = file.read(_MOST_LEFT_BYTES)
+        except OSError:
+            continue
+        yield data
+
+
+def records_left(folder: Path, pattern: str, kind: type[Left]) -> list[Left]:
+    """The same as records in JSON; what is no such record is passed over."""
+    found = []
+    for data in left_in(folder, pattern):
+        with suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(data, type=kind))
+    return found
+
+
+def why_nothing(reasons: Iterable[str]) -> str:
+    """Why a command left nothing to measure: the first reason that one of its processes gives."""
+    return next(filter(None, reasons), "the command never imported torch, or left without its exit handlers")
 
 
 def _shown(command: Sequence[str]) -> str:

@@ -34,19 +34,14 @@ _TORCHSCRIPT: Final = re.compile(r"^CudaCodeGen::|^nvfuser")
 _MADE_BY: Final = (("DALI", re.compile(r"^\[DALI\]|\bdali::")), ("nvJPEG", re.compile(r"nvjpeg", re.IGNORECASE)))
 """Who makes batches on the device, by the names of ranges and kernels."""
 _SCALER: Final = re.compile(r"amp_update_scale|amp_foreach_non_finite")
-_COLLECTIVES: Final = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in (
-        ("all-reduce", r"all_?reduce"),
-        ("reduce-scatter", r"reduce_?scatter"),
-        ("all-gather", r"all_?gather"),
-        ("all-to-all", r"all_?to_?all"),
-        ("broadcast", r"broadcast"),
-        ("send and receive", r"send|recv"),
-    )
+_COLLECTIVES: Final = (
+    ("all-reduce", re.compile(r"all_?reduce", re.IGNORECASE)),
+    ("reduce-scatter", re.compile(r"reduce_?scatter", re.IGNORECASE)),
+    ("all-gather", re.compile(r"all_?gather", re.IGNORECASE)),
+    ("all-to-all", re.compile(r"all_?to_?all", re.IGNORECASE)),
+    ("broadcast", re.compile(r"broadcast", re.IGNORECASE)),
+    ("send and receive", re.compile(r"send|recv", re.IGNORECASE)),
 )
-
-
 MOST_WORKERS: Final = 10_000
 """Chosen: no machine runs as many loaders; a file may claim any number."""
 
@@ -114,6 +109,7 @@ def counts_of(facts: Facts, results: dict[str, Any]) -> Counts:
     launches, syncs = results["launches"], results.get("syncs")
     memory, loader, precision = results.get("memory"), results.get("input"), results.get("precision")
     recomputed, forward = _forward_operators(trace)
+    is_optimizer = trace.spans.kind == SpanKind.OPTIMIZER
     return Counts(
         launches=launches.n_launch_calls,
         graph_launches=launches.n_graph_launches,
@@ -132,7 +128,7 @@ def counts_of(facts: Facts, results: dict[str, Any]) -> Counts:
         n_workers=_n_workers(trace.meta),
         made_by=tuple(name for name, pattern in _MADE_BY if any(map(pattern.search, trace.strings))),
         scales_loss=any(map(_SCALER.search, trace.strings)),
-        optimizer_steps=_optimizer_steps(trace),
+        optimizer_steps=int((is_optimizer & _begins_inside(trace, trace.spans.start_ns)).sum()),
         collectives=_collectives(facts),
         generators=tuple(sorted({name for text in trace.strings if (name := generator_of(text))})),
     )
@@ -147,11 +143,6 @@ def generator_of(kernel: str) -> str:
 def _begins_inside(trace: Trace, start_ns: I64) -> NDArray[np.bool_]:
     low, high = trace.window_ns
     return (start_ns >= low) & (start_ns < high)
-
-
-def _optimizer_steps(trace: Trace) -> int:
-    is_step = trace.spans.kind == SpanKind.OPTIMIZER
-    return int((is_step & _begins_inside(trace, trace.spans.start_ns)).sum())
 
 
 def _n_workers(meta: TraceMeta) -> int:
@@ -170,7 +161,11 @@ def _collectives(facts: Facts) -> dict[str, Called]:
         moved, place = bytes_of(trace, rows), arguments_of(trace, rows)
         told = np.append(trace.collectives.collective, -1)[place]  # the last one for those without arguments
         names = np.where(told >= 0, told, names)
-    of_kind = grouped((_kind_of(trace.name(int(code))), places) for code, places in rows_by_value(names))
+    of_kind = grouped(
+        (next((kind for kind, pattern in _COLLECTIVES if pattern.search(trace.name(int(code)))), ""), places)
+        for code, places in rows_by_value(names)
+    )
+    of_kind.pop("", None)
     found = {}
     for kind, parts in of_kind.items():
         places = np.concatenate(parts)
@@ -180,12 +175,7 @@ def _collectives(facts: Facts) -> dict[str, Called]:
             total_ns=int((work.end_ns[mine] - work.start_ns[mine]).sum()),
             n_bytes=int(n_bytes.sum()) if n_bytes.min() > UNKNOWN else 0,
         )
-    found.pop("", None)
     return found
-
-
-def _kind_of(name: str) -> str:
-    return next((kind for kind, pattern in _COLLECTIVES if pattern.search(name)), "")
 
 
 def _forward_operators(trace: Trace) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -19,7 +19,6 @@ from profkit.compare.captures.waterfall import (
     account,
     group_changes,
     per_step,
-    steady_waterfall,
     uses,
     waterfall,
 )
@@ -64,7 +63,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def steady(self) -> Waterfall:
         """The same without the one step of a trace that is slow among many; means of the others."""
-        return steady_waterfall(*self.runs)
+        return waterfall(*self.runs, is_steady=True)
 
     @cached_property
     def compute(self) -> Account:
@@ -144,6 +143,11 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def rates(self, value: Callable[[Measured], int]) -> tuple[float, float]:
         """The mean per step of a sum over the window, on both sides."""
         return self.rate(0, value), self.rate(1, value)
+
+    def rates_by_name(self, values: Callable[[Measured], Mapping[str, int]]) -> dict[str, tuple[float, float]]:
+        """The same of several sums, by their names, sorted; 0 where a trace has none of that name."""
+        names = sorted({name for trace in self.traces for name in values(trace)})
+        return {name: self.rates(lambda trace: values(trace).get(name, 0)) for name in names}  # noqa: B023 - called here
 
     def rate(self, side: int, value: Callable[[Measured], int]) -> float:
         """The mean per step of a sum over the window, on the baseline's side (0) or the candidate's (1)."""

@@ -1,21 +1,35 @@
-"""What the program does otherwise: number formats, compiled or replayed steps, recomputed activations.
+"""What the program does otherwise: number formats, compiled or replayed steps, recomputed activations, other kernels.
 
-Told by what ran, not by how long it took: these readings stand also where the amount of work per step differs.
+Told by what ran, not by how long it took: these readings stand also where the amount of work per step differs. Kinds of
+kernels for the same purpose (attention, layouts of convolutions, the optimizer) are told by names, on one side only:
+each says what it replaced, and claims the groups of compute that it stands for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from profkit.compare.captures.kinds import attention
 from profkit.compare.captures.measured import Measured
-from profkit.compare.captures.pair import COMPUTE, Pair, Reading, change, measure, moved, reading
+from profkit.compare.captures.pair import (
+    COMPUTE,
+    Pair,
+    Reading,
+    change,
+    counts_moved,
+    is_within,
+    measure,
+    moved,
+    reading,
+)
 from profkit.compare.captures.waterfall import PREFIX, group_of
-from profkit.findings import comparison
+from profkit.compare.captures.work_rows import OPTIMIZER
+from profkit.findings import changes, comparison
 from profkit.model.budget import HOST_PARTS
 from profkit.model.finding import Evidence
 from profkit.model.kernel_names import Precision
+from profkit.model.names import family_of
 from profkit.units import format_bytes, format_fraction, format_ns, format_signed_ns, format_speedup
 
 _BITS: Final = {
@@ -48,7 +62,7 @@ def precision(pair: Pair) -> Reading | None:
     """The reading that matrix kernels changed their number format."""
     kind = comparison.PRECISION
     scaled = [any(trace.counts.scales_loss for trace in side.traces) for side in pair.sides]
-    formats = [] if pair.hidden else [_format_shares(pair, side) for side in (0, 1)]
+    formats = [] if pair.hidden else _format_shares(pair)
     known = [{name: share for name, share in shares.items() if name in _BITS} for shares in formats]
     matrix_ns = pair.rates(lambda trace: sum(trace.counts.matrix_ns.values()))
     # the smaller side is small where the change made it so
@@ -56,7 +70,7 @@ def precision(pair: Pair) -> Reading | None:
     if is_little or not known or min(sum(shares.values()) for shares in known) < max(kind.limit("known"), 1e-9):
         return _by_scaler(scaled)
     known = [{name: share / sum(shares.values()) for name, share in shares.items()} for shares in known]
-    bits = [_bits(shares) for shares in known]
+    bits = [sum(share * _BITS[Precision(name)] for name, share in shares.items()) for shares in known]
     if scaled[0] != scaled[1] and (bits[1] > bits[0]) == scaled[1]:  # names tell the contrary: they do not tell enough
         return _by_scaler(scaled)
     gains = {name: known[1].get(name, 0) - known[0].get(name, 0) for name in {*known[0], *known[1]}}
@@ -67,11 +81,12 @@ def precision(pair: Pair) -> Reading | None:
         return _by_scaler(scaled)  # the others went, to kernels whose names tell no format
     named = [" and ".join(f"{name} {format_fraction(share)}" for name, share in _largest(shares)) for shares in formats]
     operand = f"an operand has {moved(bits, lambda mean: f'{mean:.3g}', 'bits')} (mean by time)"
+    halves = [sum(share for name, share in shares.items() if _BITS[Precision(name)] <= _HALF_BITS) for shares in known]
     by_format = f"matrix-kernel time by format: {named[0]} -> {named[1]}"
     return reading(
         kind,
         _format_title(known, scaled),
-        change(by_format, "half_precision_share", [_half(shares) for shares in known], "fraction"),
+        change(by_format, "half_precision_share", halves, "fraction"),
         change(operand, "operand_bits", bits, "bits"),
         pair.time_shown("matrix kernels", "matrix_kernels", matrix_ns),
         fix=_LOSS,
@@ -115,21 +130,13 @@ def _by_scaler(scaled: list[bool]) -> Reading | None:
     )
 
 
-def _bits(shares: Mapping[str, float]) -> float:
-    return sum(share * _BITS[Precision(name)] for name, share in shares.items())
-
-
-def _half(shares: Mapping[str, float]) -> float:
-    """The share in 16 bits or fewer."""
-    return sum(share for name, share in shares.items() if _BITS[Precision(name)] <= _HALF_BITS)
-
-
-def _format_shares(pair: Pair, side: int) -> Mapping[str, float]:
-    """The share of matrix-kernel time by format, 0-1; empty without matrix kernels."""
-    names = {name for trace in pair.sides[side].traces for name in trace.counts.matrix_ns}
-    times = {name: pair.rate(side, lambda trace, name=name: trace.counts.matrix_ns.get(name, 0)) for name in names}  # type: ignore[misc]
-    total = sum(times.values())
-    return {name: time / total for name, time in times.items()} if total else {}
+def _format_shares(pair: Pair) -> list[dict[str, float]]:
+    """The share of matrix-kernel time by format on both sides, 0-1; empty without matrix kernels."""
+    times = pair.rates_by_name(lambda trace: trace.counts.matrix_ns)
+    totals = [sum(both[side] for both in times.values()) for side in (0, 1)]
+    return [
+        {name: both[side] / total for name, both in times.items() if both[side]} for side, total in enumerate(totals)
+    ]
 
 
 def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -282,9 +289,8 @@ def _n_products(trace: Measured) -> int:
 
 def _share_alike(pair: Pair) -> float:
     """The share (0-1) of the other kinds of operators that both sides call equally often; 0 where there are none."""
-    known = [{name for trace in side.traces for name in trace.op_calls} for side in pair.sides]
-    names = sorted((known[0] | known[1]) - {*_PRODUCTS, *_AROUND_PRODUCTS})
-    rates = [pair.rates(lambda trace, name=name: trace.op_calls.get(name, 0)) for name in names]  # type: ignore[misc]
+    calls = pair.rates_by_name(lambda trace: trace.op_calls)
+    rates = [both for name, both in calls.items() if name not in (*_PRODUCTS, *_AROUND_PRODUCTS)]
     alike = sum(abs(after - before) <= _AS_OFTEN * before for before, after in rates)
     return alike / len(rates) if rates else 0.0
 
@@ -305,3 +311,115 @@ def _peaks(pair: Pair) -> list[Evidence]:
     if not before or not after:
         return []
     return [change(f"peak memory {moved((before, after), format_bytes)}", "peak_bytes", (before, after), "bytes")]
+
+
+_GONE: Final = 0.1
+"""Of the time on the other side, up to which a kind of kernels is gone. Chosen."""
+_FUSED_ATTENTION: Final = (
+    ("FlashAttention", re.compile(r"flash_?(?:fwd|bwd|attn|attention)|flash::|FlashAttn", re.IGNORECASE)),
+    ("memory-efficient attention", re.compile(r"fmha_cutlass|AttentionKernel|AttentionBackwardKernel|mem_eff")),
+    ("cuDNN's attention", re.compile(r"cudnn_generated\w*_sdpa|cudnn\w*fmha|fmha_v2", re.IGNORECASE)),
+    ("FlexAttention", re.compile(r"triton_\w*flex_attention")),
+)
+_FUSED: Final = re.compile(
+    r"Fused(?:Adam|Sgd|SGD|Adagrad|Optimizer)|fused_(?:adam|sgd|adagrad|lamb)|multi_tensor_(?:adam|sgd|lamb)"
+    r"|\b(?:Adam|SGD|LAMB|NovoGrad|Adagrad|Lion)\w*(?:Capturable\w*)?Functor|cpu_adam",
+    re.IGNORECASE,
+)
+_FOREACH: Final = re.compile(r"(?:PointwiseOp|TernaryOp)\w*Functor|BinaryOpListAlphaFunctor|_foreach_(?:addc|lerp)")
+_LOOP: Final = re.compile(r"addcdiv|addcmul")
+_LOOPED: Final = "a loop over tensors"
+_IMPLEMENTATIONS: Final = (("fused", _FUSED), ("foreach", _FOREACH), (_LOOPED, _LOOP))
+"""By kernels and operators of torch, apex and DeepSpeed. Clipping and scaling of gradients run foreach kernels of other
+functors."""
+
+
+def attention(pair: Pair) -> Reading | None:
+    """Attention runs as one kernel on one side only."""
+    if not pair.shows_kernels:
+        return None
+    times = {name: pair.spent_ns(lambda work: bool(one.search(work.name))) for name, one in _FUSED_ATTENTION}  # noqa: B023
+    total = [sum(time[side] for time in times.values()) for side in (0, 1)]
+    now = _turned_on(pair, total, changes.ATTENTION.limit("share"))
+    if now is None:
+        return None
+    name = max(times, key=lambda name: times[name][now])
+    groups = ("attention", "products_of_attention", "softmax")
+    in_all = pair.spent_ns(lambda work: group_of(work) in groups)
+    return reading(
+        changes.ATTENTION,
+        f"attention {'runs' if now else 'no longer runs'} as one kernel ({name})",
+        pair.time_shown("fused attention kernels", "fused_attention", total),
+        pair.time_shown("attention, softmax and their products in all", "attention", in_all),
+        fix="keep it; longer sequences gain more"
+        if now
+        else "check dtype, mask and head size: they decide which kernel is taken",
+        confidence=0.8,
+        claims=tuple(PREFIX + name for name in groups),
+    )
+
+
+def layout(pair: Pair) -> Reading | None:
+    """Convolutions (no longer) convert the layout of their tensors."""
+    if not pair.shows_kernels:
+        return None
+    times = pair.spent_ns(lambda work: group_of(work) == "layout")
+    is_more = _turned_on(pair, times, changes.CHANNELS.limit("share"))
+    n = pair.launched(lambda work: work.family == "convolution")
+    if is_more is None or not is_within(changes.CHANNELS.limit("convolutions"), n):
+        return None
+    return reading(
+        changes.CHANNELS,
+        "convolutions convert the layout of their tensors"
+        if is_more
+        else "convolutions no longer convert the layout of their tensors (channels_last)",
+        pair.time_shown("conversions between NCHW and NHWC", "layout", times),
+        fix="keep model and batches in channels_last"
+        if is_more
+        else "keep all tensors of the model in channels_last: one that is not converts again",
+        confidence=0.8,
+        claims=(PREFIX + "layout",),
+    )
+
+
+def optimizer(pair: Pair) -> Reading | None:
+    """The optimizer's implementation: a loop over tensors, foreach, fused.
+
+    Elementwise kernels are its own where no range tells which of them it launched.
+    """
+    named = [_implementation(pair, side) for side in (0, 1)]
+    if not pair.shows_kernels or named[0] == named[1] or not all(named) or not {"fused", "foreach"} & set(named):
+        return None
+    is_marked = any(work.family == OPTIMIZER != family_of(work.name) for side in pair.uses for work in side)
+    groups = ("optimizer",) if is_marked else ("optimizer", "elementwise")
+    times, calls = (of(lambda work: group_of(work) in groups) for of in (pair.spent_ns, pair.launched))
+    what = f"kernels of the optimizer{'' if is_marked else ' and elementwise ones'}"
+    said = f"{what} {moved(times, format_ns, pair.per)} (launches {counts_moved(calls)})"
+    return reading(
+        changes.UPDATES,
+        f"the optimizer is {named[1]}, before {named[0]}",
+        change(said, "optimizer", times),
+        fix="keep it"
+        if named[1] == "fused"
+        else "fused=True updates all tensors in one kernel, where the optimizer has it",
+        confidence=0.8,
+        claims=tuple(PREFIX + name for name in groups),
+    )
+
+
+def _implementation(pair: Pair, side: int) -> str:
+    """How weights are updated: by kernels, or by operators where those were recorded; "" where nothing tells."""
+    names = {work.name for work in pair.uses[side]}
+    names |= {name for trace in pair.sides[side].traces for name in trace.op_calls}
+    is_marked = any(trace.counts.optimizer_steps for trace in pair.sides[side].traces)
+    least = changes.UPDATES.limit("named")
+    found = (name for name, pattern in _IMPLEMENTATIONS if sum(map(bool, map(pattern.search, names))) >= least)
+    return next(found, _LOOPED if is_marked else "")
+
+
+def _turned_on(pair: Pair, times: Sequence[float], least: float) -> int | None:
+    """1 where something is there on the candidate's side only, 0 on the baseline's, None where neither."""
+    for side in (1, 0):
+        if times[side] >= least * pair.steps_ns[side] and times[1 - side] <= _GONE * times[side]:
+            return side
+    return None

@@ -1,14 +1,19 @@
-"""A side of a comparison: runs, each of one trace or more. What counts as a run is decided in `runs`.
+"""A side of a comparison: runs, each of one trace or more.
 
 The step time of a run is the mean steady step of its slowest rank: a synchronous job is as fast as that one. Steps
 timed before the profiler started (`capture.json`) come first, for they hold none of its cost.
+
+Which traces are one run: ranks of one recording are, and windows of one process; two recordings are two. Every path
+named by the caller is a run of its own, but for files that are ranks of one recording. Steps, windows and ranks never
+count as runs: statistics are over recordings.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +21,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.compare.captures.measured import KINDS, Measured, measured
-from profkit.compare.captures.recorded import recorded_inputs
-from profkit.compare.captures.runs import Read, runs_of
+from profkit.compare.captures.measured import KINDS, Measured, measured, recorded_inputs
 from profkit.errors import ProfkitError, blamed
 from profkit.files import read_small
 from profkit.ingest.bytes.bytesource import Progress
@@ -28,12 +31,14 @@ from profkit.ingest.read import read_traces
 from profkit.model.documents.report import Failure, Report
 from profkit.model.grouped import grouped
 from profkit.ranks.reduce.options import Options
+from profkit.ranks.reduce.outcome import failure_of
 from profkit.ranks.reduce.summary import UNKNOWN_RANK
 from profkit.ranks.run.fleet_report import report_of
 from profkit.redact import shown_url
 
 MANIFEST: Final = "capture.json"
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
+_RANK: Final = re.compile(r"rank[-_]?\d+", re.IGNORECASE)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -186,20 +191,19 @@ def read_side(name: str, paths: Sequence[str], *, lenient: bool = False, progres
                 read.append(Read(path=shown_url(path), source=shown_url(source), trace=one))
         except ProfkitError as error:
             errors.append(error)
-            failures.append(Failure(source=source, error=type(error).__name__, message=error.message))
+            failures.append(failure_of(source, error))
     if not read:
         raise errors[-1]
-    runs = tuple(_run(run, files) for run, files in runs_of(read))
-    return Side(name=name, runs=runs, failures=tuple(failures))
-
-
-def _run(name: str, files: Sequence[Read]) -> Run:
-    return Run(
-        name=name,
-        traces=tuple(item.trace for item in files),
-        unprofiled_ns=tuple(_unprofiled_ns(item.source, item.trace) for item in files),
-        work=_work_of([item.trace for item in files]),
+    runs = tuple(
+        Run(
+            name=run,
+            traces=tuple(item.trace for item in files),
+            unprofiled_ns=tuple(_unprofiled_ns(item.source, item.trace) for item in files),
+            work=_work_of([item.trace for item in files]),
+        )
+        for run, files in runs_of(read)
     )
+    return Side(name=name, runs=runs, failures=tuple(failures))
 
 
 def _work_of(traces: Sequence[Measured]) -> dict[str, float]:
@@ -236,3 +240,141 @@ def _manifest_ranks(path: Path) -> Sequence[Mapping[str, Any]]:
     except (OSError, ValueError, AttributeError, RecursionError):
         return ()
     return [rank for rank in ranks if isinstance(rank, Mapping)] if isinstance(ranks, list) else ()
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace with where it was found: `path` as the caller named it, `source` the file, for which `path` may stand."""
+
+    path: str
+    source: str
+    trace: Measured
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the caller named the file itself, not a folder."""
+        return self.path == self.source
+
+    @property
+    def folder(self) -> str:
+        """The folder of the file."""
+        return str(Path(self.source).parent)
+
+    @property
+    def process(self) -> tuple[int | None, str]:
+        """The rank and the process id, which tell a process where process ids differ between ranks."""
+        return self.trace.rank, self.trace.pid
+
+
+Group = list[Read]
+
+
+def runs_of(read: Sequence[Read]) -> list[tuple[str, Group]]:
+    """The runs among the traces of a side, each with its name, in the order in which they were named."""
+    is_one_job = _n_ranks(item for item in read if item.is_named) > 1
+    out: list[tuple[str, Group]] = []
+    for group in _by(read, lambda item: "" if is_one_job and item.is_named else item.path):
+        found = list(_of_path(group))
+        is_whole = len(found) == 1 and not (group[0].is_named and len(group) > 1)
+        for run in found:
+            name = run[0].source if len(run) == 1 else run[0].folder
+            out.append((group[0].path if is_whole else name, run))
+    return out
+
+
+def _of_path(read: Group) -> Iterable[Group]:
+    """The runs in what one path holds: a folder of runs, of ranks, or of recordings of ranks."""
+    if _is_one_recording(read):
+        yield read
+        return
+    folders = _by(read, lambda item: item.folder)
+    if len(folders) > 1 and _n_ranks(read) > 1 and all(_n_ranks(folder) == 1 for folder in folders):
+        folders = [read]  # a folder for each rank
+    for folder in folders:
+        yield from _of_folder(folder)
+
+
+def _of_folder(read: Group) -> Iterable[Group]:
+    """The runs among files beside each other."""
+    if _is_one_recording(read) or _is_one_set_of_processes(read):
+        yield read
+    elif _n_ranks(read) < 2:
+        yield from _processes(read)
+    else:
+        for recording in _recordings(read):
+            yield from [recording] if _is_one_recording(recording) else _sets(recording)
+
+
+def _is_one_recording(read: Group) -> bool:
+    """Whether the traces are of one file, or of ranks that are there once each."""
+    ranks = [item.trace.rank for item in read]
+    return len({item.source for item in read}) == 1 or (None not in ranks and len(set(ranks)) == len(ranks))
+
+
+def _is_one_set_of_processes(read: Group) -> bool:
+    """Whether the traces are windows of the same processes, one per rank.
+
+    Process ids tell that on one rank, and on many where no two ranks share one (in containers they all may be 1) and
+    the steps go on from window to window: a job that starts again counts its steps again.
+    """
+    processes = {item.process for item in read}
+    ranks, pids = ({process[place] for process in processes} for place in (0, 1))
+    if "" in pids or len(processes) > len(ranks) or len(pids) < len(ranks):
+        return False
+    return len(ranks) == 1 or all(_goes_on(windows) for windows in _by(read, lambda item: item.process))
+
+
+def _goes_on(windows: Group) -> bool:
+    """Whether no two windows of a process hold a step of one number, and each holds steps."""
+    numbers = [item.trace.step_numbers for item in windows]
+    seen = set().union(*numbers)
+    return all(numbers) and len(seen) == sum(map(len, numbers))
+
+
+def _processes(read: Group) -> Iterable[Group]:
+    """The runs among traces of one rank: a process is one; of unknown rank, so is what was recorded at one time."""
+    if all(item.trace.rank is None for item in read):
+        at_once = _recordings(read)
+    else:
+        at_once = _by(read, lambda item: item.source)
+    runs: list[Group] = []
+    for group in at_once:
+        pids = {item.trace.pid for item in group} - {""}
+        same = next((run for run in runs if pids & {item.trace.pid for item in run}), None)
+        if same is None:
+            runs.append(list(group))
+        else:
+            same += group
+    return runs
+
+
+def _recordings(read: Group) -> list[Group]:
+    """The traces by recording: windows that overlap in wall time, directly or by way of others."""
+    out: list[Group] = []
+    until = 0
+    for item in sorted(read, key=lambda item: item.trace.span_unix_ns):
+        begin, end = item.trace.span_unix_ns
+        if not out or begin >= until:
+            out.append([])
+        out[-1].append(item)
+        until = max(until, end)
+    return out
+
+
+def _sets(read: Group) -> Iterable[Group]:
+    """The runs among traces of one time that hold a rank twice: sets of one naming, where each is whole.
+
+    Else names tell nothing, and all are one run: too few runs give no answer, too many a wrong one.
+    """
+    ranks = {item.trace.rank for item in read}
+    sets = _by(read, lambda item: (item.folder, _RANK.sub("rank", Path(item.source).name)))
+    is_whole = all({item.trace.rank for item in one} == ranks and _is_one_recording(one) for one in sets)
+    return sets if is_whole else [read]
+
+
+def _n_ranks(read: Iterable[Read]) -> int:
+    """How many different ranks are known."""
+    return len({item.trace.rank for item in read} - {None})
+
+
+def _by(read: Iterable[Read], key: Callable[[Read], Hashable]) -> list[Group]:
+    return list(grouped((key(item), item) for item in read).values())

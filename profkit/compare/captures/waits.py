@@ -225,11 +225,11 @@ def _syncs_shown(pair: Pair) -> Evidence:
 
 def _waiting_operators(pair: Pair) -> tuple[Evidence, ...]:
     """Operators that make the host wait, and are called more or less often."""
-    return tuple(
-        one
+    shown = (
+        pair.counted(words, words.strip("."), lambda trace: trace.op_calls.get(name, 0))  # noqa: B023
         for name, words in _WAITING.items()
-        if (one := pair.counted(words, words.strip("."), lambda trace, name=name: trace.op_calls.get(name, 0))).value  # type: ignore[misc]
     )
+    return tuple(one for one in shown if one.value)
 
 
 def host(pair: Pair, taken: frozenset[str]) -> Reading | None:

@@ -9,7 +9,7 @@ its change. Compute is also told apart by what its rows are: groups, of which no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, TypeVar
 
@@ -57,24 +57,15 @@ def _mean(values: Iterable[Fraction]) -> Fraction:
     return sum(known, Fraction(0)) / len(known)
 
 
-def waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
-    """The step of both sides by the parts of the budget."""
-    return _waterfall(baseline, candidate, lambda trace, part: Fraction(trace.device.budget.parts[part], trace.n_steps))
+def waterfall(baseline: Runs, candidate: Runs, *, is_steady: bool = False) -> Waterfall:
+    """The step of both sides by the parts of the budget; `is_steady` without the one that is slow among many."""
 
-
-def steady_waterfall(baseline: Runs, candidate: Runs) -> Waterfall:
-    """The same without the step of a trace that is slow among many."""
-
-    def steady(trace: Measured, part: str) -> Fraction:
+    def part_of(trace: Measured, part: str) -> Fraction:
         whole, slow = trace.device.budget.parts[part], trace.slow
-        if slow is None:
+        if not is_steady or slow is None:
             return Fraction(whole, trace.n_steps)
         return Fraction(whole - slow.parts.get(part, 0), trace.n_steps - 1)
 
-    return _waterfall(baseline, candidate, steady)
-
-
-def _waterfall(baseline: Runs, candidate: Runs, part_of: Callable[[Measured, str], Fraction]) -> Waterfall:
     sides = []
     for runs in (baseline, candidate):
         parts = {
@@ -159,6 +150,12 @@ def group_changes(first: Mapping[Work, Use], second: Mapping[Work, Use], change_
 
 
 _NONE: Final = Use(Fraction(0), 0)
+_SAME: Final[tuple[tuple[Callable[[Work], tuple[str, ...]], bool], ...]] = (
+    (lambda work: (work.name,), True),  # the same kernel, launched by another operator
+    (lambda work: (work.operator, work.family) if work.operator else (), False),
+    (lambda work: (bare_name(work.name, 200),), True),
+)
+"""What works of two sides are one row by, and whether works count that the other side has, too."""
 
 
 def _changes(first: dict[Work, Use], second: dict[Work, Use]) -> list[WorkChange]:
@@ -169,8 +166,8 @@ def _changes(first: dict[Work, Use], second: dict[Work, Use]) -> list[WorkChange
     """
     out: list[WorkChange] = []
     left, right = dict(first), dict(second)
-    for key, is_whole in ((_by_kernel, True), (_by_operator, False), (_by_short_name, True)):
-        groups = _grouped(left, key), _grouped(right, key)
+    for key, is_whole in _SAME:
+        groups = [grouped((key(work), work) for work in side if key(work)) for side in (left, right)]
         for name in [name for name in groups[0] if name in groups[1]]:
             mine, other = (
                 [work for work in group[name] if is_whole or work not in across]
@@ -185,34 +182,16 @@ def _changes(first: dict[Work, Use], second: dict[Work, Use]) -> list[WorkChange
     return out
 
 
-def _by_kernel(work: Work) -> tuple[str, ...]:
-    """The same kernel, launched by another operator."""
-    return (work.name,)
-
-
-def _by_operator(work: Work) -> tuple[str, ...]:
-    return (work.operator, work.family) if work.operator else ()
-
-
-def _by_short_name(work: Work) -> tuple[str, ...]:
-    return (bare_name(work.name, 200),)
-
-
-def _grouped(uses: dict[Work, Use], key: Callable[[Work], tuple[str, ...]]) -> dict[tuple[str, ...], list[Work]]:
-    return grouped((key(work), work) for work in uses if key(work))
-
-
 def _replaced(left: dict[Work, Use], right: dict[Work, Use]) -> WorkChange:
     """One row for works that took each other's place, named by the longest of each side."""
     before, after = (max(uses, key=lambda work: uses[work].total_ns) for uses in (left, right))
-    first, second = _together(left.values()), _together(right.values())
+    first, second = (
+        Use(sum((use.count for use in side.values()), Fraction(0)), sum(use.total_ns for use in side.values()))
+        for side in (left, right)
+    )
     if before.name == after.name:
         return _change(before, first, second, Presence.BOTH)
     return _change(before, first, second, Presence.REPLACED, replaced_by=after.name)
-
-
-def _together(uses: Collection[Use]) -> Use:
-    return Use(sum((use.count for use in uses), Fraction(0)), sum(use.total_ns for use in uses))
 
 
 def _change(work: Work, first: Use, second: Use, presence: Presence, *, replaced_by: str = "") -> WorkChange:
@@ -242,16 +221,17 @@ def _by_count(first: Use, second: Use) -> Fraction:
     return (second.count - first.count) * (more.total_ns / more.count) if more.count else Fraction(0)
 
 
+_SUMS: Final = (
+    *("baseline_count", "candidate_count", "baseline_ns", "candidate_ns"),
+    *("by_count_ns", "by_duration_ns"),
+)
+
+
 def _summed(rows: Sequence[WorkChange]) -> WorkChange:
     return WorkChange(
         name="all others",
         operator="",
         family="",
         presence=Presence.BOTH,
-        baseline_count=sum(row.baseline_count for row in rows),
-        candidate_count=sum(row.candidate_count for row in rows),
-        baseline_ns=sum(row.baseline_ns for row in rows),
-        candidate_ns=sum(row.candidate_ns for row in rows),
-        by_count_ns=sum(row.by_count_ns for row in rows),
-        by_duration_ns=sum(row.by_duration_ns for row in rows),
+        **{name: sum(getattr(row, name) for row in rows) for name in _SUMS},
     )

@@ -29,8 +29,6 @@ COMPILED = "compiled graph (no operators inside)"
 OPTIMIZER = "optimizer"
 """The family of kernels that update weights: by their names, or because a range of the optimizer launched them."""
 _OF_OPTIMIZER = re.compile(r"^optim\w*(?:[._ :]?step)?$", re.IGNORECASE)
-
-
 _PRODUCTS = frozenset({"matmul", "attention", "convolution"})
 
 
@@ -118,13 +116,13 @@ def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tup
     """The distinct works and each row's: kernel with the operator around its launch, collective with its size."""
     trace = facts.trace
     gpu = trace.gpu
-    second = np.full(rows.size, -1, np.int64)
     if kind == Kind.COMM:
         second = _same_collective(trace, arguments_of(trace, rows))
     else:
         launch = gpu.launch_row[rows]
-        op = np.where(launch >= 0, facts.op_of_call[np.maximum(launch, 0)], -1) if facts.op_of_call.size else second
-        second = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)], -1) if len(trace.ops) else second
+        op, second = np.full(rows.size, -1, np.int64), np.full(rows.size, -1, np.int64)
+        op[launch >= 0] = facts.op_of_call[launch[launch >= 0]]
+        second[op >= 0] = trace.ops.name[op[op >= 0]]
         second = _usual_operator(gpu.name[rows], second)
     columns = (gpu.name[rows], second, _by_optimizer(trace, rows))
     found, code = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
@@ -193,9 +191,8 @@ def _cpu_compute(facts: Facts) -> Rows:
     own = without_children_ns(ops, cpu.compute.covered_ns(start, end))
     rows = np.flatnonzero((ops.end_ns > low) & (ops.start_ns < high) & ~cpu.data.contains(ops.start_ns))
     spans = trace.spans
-    compiled = Intervals.of(
-        spans.start_ns[spans.kind == SpanKind.COMPILED], spans.end_ns[spans.kind == SpanKind.COMPILED]
-    )
+    graphs = spans.kind == SpanKind.COMPILED
+    compiled = Intervals.of(spans.start_ns[graphs], spans.end_ns[graphs])
     inside = (compiled.clip(low, high) - Intervals.of(start, end)) & cpu.compute
     names, code = np.unique(ops.name[rows], return_inverse=True)
     works = [Work(name=trace.name(int(name)), operator="", family=family_of(trace.name(int(name)))) for name in names]

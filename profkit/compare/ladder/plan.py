@@ -9,10 +9,8 @@ from typing import Final
 
 import msgspec
 
-from profkit.compare.ladder.cells import Tried
-from profkit.compare.ladder.columns import Columns, words_of
-from profkit.compare.tables.records import Cells
-from profkit.compare.tables.result_tables import is_number
+from profkit.compare.ladder.cells import Columns, Tried, words_of
+from profkit.compare.tables.result_tables import Cells, is_number
 from profkit.errors import UsageError
 from profkit.model.documents.ladder import Changed, OrderSource, Settings
 from profkit.model.grouped import grouped

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from profkit.compare.ladder.plan import told
+from profkit.compare.stats.sentences import means_moved
 from profkit.model.documents.comparison import Answer
 from profkit.model.documents.ladder import (
     Beside,
@@ -47,16 +48,9 @@ def publishable(name: str, rungs: Sequence[Rung], unit: str, hidden: frozenset[s
     if top.over_first is None:
         speed = f"{name}: {format_quantity(base.cell.mean, unit)} with {of_cell(base.cell, hidden)}"
         return f"{speed} ({_runs((base.cell.n, base.cell.n))}); no rung that adds to it is faster"
-    means = f"{name}: {_between(base.cell, top.cell, unit)}, {format_speedup(top.over_first.value)}"
+    means = f"{name}: {means_moved(base.cell.mean, top.cell.mean, unit)}, {format_speedup(top.over_first.value)}"
     ends = f"from {of_cell(base.cell, hidden)} to {of_cell(top.cell, hidden)}"
     return f"{means}, {ends}; {_support(top.over_first)}"
-
-
-def _between(base: Cell, top: Cell, unit: str) -> str:
-    """Two means, the unit of the first left out where the second has the same: `14,713 -> 100,923 tokens/s`."""
-    first, second = format_quantity(base.mean, unit), format_quantity(top.mean, unit)
-    number, _, of = first.partition(" ")
-    return f"{number if of and second.endswith(f' {of}') else first} -> {second}"
 
 
 def _support(one: Factor) -> str:

@@ -2,6 +2,8 @@
 
 Throughput per GPU is p_N = X_N / N and efficiency against the base M is E = p_N / p_M, for strong and weak scaling
 alike. Its interval is that of log E, se(log E)^2 = s_N^2 / n_N + s_M^2 / n_M of the runs' logs; it takes repeated runs.
+What it follows is Gunther's universal scalability law through the sizes of a series; where it went is log E of two
+traced sizes as a signed sum over compute speed and the parts of the step.
 """
 
 from __future__ import annotations
@@ -10,19 +12,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from profkit.compare.captures.sides import Run
 from profkit.compare.scaling import suspicion
-from profkit.compare.scaling.efficiency import decomposed, fit_usl, serial_fraction
 from profkit.compare.stats.inference import welch
 from profkit.compare.stats.judge import DEFAULT_ALPHA
 from profkit.compare.stats.sample import variation
+from profkit.compare.tables.headings import Metric
 from profkit.compare.tables.result_tables import ResultTable, Row
-from profkit.errors import UsageError
+from profkit.errors import TraceFormatError, UsageError
+from profkit.model.budget import Budget
 from profkit.model.documents.rank_report import RankReport
-from profkit.model.documents.scaling import Held, Point, ScalingReport, Series, Standing
+from profkit.model.documents.scaling import Decomposition, Held, Point, ScalingReport, Series, Share, Standing, UslFit
 from profkit.model.grouped import grouped
 
 SUPERLINEAR_FROM: Final = 1.05
@@ -30,13 +33,10 @@ SUPERLINEAR_FROM: Final = 1.05
 
 Traces = Mapping[int, Sequence[RankReport]]
 """The ranks of one traced run, by number of GPUs."""
-
-
-class SizedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: throughput of all its GPUs together, in the unit of the study."""
-
-    throughput: float
-    row: Row
+WORK_PART = "work per compute second"
+MIN_SIZES = 3
+"""The law has three parameters; below, no fit. Guidance for a fit worth its error is six sizes or more (Gunther)."""
+STEP = Metric(column="step", unit="ns/step", higher_is_better=False)
 
 
 def scale(
@@ -54,16 +54,19 @@ def scale(
     open which configuration the traces are of.
     """
     unit, runs = _sized(tables, held)
-    shown = _varying_labels([run.row for run in runs])
+    shown = _varying_labels(runs)
     found: list[Series] = []
     warnings = [warning for table in tables for warning in table.warnings]
-    for labels, group in _by_labels(runs, shown).items():
+    by_labels = grouped(
+        (tuple(label for label in (*run.labels, ("arm", run.arm)) if label[0] in shown), run) for run in runs
+    )
+    for labels, group in by_labels.items():
         name = ", ".join(f"{heading}={value}" for heading, value in labels) or "all runs"
         chosen, remarks = _series_runs(name, group, held)
         warnings += remarks
         found += [_series(name, kind, unit, members) for kind, members in chosen]
     if not found:
-        sizes = sorted({run.row.gpus for run in runs if run.row.gpus})
+        sizes = sorted({run.gpus for run in runs if run.gpus})
         raise UsageError(
             f"nothing to scale: sizes {', '.join(map(str, sizes))} in {len(runs)} runs, no two comparable",
             hint="give two GPU counts of one configuration, with the same work per step or per GPU",
@@ -83,8 +86,8 @@ def scale(
     )
 
 
-def _sized(tables: Sequence[ResultTable], held: Held | None) -> tuple[str, list[SizedRun]]:
-    """Every run as throughput in one unit; a time per step becomes work per second."""
+def _sized(tables: Sequence[ResultTable], held: Held | None) -> tuple[str, list[Row]]:
+    """Every run, its value the throughput of all its GPUs in one unit; a time per step becomes work per second."""
     units = {table.metric.unit for table in tables}
     if len(units) > 1:
         raise UsageError(
@@ -99,13 +102,13 @@ def _sized(tables: Sequence[ResultTable], held: Held | None) -> tuple[str, list[
         )
     (unit,) = units
     if unit.endswith("/s") and unit != "steps/s":
-        return unit, [SizedRun(throughput=row.value, row=row) for row in rows]
+        return unit, rows
     has_work = all(row.work is not None for row in rows)
     runs = []
     for row in rows:
         steps_per_s = row.value if unit == "steps/s" else 1e9 / row.value
         per_step = row.work if has_work else row.gpus if held is Held.WEAK else 1
-        runs.append(SizedRun(throughput=steps_per_s * (per_step or 1), row=row))
+        runs.append(replace(row, value=steps_per_s * (per_step or 1)))
     counted = {row.work_unit for row in rows}
     if has_work and len(counted) > 1:
         raise UsageError(
@@ -123,40 +126,30 @@ def _varying_labels(rows: Sequence[Row]) -> frozenset[str]:
     return frozenset(heading for heading, seen in values.items() if len(seen) > 1)
 
 
-def _by_labels(runs: Sequence[SizedRun], shown: frozenset[str]) -> dict[tuple[tuple[str, str], ...], list[SizedRun]]:
-    return grouped(
-        (tuple(label for label in (*run.row.labels, ("arm", run.row.arm)) if label[0] in shown), run) for run in runs
-    )
-
-
-def _series_runs(
-    name: str, runs: Sequence[SizedRun], held: Held | None
-) -> tuple[list[tuple[Held, list[SizedRun]]], list[str]]:
+def _series_runs(name: str, runs: Sequence[Row], held: Held | None) -> tuple[list[tuple[Held, list[Row]]], list[str]]:
     """The sets of runs that hold work constant, and what was left out and why."""
-    if any(run.row.work is None for run in runs):
-        if len({run.row.gpus for run in runs}) < 2:
+    if any(run.work is None for run in runs):
+        if len({run.gpus for run in runs}) < 2:
             return [], [f"{name}: only one size, nothing to scale"]
         assumed = (
             [] if held else [f"{name}: the work per step is unknown; profkit assumes it is the same at every size"]
         )
         return [(held or Held.UNKNOWN, list(runs))], assumed
-    chosen: list[tuple[Held, list[SizedRun]]] = []
+    chosen: list[tuple[Held, list[Row]]] = []
     for kind in (Held.STRONG, Held.WEAK):
         if held not in (None, kind):
             continue
-        by_work = grouped(
-            ((run.row.work or 0) / (1 if kind is Held.STRONG else run.row.gpus or 1), run) for run in runs
-        )
-        chosen += [(kind, group) for group in by_work.values() if len({run.row.gpus for run in group}) > 1]
+        by_work = grouped(((run.work or 0) / (1 if kind is Held.STRONG else run.gpus or 1), run) for run in runs)
+        chosen += [(kind, group) for group in by_work.values() if len({run.gpus for run in group}) > 1]
     used = {id(run) for _, group in chosen for run in group}
-    left = sorted({run.row.gpus or 0 for run in runs if id(run) not in used})
+    left = sorted({run.gpus or 0 for run in runs if id(run) not in used})
     sizes = ", ".join(map(str, left))
     return chosen, [f"{name}: no other size has the same work per step as the runs on {sizes} GPUs"] if left else []
 
 
-def _series(name: str, kind: Held, unit: str, runs: Sequence[SizedRun]) -> Series:
-    sizes = sorted({run.row.gpus or 0 for run in runs})
-    points = tuple(_point([run for run in runs if run.row.gpus == size]) for size in sizes)
+def _series(name: str, kind: Held, unit: str, runs: Sequence[Row]) -> Series:
+    sizes = sorted({run.gpus or 0 for run in runs})
+    points = tuple(_point([run for run in runs if run.gpus == size]) for size in sizes)
     series = Series(
         name=name,
         held=kind,
@@ -173,10 +166,9 @@ def _series(name: str, kind: Held, unit: str, runs: Sequence[SizedRun]) -> Serie
     return _based(series, points)
 
 
-def _point(runs: Sequence[SizedRun]) -> Point:
+def _point(rows: Sequence[Row]) -> Point:
     """A size without its efficiency, which `_based` adds."""
-    rows = [run.row for run in runs]
-    values = tuple(run.throughput for run in runs)
+    values = tuple(row.value for row in rows)
     return Point(
         gpus=rows[0].gpus or 0,
         runs=values,
@@ -251,3 +243,129 @@ def _rebased(series: Series) -> Series | None:
     """The series from its smallest base that is in no doubt; None if no two sizes remain."""
     kept = (_based(series, series.points[first:]) for first in range(1, len(series.points) - 1))
     return next((rest for rest in kept if rest.standing is Standing.SOUND), None)
+
+
+def fit_usl(gpus: Sequence[int], throughput: Sequence[float]) -> UslFit | None:
+    """The least squares fit in relative error, None below three different sizes.
+
+    The law is linear in 1/gamma, alpha/gamma and beta/gamma: N / X = (1 + alpha (N - 1) + beta N (N - 1)) / gamma, and
+    rows are weighted by X / N so that an error of 1 % counts alike at every size.
+    """
+    sizes, rates = np.array(gpus, np.float64), np.array(throughput, np.float64)
+    n_sizes = len(set(gpus))
+    if n_sizes < MIN_SIZES:
+        return None
+    weights = rates / sizes
+    columns = np.column_stack((np.ones_like(sizes), sizes - 1, sizes * (sizes - 1)))
+    (inverse, contention, coherency), *_ = np.linalg.lstsq(columns * weights[:, None], np.ones_like(sizes), rcond=None)
+    if inverse <= 0:  # sizes so far from the law that one GPU would have no throughput
+        return None
+    misfit = (columns @ (inverse, contention, coherency)) * weights - 1
+    df = n_sizes - MIN_SIZES
+    alpha, beta = float(contention / inverse), float(coherency / inverse)
+    return UslFit(
+        gamma=float(1 / inverse),
+        alpha=alpha,
+        beta=beta,
+        df=df,
+        residual=math.sqrt(float(misfit @ misfit) / df) if df else None,
+        peak_gpus=math.sqrt((1 - alpha) / beta) if beta > 0 and alpha < 1 else None,
+    )
+
+
+def serial_fraction(speedup: float, times_the_gpus: float) -> float:
+    """Karp and Flatt's experimentally determined serial fraction; negative where the speed-up is superlinear."""
+    return (1 / speedup - 1 / times_the_gpus) / (1 - 1 / times_the_gpus)
+
+
+def decomposed(series: Series, traces: Mapping[int, Sequence[RankReport]]) -> tuple[Decomposition, ...]:
+    """The account of each traced size against the series' base, which must be traced as well."""
+    base = traces.get(series.base.gpus)
+    if base is None:
+        return ()
+    found = []
+    for point in series.points[1:]:
+        ranks = traces.get(point.gpus)
+        growth = _work_per_gpu(series, point) / _work_per_gpu(series, series.base)
+        if ranks is None or (account := decompose(base, ranks, work_growth=growth)) is None:
+            continue
+        one = Decomposition(
+            base_gpus=series.base.gpus,
+            gpus=point.gpus,
+            efficiency=account[0],
+            parts=account[1],
+            is_cpu=all(device.kind == "cpu" for rank in ranks for device in rank.devices),
+        )
+        found.append(one)
+    return tuple(found)
+
+
+def _work_per_gpu(series: Series, point: Point) -> float:
+    if point.work_per_step is not None:
+        return point.work_per_step / point.gpus
+    return 1.0 if series.held is Held.WEAK else 1 / point.gpus
+
+
+def decompose(
+    base: Sequence[RankReport], larger: Sequence[RankReport], *, work_growth: float
+) -> tuple[float, tuple[Share, ...]] | None:
+    """E and the signed parts of log E, which sum to it; None where a trace has no steps or no compute.
+
+    `work_growth` is the work of a GPU and step at the larger size over that at the base. With T the step, K its compute
+    time and w its work, E = (w/T) ratio = (w/K) ratio times (K/T) ratio (docs/statistics.md 5). The first is 0 in logs
+    where both run the same kernels on the same work. The second is divided among the parts that are not compute by the
+    logarithmic mean of the two compute shares, which leaves no rest (LMDI, Ang 2005).
+    """
+    before, after = _account(base), _account(larger)
+    if before is None or after is None:
+        return None
+    (step_old, shares_old), (step_new, shares_new) = before, after
+    busy_old, busy_new = shares_old["compute"], shares_new["compute"]
+    of_work = math.log(work_growth * step_old * busy_old / (step_new * busy_new))
+    of_share = math.log(busy_new / busy_old)
+    mean = (busy_new - busy_old) / of_share if abs(of_share) > 1e-12 else busy_new
+    parts = [Share(name=WORK_PART, log_efficiency=of_work)]
+    parts += [
+        Share(name=name, log_efficiency=(shares_old[name] - shares_new[name]) / mean)
+        for name in shares_old
+        if name != "compute" and (shares_old[name] or shares_new[name])
+    ]
+    return work_growth * step_old / step_new, tuple(parts)
+
+
+def _account(ranks: Sequence[RankReport]) -> tuple[float, dict[str, float]] | None:
+    """The mean step (ns) and the shares of its parts, over all devices of the ranks."""
+    budgets: list[Budget] = [device.budget for rank in ranks for device in rank.devices]
+    n_steps = sum(rank.steps.n * len(rank.devices) for rank in ranks)
+    window_ns = sum(budget.window_ns for budget in budgets)
+    if not n_steps or not window_ns or not sum(budget.compute for budget in budgets):
+        return None
+    names = budgets[0].parts
+    return window_ns / n_steps, {name: sum(budget.parts[name] for budget in budgets) / window_ns for name in names}
+
+
+def traced_table(source: str, runs: Sequence[Run]) -> tuple[ResultTable, Mapping[int, Sequence[RankReport]]]:
+    """The runs as a table and, for each number of GPUs, the ranks of its first run.
+
+    Steps timed without the profiler count where every run has them. The work of a step is not in a trace. Raises
+    TraceFormatError for a run without steps.
+    """
+    is_unprofiled = all(run.has_unprofiled for run in runs)
+    rows: list[Row] = []
+    traces: dict[int, Sequence[RankReport]] = {}
+    for number, run in enumerate(runs, 1):
+        steps = run.steps_ns(is_unprofiled=is_unprofiled)
+        if not steps:
+            raise TraceFormatError(f"{run.name} has no steps to compute a throughput from", hint="capture whole steps")
+        gpus = _world_size(run)
+        traces.setdefault(gpus, [trace.report for trace in run.traces])
+        rows.append(Row(line=number, value=float(np.mean(steps)), gpus=gpus))
+    is_cpu = any(trace.is_cpu for run in runs for trace in run.traces)
+    warnings = ("CPU processes are counted as GPUs; they share the cores",) if is_cpu else ()
+    return ResultTable(source=source, metric=STEP, rows=tuple(rows), warnings=warnings), traces
+
+
+def _world_size(run: Run) -> int:
+    """The ranks of the job: as the traces tell, else as many as there are."""
+    told = [trace.meta.world_size for trace in run.traces if trace.meta.world_size]
+    return max([*told, len({trace.meta.rank for trace in run.traces})])

@@ -46,7 +46,7 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
 
     Percentages are of the value that was measured: a step that takes longer is `+2.9 %`.
     """
-    means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
+    means = means_moved(baseline.mean, candidate.mean, baseline.unit)
     moved = f"{means}, {format_change(change.change)}"
     runs = _runs(change)
     if min(change.n) == 1:
@@ -56,7 +56,8 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
     level = f"{100 * (1 - alpha):g} % interval"
     low, high = change.change_interval or change.interval
     interval = f"{format_change(low).removesuffix(' %')} to {format_change(high)}"
-    seen = f"{moved} ({level} {interval}), {runs}, {_probability(change.p_value)}"
+    probability = "p < 0.001" if change.p_value < 0.001 else f"p = {change.p_value:.2g}"
+    seen = f"{moved} ({level} {interval}), {runs}, {probability}"
     if change.answer is Answer.EQUIVALENT:
         return f"no change beyond {format_fraction(change.margin)}: {seen}"
     if change.answer is not Answer.INCONCLUSIVE:
@@ -71,7 +72,7 @@ def verdict(change: Judgement, baseline: Sample, candidate: Sample, alpha: float
 
 def of_unlike_windows(change: Judgement, baseline: Sample, candidate: Sample) -> str:
     """The change of recorded windows that may hold different work: what was seen, and why it proves nothing."""
-    means = f"{_mean(baseline, candidate)} -> {format_quantity(candidate.mean, candidate.unit)}"
+    means = means_moved(baseline.mean, candidate.mean, baseline.unit)
     noise = f", and {_runs(change)} cannot rule out noise" if min(change.n) == 1 else ""
     return f"{UNLIKE_WINDOWS}, so this is unproven{noise}: {means}{_seen(change)}"
 
@@ -93,11 +94,11 @@ def _seen(change: Judgement) -> str:
     return f"{moved}{size} {word} {where}"
 
 
-def _mean(sample: Sample, other: Sample) -> str:
-    """The mean without its unit where the other mean, printed after it, has the same."""
-    text, after = format_quantity(sample.mean, sample.unit), format_quantity(other.mean, other.unit)
-    number, _, unit = text.partition(" ")
-    return number if after.endswith(f" {unit}") else text
+def means_moved(before: float, after: float, unit: str) -> str:
+    """Two means, the unit of the first left out where the second has the same: `14,713 -> 100,923 tokens/s`."""
+    first, second = format_quantity(before, unit), format_quantity(after, unit)
+    number, _, of = first.partition(" ")
+    return f"{number if second.endswith(f' {of}') else first} -> {second}"
 
 
 def _runs(change: Judgement) -> str:
@@ -109,10 +110,6 @@ def _runs(change: Judgement) -> str:
 
 def _is_blocked(change: Judgement) -> bool:
     return change.test == test(is_paired=True, is_permuted=False)
-
-
-def _probability(p_value: float) -> str:
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
 def spread_of_steps(baseline: Sample, candidate: Sample) -> str:

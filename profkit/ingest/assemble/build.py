@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,7 +13,6 @@ from numpy.typing import NDArray
 
 from profkit.allocator import return_free_memory
 from profkit.errors import TraceFormatError, UnsupportedTraceError
-from profkit.ingest.assemble.connections import connections_of
 from profkit.ingest.assemble.devices import device_work, linked
 from profkit.ingest.assemble.merge import WHAT, Merged, code_table
 from profkit.ingest.assemble.rows import Rows, longest_ns, untold
@@ -21,8 +22,10 @@ from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, M
 from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_texts
 from profkit.model import names
 from profkit.model.arrays import picked
+from profkit.model.table import Table
 from profkit.model.trace import (
     RANGED_STEPS,
+    Connection,
     CountedWork,
     CpuOps,
     CpuSamples,
@@ -47,6 +50,7 @@ from profkit.timeline.collectives import asked_by_name
 if TYPE_CHECKING:
     from profkit.ingest.assemble.raw import Columns, RawTrace
 
+T = TypeVar("T", bound=Table)
 _MOST_ID: Final = 2**31 - 1
 _MOST_SMS: Final = 2**20
 _SCHEDULING: Final = frozenset(
@@ -91,7 +95,7 @@ def build_trace(raw: RawTrace) -> Trace:
         )
     strings = redacted_names(merged.strings)  # before anything is told by them
     gpu, collectives = device_work(merged, strings, raw.source, warnings)
-    calls = _calls(merged, strings, warnings)
+    calls = _table(RuntimeCalls, merged.rows("calls"), warnings, _kinds(names.call_kind_of, strings))
     gpu = linked(gpu, calls, [pid for pid, _ in merged.threads], warnings)
     ops, spans = _host_ranges(merged, strings, warnings)
     python, has_lines = _frames(merged, warnings)
@@ -108,14 +112,14 @@ def build_trace(raw: RawTrace) -> Trace:
         "calls": calls,
         "spans": spans,
         "python": python,
-        "overhead": _spans(merged, "overhead", warnings),
-        "waits": _spans(merged, "waits", warnings),
-        "device_spans": _table(DeviceSpans, merged, "device_spans", warnings),
-        "sync_rows": _table(DeviceSpans, merged, "sync_rows", warnings),
-        "memory": _table(MemoryEvents, merged, "memory", warnings),
+        "overhead": _table(Spans, merged.rows("overhead"), warnings, _plain),
+        "waits": _table(Spans, merged.rows("waits"), warnings, _plain),
+        "device_spans": _table(DeviceSpans, merged.rows("device_spans"), warnings),
+        "sync_rows": _table(DeviceSpans, merged.rows("sync_rows"), warnings),
+        "memory": _table(MemoryEvents, merged.rows("memory"), warnings),
         "flows": _flows(merged, warnings),
-        "samples": _table(CpuSamples, merged, "samples", warnings),
-        "work": _table(CountedWork, merged, "work", warnings),
+        "samples": _table(CpuSamples, merged.rows("samples"), warnings),
+        "work": _table(CountedWork, merged.rows("work"), warnings),
         "signatures": decoded(merged.signatures),
     }
     if meta.metadata.get("profkit_is_cut"):
@@ -174,9 +178,14 @@ def _ordered(rows: Rows, warnings: list[TraceWarning]) -> Columns:
     return rows.in_time_order()
 
 
-def _table(kind: Callable[..., Any], merged: Merged, table: str, warnings: list[TraceWarning]) -> Any:
-    rows = merged.rows(table)
-    return kind(**_ordered(rows, warnings)) if rows else kind.none(**_DTYPES)  # type: ignore[attr-defined]
+def _table(
+    kind: type[T], rows: Rows, warnings: list[TraceWarning], more: Callable[[Columns], Columns] = lambda _: {}
+) -> T:
+    """The rows of a table, with the columns that follow from theirs."""
+    if not rows:
+        return kind.none(**_DTYPES)
+    columns = _ordered(rows, warnings)
+    return kind(**columns, **more(columns))
 
 
 def _flows(merged: Merged, warnings: list[TraceWarning]) -> Flows:
@@ -196,41 +205,30 @@ def _flows(merged: Merged, warnings: list[TraceWarning]) -> Flows:
     return Flows(**rows.in_time_order(minor))
 
 
-def _spans(merged: Merged, table: str, warnings: list[TraceWarning]) -> Spans:
-    rows = merged.rows(table)
-    if not rows:
-        return Spans.none(**_DTYPES)
-    columns = _ordered(rows, warnings)
-    columns["kind"] = np.zeros(columns["name"].size, np.int8)
-    return Spans(**columns)
+def _plain(columns: Columns) -> Columns:
+    return {"kind": np.zeros(columns["name"].size, np.int8)}
 
 
 def _frames(merged: Merged, warnings: list[TraceWarning]) -> tuple[PythonFrames, bool]:
     """The Python frames, and whether they are from stacks of operators, which have the lines that run."""
     rows, of_stacks = merged.rows("python"), merged.rows("stacks")
     has_lines = bool(of_stacks) and not rows
-    rows = rows or of_stacks
-    if not rows:
-        return PythonFrames.none(**_DTYPES), False
-    columns = _ordered(rows, warnings)
-    columns["kind"] = np.zeros(columns["name"].size, np.int8)
-    _fill(columns, ("frame_id", "parent_id", "module_id"))
-    return PythonFrames(**columns), has_lines
+    ids = ("frame_id", "parent_id", "module_id")
+    frames = _table(PythonFrames, rows or of_stacks, warnings, lambda columns: _plain(columns) | _untold(columns, ids))
+    return frames, has_lines
 
 
-def _fill(columns: Columns, optional: tuple[str, ...]) -> None:
-    """Add the columns that the file does not tell."""
+def _untold(columns: Columns, optional: tuple[str, ...]) -> Columns:
+    """The columns that the file does not tell."""
     n = columns["name"].size
-    columns |= {name: untold(n, _DTYPES.get(name, np.int64)) for name in optional if name not in columns}
+    return {name: untold(n, _DTYPES.get(name, np.int64)) for name in optional if name not in columns}
 
 
-def _calls(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> RuntimeCalls:
-    rows = merged.rows("calls")
-    if not rows:
-        return RuntimeCalls.none(**_DTYPES)
-    columns = _ordered(rows, warnings)
-    columns["kind"] = code_table(columns["name"], strings, names.call_kind_of)[columns["name"]]
-    return RuntimeCalls(**columns)
+def _kinds(kind_of: Callable[[str], int], strings: tuple[str, ...]) -> Callable[[Columns], Columns]:
+    """Gives what rows are by their names, where they do not say it."""
+    return lambda columns: (
+        {} if "kind" in columns else {"kind": code_table(columns["name"], strings, kind_of)[columns["name"]]}
+    )
 
 
 def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> tuple[CpuOps, Spans]:
@@ -239,19 +237,15 @@ def _host_ranges(merged: Merged, strings: tuple[str, ...], warnings: list[TraceW
     ops: Columns = {}
     if rows:
         ops = _ordered(rows, warnings)
-        _fill(ops, ("sequence", "forward_thread", "signature"))
+        ops |= _untold(ops, ("sequence", "forward_thread", "signature"))
         kind = code_table(ops["name"], strings, names.span_kind_of)[ops["name"]]
         moved = kind != SpanKind.OTHER
         if moved.any():
             extra = {name: ops[name][moved] for name in ("start_ns", "end_ns", "name", "thread")}
             span_rows.add(extra | {"kind": kind[moved]} if span_rows.has("kind") else extra)
             ops = {name: picked(column, ~moved) for name, column in ops.items()}
-    spans: Columns = {}
-    if span_rows:
-        spans = _ordered(span_rows, warnings)
-        if "kind" not in spans:
-            spans["kind"] = code_table(spans["name"], strings, names.span_kind_of)[spans["name"]]
-    return CpuOps(**ops) if ops else CpuOps.none(**_DTYPES), Spans(**spans) if spans else Spans.none(**_DTYPES)
+    spans = _table(Spans, span_rows, warnings, _kinds(names.span_kind_of, strings))
+    return CpuOps(**ops) if ops else CpuOps.none(**_DTYPES), spans
 
 
 def _without_cut_step(spans: Spans, warnings: list[TraceWarning]) -> Spans:
@@ -294,7 +288,7 @@ def _meta(raw: RawTrace, merged: Merged, warnings: list[TraceWarning], *, has_li
         rank=_number(distributed, "rank", (0, MAX_RANKS - 1), warnings),
         world_size=_number(distributed, "world_size", (1, MAX_RANKS), warnings),
         backend=label(distributed.get("backend")),
-        torch_version=_torch_version(metadata),
+        torch_version=label(metadata.get("torch_version") or metadata.get("pytorch_version")) or None,
         has_stacks=bool(metadata.get("with_stack")) or "python_function" in merged.categories or has_lines,
         frames_have_lines=has_lines,
         has_shapes=bool(metadata.get("record_shapes")),
@@ -354,10 +348,6 @@ def _number(given: Mapping[str, Any], key: str, limits: tuple[int, int], warning
     return number
 
 
-def _torch_version(metadata: Mapping[str, Any]) -> str | None:
-    return label(metadata.get("torch_version") or metadata.get("pytorch_version")) or None
-
-
 def _devices(properties: object) -> tuple[Device, ...]:
     if not isinstance(properties, list):
         return ()
@@ -371,3 +361,41 @@ def _devices(properties: object) -> tuple[Device, ...]:
         for item in properties
         if isinstance(item, dict)
     )
+
+
+_ID: Final = re.compile(r"[0-9a-f]{12}")
+_MOST_CONNECTIONS: Final = 64
+"""What a capture keeps at most."""
+_TIMES: Final = ("busy_ns", "peer_limited_ns", "buffer_limited_ns")
+
+
+def connections_of(told: object) -> tuple[Connection, ...]:
+    """The connections that metadata lists. Left out are those that cannot be, and those of a process with itself."""
+    rows = told[:_MOST_CONNECTIONS] if isinstance(told, list) else []
+    found = [one for one in map(_connection, rows) if one is not None]
+    ends = Counter(one.id for one in found)
+    return tuple(one for one in found if ends[one.id] == 1)
+
+
+def _connection(row: object) -> Connection | None:
+    if not isinstance(row, Mapping):
+        return None
+    name, end = row.get("id"), whole(row.get("end"), 0, 1)
+    known = _numbers_of(row)
+    if not isinstance(name, str) or not _ID.fullmatch(name) or end is None or known is None:
+        return None
+    return Connection(
+        id=name,
+        end=end,
+        acked_bytes=known["acked_bytes"],
+        busy_ns=max(known["busy_ns"] - known["peer_limited_ns"] - known["buffer_limited_ns"], 0),
+        resent_bytes=known["resent_bytes"],
+    )
+
+
+def _numbers_of(row: Mapping[str, Any]) -> dict[str, int] | None:
+    """The numbers of a connection; None where one is missing or cannot be."""
+    known = {name: whole(row.get(name), 0, LONGEST_PLAUSIBLE_NS) for name in _TIMES}
+    known |= {name: whole(row.get(name), 0, MOST_BYTES) for name in ("acked_bytes", "resent_bytes")}
+    sure = {name: number for name, number in known.items() if number is not None}
+    return sure if len(sure) == len(known) else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.errors import UnsupportedTraceError
@@ -20,14 +21,6 @@ from profkit.model.trace import CallKind, Collectives, GpuWork, Kind, RuntimeCal
 MAX_DEVICES: Final = 256
 """Chosen: three times the 72 GPUs of the largest rack with one memory, twice 16 GPUs cut into 7 instances each. What is
 analysed of a device takes the time of all rows of the host, so there must be a bound."""
-_DTYPES: Final[dict[str, Any]] = {
-    "name": np.int32,
-    "device": np.int32,
-    "kind": np.int8,
-    "grid": np.int32,
-    "block": np.int32,
-}
-_WIDE: Final = {"grid": 3, "block": 3}
 _MTIA_COPY: Final = "dma"
 _MTIA_COMPUTE: Final = ("pe_exe", "cpum_exe", "job_exe", "runfunction")
 
@@ -110,11 +103,8 @@ def _no_collectives() -> Collectives:
 
 
 def _no_gpu() -> GpuWork:
-    columns: dict[str, Any] = {}
-    for name in GpuWork.__struct_fields__:
-        shape = (0, _WIDE[name]) if name in _WIDE else 0
-        columns[name] = np.empty(shape, _DTYPES.get(name, np.int64))
-    return GpuWork(**columns)
+    sizes = np.empty((0, 3), np.int32)
+    return replace(GpuWork.none(name=np.int32, device=np.int32, kind=np.int8), grid=sizes, block=sizes)
 
 
 def _mtia(merged: Merged, strings: tuple[str, ...], warnings: list[TraceWarning]) -> Columns:
@@ -169,7 +159,7 @@ def linked(gpu: GpuWork, calls: RuntimeCalls, pids: Sequence[str], warnings: lis
         message = f"{int(shared.sum()):,} device rows have no known launch: calls of several processes share its number"
         warnings.append(TraceWarning(id="launches.shared", message=message, count=int(shared.sum())))
     row = np.where(found & ~shared, order[position] if order.size else 0, NO_ROW)
-    return GpuWork(**{**gpu.columns(), "launch_row": row.astype(np.int64, copy=False)})
+    return replace(gpu, launch_row=row.astype(np.int64, copy=False))
 
 
 def _shared_numbers(calls: RuntimeCalls, pids: Sequence[str]) -> I64:

@@ -60,13 +60,6 @@ class Merged:
                     columns["signature"] = _linked(columns["signature"], signature_of)
                 self._parts.setdefault(table, []).append(_recoded(columns, string_of, thread_of))
 
-    def code(self, text: str) -> int:
-        """The code of a string, -1 if no event has it."""
-        try:
-            return self.strings.index(text)
-        except ValueError:
-            return NO_ROW
-
     def rows(self, *tables: str) -> Rows:
         """The rows of tables one behind the other, whose parts are forgotten here; none if the trace has none."""
         rows = Rows(self._in_range, partial(return_free_memory, self.n_events))

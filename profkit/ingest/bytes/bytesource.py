@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -27,6 +27,8 @@ FREE_EXPANSION_BYTES: Final = 512 * 2**20  # small files may expand as they like
 
 _HEAD_BYTES: Final = 4096  # in which a file of another kind shows itself
 _GZIP_WBITS: Final = 31
+_GZIP_LEVEL: Final = 2
+"""Of isal's 0 to 3. Measured on 62 MB of trace: 0.09 s for 6.0 MB; level 3 takes four times as long for 4 % less."""
 _COMPRESSED_BYTES: Final = 256 * 1024
 _PLAIN_BYTES: Final = 64 * 1024  # of a damaged stream that is read leniently, so much before the damage may be lost
 
@@ -34,7 +36,6 @@ _DAMAGED: Final[Any] = (zlib.error, isal_zlib.IsalError, OSError)
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_MAGIC: Final = ((GZIP_MAGIC, "gzip"), (_ZSTD_MAGIC, "zstd"))
 
 
 class Progress(msgspec.Struct):
@@ -211,10 +212,9 @@ class _ZstdStream(_Compressed):
 
 
 def _open_stream(raw: BinaryIO, head: bytes, source: str, *, lenient: bool) -> _Stream:
-    kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "plain")
-    if kind == "gzip":
+    if head.startswith(GZIP_MAGIC):
         return _GzipStream(raw, lenient=lenient)
-    if kind == "zstd":
+    if head.startswith(_ZSTD_MAGIC):
         return _open_zstd(raw, source, lenient=lenient)
     return raw
 
@@ -237,3 +237,13 @@ def _refuse_bomb(n_plain: int, n_read: int, source: str) -> None:
             f"{source} expands to more than {MAX_EXPANSION} times its {n_read:,} compressed bytes",
             hint="a profiler does not write such a file; decompress it yourself if you trust it",
         )
+
+
+def gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Chunks that profkit writes as one gzip member; the same bytes for the same chunks."""
+    deflate = isal_zlib.compressobj(level=_GZIP_LEVEL, wbits=_GZIP_WBITS)
+    for chunk in chunks:
+        packed: bytes = deflate.compress(chunk)
+        if packed:
+            yield packed
+    yield deflate.flush()

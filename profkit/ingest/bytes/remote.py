@@ -65,21 +65,20 @@ def listed(url: str, suffixes: tuple[str, ...]) -> list[str]:
     On the web, what ends in one of the suffixes is a file: to ask would be to fetch it, in search of links. Raises
     TraceNotFoundError, and MissingCapabilityError where fsspec or the package of the protocol is missing.
     """
-    return _answered(url, lambda: _tried(lambda: _listed(url, suffixes)))
+    return _answered(url, lambda: _listed(url, suffixes))
 
 
 def _listed(url: str, suffixes: tuple[str, ...]) -> list[str]:
-    with _told(url):
-        system, path = _opened(url)
-        if any(char in path for char in "*?["):
-            found = _matching(system, path, is_web=_is_web(url))
-        elif _is_web(url) and (urlsplit(url).path.endswith(suffixes) or not system.isdir(path)):
+    system, path = _opened(url)
+    if any(char in path for char in "*?["):
+        found = _matching(system, path, is_web=_is_web(url))
+    elif _is_web(url) and (urlsplit(url).path.endswith(suffixes) or not system.isdir(path)):
+        return [url]
+    else:  # of an object alone it finds that; to ask a store first would list a folder of thousands twice
+        found = system.find(path)
+        if not found or found == [path]:
             return [url]
-        else:  # of an object alone it finds that; to ask a store first would list a folder of thousands twice
-            found = system.find(path)
-            if not found or found == [path]:
-                return [url]
-        return [str(system.unstrip_protocol(name)) for name in sorted(found)]
+    return [str(system.unstrip_protocol(name)) for name in sorted(found)]
 
 
 def _matching(system: Any, pattern: str, *, is_web: bool) -> list[str]:
@@ -97,19 +96,18 @@ def identity(url: str) -> bytes | None:
 
     None where a web server says nothing that changes with it: fsspec takes what lies behind an address for unchanging.
     """
-    return _answered(url, lambda: _tried(lambda: _identity(url)))
+    return _answered(url, lambda: _identity(url))
 
 
 def _identity(url: str) -> bytes | None:
-    with _told(url):
-        system, path = _opened(url)
-        info = system.info(path)
-        tag = info.get("ETag") or info.get("etag")
-        if "http" not in system.protocol:
-            # not fsspec's key, in S3 one of a listing and another of the object itself, though these say the same
-            return repr((path, info.get("size"), str(tag).strip('"'))).encode() if tag else system.ukey(path).encode()
-        marks = [str(info[name]) for name in _MARKS if name in info]
-        return repr((path, info.get("size"), marks)).encode() if marks else None
+    system, path = _opened(url)
+    info = system.info(path)
+    tag = info.get("ETag") or info.get("etag")
+    if "http" not in system.protocol:
+        # not fsspec's key, in S3 one of a listing and another of the object itself, though these say the same
+        return repr((path, info.get("size"), str(tag).strip('"'))).encode() if tag else system.ukey(path).encode()
+    marks = [str(info[name]) for name in _MARKS if name in info]
+    return repr((path, info.get("size"), marks)).encode() if marks else None
 
 
 @contextmanager
@@ -137,10 +135,9 @@ def _fetch(url: str, local: Path) -> None:
     counting = _counting(url, most)
 
     def copy() -> None:
-        with _told(url):
-            system, path = _opened(url)
-            counting.absolute_update(0)
-            system.get_file(path, str(local), callback=counting)
+        system, path = _opened(url)
+        counting.absolute_update(0)
+        system.get_file(path, str(local), callback=counting)
 
     begun = looked = time.monotonic()
     n_before = 0
@@ -158,7 +155,7 @@ def _fetch(url: str, local: Path) -> None:
             raise _late(f"{shown_url(url)} sent fewer than {bounds.least_bytes:,} bytes in {bounds.stall_s:g} s")
 
     try:
-        _watched(lambda: _tried(copy), look)
+        _watched(lambda: _tried(url, copy), look)
     finally:
         counting.is_over = True
 
@@ -199,7 +196,7 @@ def _answered(url: str, ask: Callable[[], T]) -> T:
         if time.monotonic() - begun > most_s:
             raise _late(f"{shown_url(url)}: no answer within {most_s:g} s")
 
-    return _watched(ask, look)
+    return _watched(lambda: _tried(url, ask), look)
 
 
 _WAITS_S: Final = (0.5, 2.0)
@@ -209,16 +206,18 @@ _BUSY_ERRNO: Final = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.E
 """What s3fs makes of 503 and 500."""
 
 
-def _tried(act: Callable[[], T]) -> T:
-    """What a call gives, of a store that is busy at the third time."""
+def _tried(url: str, act: Callable[[], T]) -> T:
+    """What a call gives, of a store that is busy at the third time; what it raises is one line."""
     for wait_s in _WAITS_S:
         try:
-            return act()
+            with _told(url):
+                return act()
         except ProfkitError as error:
             if not _is_busy(error.__context__):  # what the store itself raised, see `_told`
                 raise
         time.sleep(wait_s)
-    return act()
+    with _told(url):
+        return act()
 
 
 def _is_busy(error: BaseException | None) -> bool:

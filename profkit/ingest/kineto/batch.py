@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
 from profkit.ingest.assemble.raw import Batch
+from profkit.ingest.kineto import scanner
 from profkit.ingest.kineto.arguments import StackArgs, arguments, refuse_odd_arguments
 from profkit.ingest.kineto.columns import EXTRACTORS, rows_by_table, shared_columns
 from profkit.ingest.kineto.events import (
@@ -22,8 +21,8 @@ from profkit.ingest.kineto.events import (
     refuse_repeated_keys,
 )
 from profkit.ingest.kineto.fields import Codes, InexactError, text_of, threads_of
-from profkit.ingest.kineto.native import decode as native
 from profkit.ingest.kineto.sparse_columns import (
+    add_work,
     counted_work,
     embeddings,
     flows,
@@ -41,7 +40,7 @@ def decode_batch(array: bytes | memoryview, *, unique_keys: bool = False) -> Bat
     `unique_keys` also refuses an event in which a key stands twice; otherwise the last one counts, as in any reader.
     Nothing of the batch lies in the array's memory.
     """
-    if (batch := native.decode(array, unique_keys=unique_keys)) is not None:
+    if (batch := scanner.decode(array, unique_keys=unique_keys)) is not None:
         return batch
     text = bytes(array)
     with suppress(BadEventError, InexactError):  # times as numbers; as text they are exact, or the error is
@@ -75,9 +74,7 @@ def columns_of(array: bytes, decoder: Any, *, unique_keys: bool = False) -> Batc
             _add_of_operators(batch, rows, args, strings)
     if arrows := flows(groups, threads):
         batch.tables["flows"] = arrows
-    if work := counted_work(groups, strings):
-        found = batch.tables.get("work", {})
-        batch.tables["work"] = {name: np.concatenate((work[name], found[name])) for name in work} if found else work
+    add_work(batch, counted_work(groups, strings))
     batch.thread_names = thread_names(groups)
     batch.strings = list(map(text_of, strings))
     batch.threads = [(text_of(pid), text_of(tid)) for pid, tid in threads]
@@ -97,5 +94,5 @@ def _add_of_operators(batch: Batch, rows: list[Event], args: list[Any], strings:
     batch.tables["ops"] |= found
     if isinstance(args[0], StackArgs) and (frames := stack_frames(args, batch.tables["ops"], strings)):
         batch.tables["stacks"] = frames
-    if EMBEDDING in strings and (work := embeddings(rows, args, strings)):
-        batch.tables["work"] = work
+    if EMBEDDING in strings:
+        add_work(batch, embeddings(rows, args, strings))

@@ -35,25 +35,12 @@ from profkit.ingest.kineto.fields import (
 )
 from profkit.ingest.texts import LONGEST_LABEL
 
-DEVICE_CATEGORIES: Final = {
-    "kernel": "gpu",
-    "Kernel": "gpu",
-    "gpu_memcpy": "gpu",
-    "Memcpy": "gpu",
-    "gpu_memset": "gpu",
-    "Memset": "gpu",
-}
 TABLE_OF_CATEGORY: Final = {
-    **DEVICE_CATEGORIES,
-    "cpu_op": "ops",
-    "Operator": "ops",
-    "cuda_runtime": "calls",
-    "cuda_driver": "calls",
-    "hip_runtime": "calls",
-    "hip_driver": "calls",
-    "mtia_runtime": "calls",
-    "xpu_runtime": "calls",
-    "Runtime": "calls",
+    **dict.fromkeys(("kernel", "Kernel"), "kernels"),
+    **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), "copies"),
+    **dict.fromkeys(("cpu_op", "Operator"), "ops"),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "mtia_runtime"), "calls"),
+    **dict.fromkeys(("xpu_runtime", "Runtime"), "calls"),
     "user_annotation": "spans",
     "python_function": "python",
     "overhead": "overhead",
@@ -63,7 +50,6 @@ TABLE_OF_CATEGORY: Final = {
 }
 _AUTOGRAD_PIDS: Final = {"CPU functions", "CUDA functions"}
 """Processes of the autograd profiler's own export, whose events have no categories. Those of others are not torch's."""
-COPY_CATEGORIES: Final = {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
 _INT32: Final = np.iinfo(np.int32)
 
 
@@ -72,22 +58,14 @@ def rows_by_table(groups: Groups) -> tuple[dict[str, list[Event]], list[Event]]:
     tables: dict[str, list[Event]] = {}
     others: list[Event] = []
     for (cat, ph), rows in groups.items():
-        if ph == "X":
-            table = TABLE_OF_CATEGORY.get(cat)
-            if table is None and not cat:
-                table = "autograd"
-            if table == "gpu":
-                table = "copies" if cat in COPY_CATEGORIES else "kernels"
-        elif ph == "i":
-            table = "memory"
-        else:
-            table = None
-        kept = rows if table else []
-        if table == "memory":
-            kept = [event for event in rows if event.name == "[memory]"]
-        elif table == "autograd":
+        table, kept = TABLE_OF_CATEGORY.get(cat, "") if ph == "X" else "", rows
+        if ph == "i":
+            table, kept = "memory", [event for event in rows if event.name == "[memory]"]
+        elif ph == "X" and not cat:
             table, kept = "ops", [event for event in rows if event.pid in _AUTOGRAD_PIDS]
-        if table is not None and kept:
+        elif not table:
+            kept = []
+        if kept:
             tables.setdefault(table, []).extend(kept)
         if len(kept) < len(rows):
             others += rows

@@ -22,7 +22,7 @@ from profkit.ingest.kineto import split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.columns import TABLE_OF_CATEGORY
 from profkit.ingest.kineto.events import BadEventError
-from profkit.ingest.kineto.traits import traits
+from profkit.ingest.kineto.source import traits
 from profkit.ingest.numbers import MAX_RANKS, whole
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _MOST_BYTES: Final = 2**29
 """Plain bytes of a file that is split: all of them are held at once. Chosen: four ranks of 100 MB, and room."""
 _CHUNK_BYTES: Final = 2**20
 _PER_BATCH: Final = 20_000
-_SIDES: Final = {"gpu": "device", "ops": "host", "calls": "host"}
+_SIDES: Final = {"kernels": "device", "copies": "device", "ops": "host", "calls": "host"}
 """Which side of a rank the rows of a table are."""
 _LEAST_LAUNCHES: Final = 20
 """Launches of a process from which it counts as one that trains. Chosen."""

@@ -16,14 +16,12 @@ from profkit.ingest.assemble.raw import RawTrace
 from profkit.ingest.bytes import bytesource
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.bytes.spool import spooled
-from profkit.ingest.kineto import split
+from profkit.ingest.kineto import scanner, split
 from profkit.ingest.kineto.batch import decode_batch
 from profkit.ingest.kineto.events import BadEventError
-from profkit.ingest.kineto.native import decode as native
-from profkit.ingest.kineto.parallel_reader import Decode, Task, read_quick
-from profkit.ingest.kineto.quick_cut import NotAsUsualError
+from profkit.ingest.kineto.parallel_reader import Decode, NotAsUsualError, Task, read_quick
+from profkit.ingest.kineto.source import traits
 from profkit.ingest.kineto.split import Document
-from profkit.ingest.kineto.traits import traits
 
 if TYPE_CHECKING:  # what a trace is made of is loaded while other processes decode it
     from profkit.model.trace import Trace
@@ -70,7 +68,7 @@ def read_trace(
 
 
 def _chunk_bytes() -> int:
-    return SCANNED_CHUNK_BYTES if native.is_used() else CHUNK_BYTES
+    return SCANNED_CHUNK_BYTES if scanner.is_used() else CHUNK_BYTES
 
 
 def _load_build(meanwhile: Callable[[], object] | None) -> None:
@@ -101,9 +99,9 @@ def _read(
 def _read_quick(
     task: Task, *, jobs: int, progress: Progress | None, meanwhile: Callable[[], object] | None = None
 ) -> RawTrace:
-    share = read_quick(task, jobs=jobs, progress=progress, meanwhile=meanwhile)
-    metadata = _metadata(share.head, share.tail, task.source)
-    return RawTrace(task.source, traits(), batches=share.batches, metadata=metadata, n_bytes=share.n_bytes)
+    batches, document = read_quick(task, jobs=jobs, progress=progress, meanwhile=meanwhile)
+    metadata = _metadata(document.head, document.tail, task.source)
+    return RawTrace(task.source, traits(), batches=batches, metadata=metadata, n_bytes=document.n_bytes)
 
 
 def _metadata(head: bytes, tail: bytes, source: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.ingest.assemble.raw import Columns
+from profkit.ingest.assemble.raw import Batch, Columns
 from profkit.ingest.kineto.arguments import CollectiveArgs, CountArgs, LabelArgs, arguments
 from profkit.ingest.kineto.events import (
     ABSENT,
@@ -151,6 +151,15 @@ def embeddings(rows: list[Event], args: list[Any], strings: Codes) -> Columns:
     if not found:
         return {}
     return {"start_ns": starts(found), "name": np.array(names, np.int32), "value": np.array(values, np.float64)}
+
+
+def add_work(batch: Batch, rows: Columns) -> None:
+    """Add rows of work: what is counted stands before what embeddings look up."""
+    known = batch.tables.get("work")
+    if known and rows:
+        batch.tables["work"] = {name: np.concatenate((rows[name], known[name])) for name in rows}
+    elif rows:
+        batch.tables["work"] = rows
 
 
 def signatures(rows: list[Event], args: list[Any]) -> tuple[Columns, list[tuple[bytes, ...]]]:

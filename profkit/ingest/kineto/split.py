@@ -1,10 +1,10 @@
 """JSON text of any layout to whole array elements, in bounded memory.
 
-Two ways to cut, one result. *Quick* (`quick_cut`): cut before the last `, {` that follows a `}`; right for everything a
-profiler writes, and checked by the decoder, since `[` + cut + `]` is valid JSON if and only if the cut is between two
-elements. *Exact*, here: find every bracket outside strings with vectorised scans and cut where the depth returns to the
-array's level; half as fast, never wrong. A reader tries quick first and starts over with exact when a piece does not
-decode.
+Two ways to cut, one result. *Quick* (`parallel_reader`): cut before the last `, {` that follows a `}`; right for
+everything a profiler writes, and checked by the decoder, since `[` + cut + `]` is valid JSON if and only if the cut is
+between two elements. *Exact*, here: find every bracket outside strings with vectorised scans and cut where the depth
+returns to the array's level; half as fast, never wrong. A reader tries quick first and starts over with exact when a
+piece does not decode.
 """
 
 from __future__ import annotations

@@ -74,12 +74,14 @@ def read_csv(lines: Iterable[str], source: str) -> CsvPage:
             header, is_raw, units, n_pages = cells, _is_raw(cells), None, n_pages + 1
         elif not header:
             continue
-        elif is_raw and units is None:
-            units = cells if len(cells) == len(header) and not cells[header.index("Kernel Name")] else []
-            if not units:
-                page.n_skipped += not _gather_raw(header, units, cells, (n_pages, len(launches)), launches)
         elif is_raw:
-            page.n_skipped += not _gather_raw(header, units or [], cells, (n_pages, len(launches)), launches)
+            if units is None:
+                units = cells if len(cells) == len(header) and not cells[header.index("Kernel Name")] else []
+                if units:
+                    continue
+            launch = _raw_launch(header, units, cells)
+            page.n_skipped += launch is None
+            launches |= {} if launch is None else {(n_pages, len(launches)): launch}
         else:
             page.n_skipped += not _gather(header, cells, n_pages, launches)
     comma = uses_decimal_comma(value for launch in launches.values() for _, _, value in launch.cells)
@@ -146,25 +148,14 @@ def _gather(header: list[str], cells: list[str], page: int, launches: dict[tuple
     return True
 
 
-def _gather_raw(
-    header: list[str],
-    units: list[str],
-    cells: list[str],
-    key: tuple[int, int],
-    launches: dict[tuple[object, ...], _Open],
-) -> bool:
-    """Take a row of the raw page; give whether it was one."""
-    if len(cells) != len(header):
-        return False
-    row = dict(zip(header, cells, strict=True))
-    if not row.get("Kernel Name"):
-        return False
+def _raw_launch(header: list[str], units: list[str], cells: list[str]) -> _Open | None:
+    """The launch of a row of the raw page; None where it is none."""
+    row = dict(zip(header, cells, strict=False))
+    if len(cells) != len(header) or not row.get("Kernel Name"):
+        return None
     given = dict(zip(header, units, strict=False))
-    launches[key] = _Open(
-        row=row,
-        cells=[(name, given.get(name, ""), value) for name, value in row.items() if METRIC_NAME.fullmatch(name)],
-    )
-    return True
+    cells_of = [(name, given.get(name, ""), value) for name, value in row.items() if METRIC_NAME.fullmatch(name)]
+    return _Open(row=row, cells=cells_of)
 
 
 def _rule(row: Row, *, comma: bool) -> Rule:

@@ -18,7 +18,7 @@ from profkit.ingest.bytes.foreign import foreign
 from profkit.ingest.bytes.spool import spooled
 from profkit.ingest.ncu.csv_page import is_header, read_csv
 from profkit.ingest.ncu.rep_file import read_rep
-from profkit.ingest.ncu.sniff import MAGIC
+from profkit.ingest.ncu.source import MAGIC
 from profkit.ingest.ncu.text_page import read_text
 from profkit.model.kernel import KernelProfile
 from profkit.model.names import function_name

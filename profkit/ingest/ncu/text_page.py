@@ -1,4 +1,4 @@
-"""ncu's text page (what it prints to a terminal) to profiles."""
+"""ncu's text page (what it prints to a terminal) to profiles; it names the section of a rule, and not the rule."""
 
 from __future__ import annotations
 
@@ -8,10 +8,42 @@ from typing import Final
 
 import msgspec
 
-from profkit.ingest.ncu.rule_names import rule_name
 from profkit.ingest.ncu.values import OWN_WORDS, Cell, measured, metric_for, number_in, share_of, uses_decimal_comma
 from profkit.model.kernel import KernelProfile, Rule
 from profkit.model.names import function_name
+
+_RULES: Final = (
+    ("GPU Speed Of Light Roofline", "", "SOLFPRoofline"),
+    ("GPU Speed Of Light", "", "SOLBottleneck"),
+    ("Compute Workload Analysis", "slow pipeline", "SlowPipeLimiter"),
+    ("Compute Workload Analysis", "", "HighPipeUtilization"),
+    ("Memory Workload Analysis", "bank conflict", "SharedMemoryConflicts"),
+    ("Memory Workload Analysis", "L2 Compression", "MemoryL2Compression"),
+    ("Memory Workload Analysis", "gcomp", "MemoryL2Compression"),
+    ("Memory Workload Analysis", "accesses local memory", "LocalMemoryUsage"),
+    ("Memory Workload Analysis", "memory backs", "MemoryApertureUsage"),
+    ("Memory Workload Analysis", "access", "MemoryCacheAccessPattern"),
+    ("Scheduler Statistics", "", "IssueSlotUtilization"),
+    ("Warp State Statistics", "executed in warps", "ThreadDivergence"),
+    ("Warp State Statistics", "", "CPIStall"),
+    ("Instruction Statistics", "", "FPInstructions"),
+    ("Launch Statistics", "", "LaunchConfiguration"),
+    ("Occupancy", "theoretical warps per scheduler", "TheoreticalOccupancy"),
+    ("Occupancy", "kernel's theoretical occupancy", "Occupancy"),
+    ("Occupancy", "The difference between", "AchievedOccupancy"),
+    ("GPU and Memory Workload Distribution", "", "WorkloadImbalance"),
+    ("Source Counters", "uncoalesced global", "UncoalescedGlobalAccess"),
+    ("Source Counters", "uncoalesced shared", "UncoalescedSharedAccess"),
+    ("Source Counters", "threads executed per cycle", "ThreadDivergence"),
+    ("Source Counters", "amples", "PCSamplingData"),
+)
+"""How the section begins, words of the message, and the rule, after ncu's own `sections/*.py`; the first that fits."""
+
+
+def rule_name(section: str, message: str) -> str:
+    """The identifier of a rule; the section where it is not known."""
+    return next((name for begins, said, name in _RULES if section.startswith(begins) and said in message), section)
+
 
 _DIM: Final = r"\((\d{1,12}), *(\d{1,12}), *(\d{1,12})\)"
 _HEADER: Final = re.compile(
@@ -23,7 +55,7 @@ _PROCESS: Final = re.compile(r"^\[(\d{1,12})\] \S")
 _DASHES: Final = re.compile(r"-{3,}(?: +-{3,})+")
 _RULE: Final = re.compile(r"^ {4}(?P<kind>OPT|INF|WRN|ERR|OK) {2,4}(?P<text>\S.*)$")
 _SPEEDUP: Final = re.compile(r"^Est(?P<old>imated)?\.? (?P<local>Local )?Speedup: (?P<percent>[\d.,]+)%\s*")
-_MAX_RULE_LINES: Final = 60
+_MAX_RULE_LINES: Final = 61  # beside its section
 
 
 class _Open(msgspec.Struct):
@@ -33,8 +65,8 @@ class _Open(msgspec.Struct):
     process_id: int | None
     cells: list[Cell] = msgspec.field(default_factory=list)
     rules: list[list[str]] = msgspec.field(default_factory=list)
+    """The section that each stands in, its kind, and its lines."""
     section: str = ""
-    sections: list[str] = msgspec.field(default_factory=list)
 
 
 def read_text(lines: Iterable[str], source: str) -> list[KernelProfile]:
@@ -66,8 +98,7 @@ def _launches(lines: Iterable[str]) -> Iterator[_Open]:
             elif _DASHES.fullmatch(text):
                 columns, in_rule = [match.span() for match in re.finditer(r"-+", line)], False
             elif rule is not None:
-                launch.rules.append([rule["kind"], rule["text"]])
-                launch.sections.append(launch.section)
+                launch.rules.append([launch.section, rule["kind"], rule["text"]])
                 in_rule = True
             elif in_rule and text and len(launch.rules[-1]) < _MAX_RULE_LINES:
                 launch.rules[-1].append(text)
@@ -103,22 +134,21 @@ def _profile(launch: _Open, number: int, source: str, *, comma: bool) -> KernelP
         n_launches=int(head["n"]) if head["n"] else 1,
         metrics=found.metrics,
         unmeasured=tuple(found.unmeasured),
-        rules=tuple(
-            _rule(rule, section, comma=comma) for rule, section in zip(launch.rules, launch.sections, strict=True)
-        ),
+        rules=tuple(_rule(rule, comma=comma) for rule in launch.rules),
     )
 
 
-def _rule(parts: list[str], section: str, *, comma: bool) -> Rule:
-    text = " ".join(part.strip() for part in parts[1:])
+def _rule(parts: list[str], *, comma: bool) -> Rule:
+    section, kind, *lines = parts
+    text = " ".join(line.strip() for line in lines)
     speedup = _SPEEDUP.match(text)
     name = rule_name(section, text)
     if speedup is None:
-        return Rule(id=name, kind=parts[0], message=text)
+        return Rule(id=name, kind=kind, message=text)
     percent = number_in(speedup["percent"], has_decimal_comma=comma)
     return Rule(
         id=name,
-        kind=parts[0],
+        kind=kind,
         message=text[speedup.end() :],
         speedup_fraction=share_of(percent),
         # "Estimated" is of 2022, when one word stood for both kinds.

@@ -15,7 +15,7 @@ from profkit.ingest.nsys.nvtx import CUT_STEP, Labels
 from profkit.ingest.nsys.rows import NO_END, NO_NAME, OFF_CORE, UNNAMED, Rows, Tables
 from profkit.ingest.nsys.samples import Samples
 from profkit.ingest.nsys.session import Session, pid_of, process_of, tid_of
-from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_LOST, is_lost, traits
+from profkit.ingest.nsys.source import RECAPTURE, RECAPTURE_LOST, is_lost, traits
 from profkit.model.arrays import constant
 from profkit.model.names import OFF_CORE as OFF_CORE_NAME
 from profkit.model.names import WHOLE_GRAPH

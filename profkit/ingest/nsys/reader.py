@@ -20,15 +20,22 @@ from profkit.errors import TraceFormatError, UnsupportedTraceError
 from profkit.ingest.assemble.build import build_trace
 from profkit.ingest.bytes.bytesource import Progress
 from profkit.ingest.bytes.spool import most_spooled
-from profkit.ingest.nsys.device import busy_processes, give_owner, read_device_rows
-from profkit.ingest.nsys.host import launching_processes, marked_processes, read_host_rows, read_thread_names
+from profkit.ingest.nsys.events import (
+    busy_processes,
+    give_owner,
+    launching_processes,
+    marked_processes,
+    read_device_rows,
+    read_host_rows,
+    read_thread_names,
+)
 from profkit.ingest.nsys.nvtx import range_kind_of
 from profkit.ingest.nsys.process import NO_DEVICE, Export, raw_trace
 from profkit.ingest.nsys.rows import TABLES, UNNAMED, Process, Rows
 from profkit.ingest.nsys.samples import CHAINS, add_samples, read_samples, texts_of
 from profkit.ingest.nsys.session import pid_of, read_session, text_of
+from profkit.ingest.nsys.source import RECAPTURE, RECAPTURE_CPU, recapture_lost
 from profkit.ingest.nsys.sqlite import Database, opened
-from profkit.ingest.nsys.traits import RECAPTURE, RECAPTURE_CPU, recapture_lost
 from profkit.ingest.numbers import rank_in_name
 from profkit.model.trace import SpanKind, Trace
 from profkit.units import format_count

@@ -2,24 +2,131 @@
 
 Every table is read once, in chunks, in whatever order it lies (rows are unordered since 2025.6). Columns and codes: the
 schema reference of nsys, checked on exports of 2020 to 2026; what a version does not have gets its "absent" value.
+Rows wait for their turn in few bytes, since all processes of an export are read before the first is analysed. No digit
+is lost: ends are kept as lengths, starts as steps from the row before, and each column counts from its least value, in
+the smallest unsigned integers that reach its greatest.
 """
 
 from __future__ import annotations
 
-from io import FileIO
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from io import SEEK_END, FileIO
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.errors import TraceFormatError
 from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.nsys.nvtx import Labels
-from profkit.ingest.nsys.packed import Packed
 from profkit.ingest.nsys.session import process_of
-from profkit.ingest.nsys.sqlite import Database
-from profkit.model.arrays import I64, joined, picked, rows_by_value
+from profkit.model.arrays import I64, is_constant, joined, picked, rows_by_value
+
+_KINDS: Final = ((np.dtype(np.uint8), 2**8), (np.dtype(np.uint16), 2**16), (np.dtype(np.uint32), 2**32))
+"""Unsigned integers, and how many values each has."""
+_START_NS, _END_NS = "start_ns", "end_ns"
+_ALIGNED: Final = 8
+
+Bytes = NDArray[np.uint8]
+
+
+class _Narrow(msgspec.Struct):
+    """Values as their distances from `low`; of a column of one value none are stored."""
+
+    low: int
+    kind: np.dtype[Any]
+    """Of the values as they were."""
+    shape: tuple[int, ...]
+    stored: NDArray[Any] | None
+    is_constant: bool
+    """Whether the column took the room of one value."""
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Self:
+        low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+        kind = next((kind for kind, n in _KINDS if high - low < n), values.dtype)
+        if low == high:
+            return cls(low, values.dtype, values.shape, None, is_constant(values))
+        if kind.itemsize >= values.dtype.itemsize:
+            return cls(0, values.dtype, values.shape, values, is_constant=False)
+        return cls(low, values.dtype, values.shape, (values - low).astype(kind), is_constant=False)
+
+    def wide(self) -> NDArray[Any]:
+        if self.stored is None:
+            value = np.array(self.low, self.kind)
+            return np.broadcast_to(value, self.shape) if self.is_constant else np.full(self.shape, value)
+        values: NDArray[Any] = self.stored.astype(self.kind)
+        if self.low:
+            values += self.low
+        return values
+
+
+class Packed(msgspec.Struct):
+    """The columns of some rows of a table, which have starts. Times lie so near 0 that differences fit 64 bits."""
+
+    first_ns: int
+    narrow: dict[str, _Narrow]
+    room: Bytes
+    """What is stored of all columns."""
+
+    @classmethod
+    def of(cls, columns: Columns) -> Self:
+        """The columns in few bytes; there is a row at least."""
+        start = columns[_START_NS]
+        narrow = {name: _Narrow.of(column) for name, column in columns.items() if name not in {_START_NS, _END_NS}}
+        narrow[_START_NS] = _Narrow.of(np.diff(start))
+        if _END_NS in columns:
+            narrow[_END_NS] = _Narrow.of(columns[_END_NS] - start)
+        return cls(int(start[0]), narrow, _together(narrow.values()))
+
+    def put_aside(self, file: FileIO) -> None:
+        """Keep the rows at the end of a file, which is read when they are asked for; raises OSError without room."""
+        first, room = file.seek(0, SEEK_END), self.room.data
+        while room:
+            room = room[file.write(room) :]
+        if self.room.size:
+            self.room = np.asarray(np.memmap(file, np.uint8, "r", first, self.room.shape))
+            for column, stored in _laid_out(self.narrow.values(), self.room):
+                column.stored = stored
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column that is no time."""
+        return self.narrow[name].wide()
+
+    def columns(self) -> Columns:
+        """All columns as they were."""
+        wide = {name: narrow.wide() for name, narrow in self.narrow.items()}
+        start = np.empty(wide[_START_NS].size + 1, np.int64)
+        start[0] = self.first_ns
+        start[1:] = wide[_START_NS]
+        wide[_START_NS] = np.cumsum(start, out=start)
+        if _END_NS in wide:
+            wide[_END_NS] += start
+        return wide
+
+
+def _together(columns: Iterable[_Narrow]) -> Bytes:
+    """Store columns in one piece of memory: small pieces that are freed one by one leave holes between others."""
+    columns = list(columns)
+    room = np.zeros(sum(_size(column.stored) for column in columns if column.stored is not None), np.uint8)
+    for column, stored in _laid_out(columns, room):
+        stored[...] = column.stored
+        column.stored = stored
+    return room
+
+
+def _laid_out(columns: Iterable[_Narrow], room: Bytes) -> Iterator[tuple[_Narrow, NDArray[Any]]]:
+    """The columns of which anything is stored, each with its place in a piece of memory."""
+    first = 0
+    for column in columns:
+        if (stored := column.stored) is not None:
+            yield column, room[first : first + stored.nbytes].view(stored.dtype).reshape(stored.shape)
+            first += _size(stored)
+
+
+def _size(stored: NDArray[Any]) -> int:
+    return -(-stored.nbytes // _ALIGNED) * _ALIGNED
+
 
 NO_END: Final = -1
 NO_NAME: Final = -1
@@ -30,8 +137,6 @@ UNNAMED: Final = -1
 
 PART_ROWS: Final = 2**18
 """Rows packed together."""
-_LATEST_NS: Final = 2**60  # 36 years; a difference of two such times fits 64 bits
-_INT32: Final = np.iinfo(np.int32)
 
 TABLES: Final = {
     "CUPTI_ACTIVITY_KIND_KERNEL": "kernel",
@@ -143,21 +248,3 @@ class Rows(msgspec.Struct):
     def keep(self, processes: set[int]) -> None:
         """Forget all other processes."""
         self.processes = {key: process for key, process in self.processes.items() if key in processes}
-
-
-def times_of(chunk: dict[str, Any], database: Database, table: str) -> Columns:
-    """The start and end of rows; raises TraceFormatError for what is no time."""
-    start, end = chunk["start"], chunk["end"]
-    for column, name in ((start, "start"), (end, "end")):
-        if column.size and (int(column.min()) < -_LATEST_NS or int(column.max()) > _LATEST_NS):
-            raise TraceFormatError(f"{database.source}: {table}.{name} holds times that cannot be nanoseconds")
-    return {"start_ns": start, "end_ns": end}
-
-
-def small(values: I64, database: Database, table: str, name: str) -> NDArray[np.int32]:
-    """Ids as int32; raises TraceFormatError for what is none."""
-    if values.size and not (_INT32.min < int(values.min()) and int(values.max()) < _INT32.max - 2):
-        raise TraceFormatError(
-            f"{database.source}: {table}.{name} holds {int(np.abs(values).max())}, which is not an id"
-        )
-    return values.astype(np.int32)

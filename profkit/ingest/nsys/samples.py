@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.assemble.raw import Columns
-from profkit.ingest.nsys.rows import NO_NAME, TABLES, Rows, small, times_of
+from profkit.ingest.nsys.rows import NO_NAME, TABLES, Rows
 from profkit.ingest.nsys.session import process_of
 from profkit.ingest.nsys.sqlite import Database
 from profkit.ingest.texts import trimmed
@@ -76,15 +76,12 @@ def read_samples(database: Database, rows: Rows, wanted: set[int]) -> Samples | 
     parts: list[tuple[I64, I64, I64]] = []
     beside: Counter[int] = Counter()
     for chunk in database.chunks(_EVENTS, {"id": -1, "start": None, "globalTid": 0, "threadState": _RUNNING[0]}):
-        start = times_of({"start": chunk["start"], "end": chunk["start"]}, database, _EVENTS)["start_ns"]
-        is_wanted, is_running = (
-            np.isin(process_of(chunk["globalTid"]), list(wanted)),
-            is_one_of(chunk["threadState"], _RUNNING),
-        )
+        is_wanted = np.isin(process_of(chunk["globalTid"]), list(wanted))
+        is_running = is_one_of(chunk["threadState"], _RUNNING)
         mine = is_wanted & is_running
         keys, counts = np.unique(process_of(chunk["globalTid"][~is_wanted & is_running]), return_counts=True)
         beside.update(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
-        parts.append((chunk["id"][mine], start[mine], chunk["globalTid"][mine]))
+        parts.append((chunk["id"][mine], chunk.ns()[mine], chunk["globalTid"][mine]))
     if not any(part[0].size for part in parts):
         return None
     id_, start, owner = (np.concatenate([part[column] for part in parts]) for column in range(3))
@@ -125,9 +122,9 @@ def _chain(database: Database, ids: I64) -> Chain:
         mine = is_member(chunk["id"], ids)
         places.append(np.searchsorted(ids, chunk["id"][mine]).astype(np.int32))
         depths.append(chunk["stackDepth"][mine])
-        is_known = chunk["unresolved"][mine] == 0
-        symbols.append(np.where(is_known, small(chunk["symbol"][mine], database, CHAINS, "symbol"), NO_NAME))
-        modules.append(small(chunk["module"][mine], database, CHAINS, "module"))
+        kept = chunk.kept(mine)
+        symbols.append(np.where(kept["unresolved"] == 0, kept.ids("symbol"), NO_NAME))
+        modules.append(kept.ids("module"))
     place = np.concatenate(places)
     order = np.lexsort((np.concatenate(depths), place))
     return Chain(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -69,7 +69,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: str = ""
     start_unix_ns: int = 0
     command: str = ""
-    options: Mapping[str, str] = msgspec.field(default_factory=dict)
     gpus: tuple[Gpu, ...] = ()
     gpu_of: Mapping[tuple[int, int], int] = msgspec.field(default_factory=dict)
     process_names: Mapping[int, str] = msgspec.field(default_factory=dict)
@@ -88,15 +87,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 def read_session(database: Database) -> Session:
     """The session; raises UnsupportedTraceError for a schema that is newer than any known."""
     export = dict(_pairs(database, "META_DATA_EXPORT") or _pairs(database, "EXPORT_META_DATA"))
-    capture = _pairs(database, "META_DATA_CAPTURE")
     schema = export.get("EXPORT_SCHEMA_VERSION", "")
     starts = [chunk["utcEpochNs"] for chunk in database.chunks("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": 0})]
     return Session(
         product_version=export.get("EXPORT_PRODUCT_VERSION", ""),
         schema_version=schema,
         start_unix_ns=int(starts[0][0]) if starts else 0,
-        command=_command(capture),
-        options={name: value for name, value in capture if name.startswith("CUDA_GRAPH_TRACE_OPTIONS:")},
+        command=_command(_pairs(database, "META_DATA_CAPTURE")),
         gpus=_gpus(database),
         gpu_of=_gpu_of(database),
         process_names=_process_names(database),
@@ -135,13 +132,17 @@ def text_of(value: Text) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
+def _rows(
+    database: Database, table: str, numbers: Mapping[str, int | None], texts: tuple[str, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of a small table one by one: these numbers, then these texts."""
+    for chunk in database.chunks(table, numbers, texts):
+        yield from zip(*(chunk[name].tolist() for name in numbers), *(chunk[name] for name in texts), strict=True)
+
+
 def _pairs(database: Database, table: str) -> list[tuple[str, str]]:
     """(name, value) rows, without environment variables; names repeat."""
-    pairs = [
-        (text_of(name), value)
-        for chunk in database.chunks(table, {}, ("name", "value"))
-        for name, value in zip(chunk["name"], chunk["value"], strict=True)
-    ]
+    pairs = [(text_of(name), value) for name, value in _rows(database, table, {}, ("name", "value"))]
     return [(name, text_of(value)) for name, value in pairs if "ENVIRONMENT" not in name]
 
 
@@ -170,63 +171,53 @@ def _command(capture: list[tuple[str, str]]) -> str:
 
 
 def _gpus(database: Database) -> tuple[Gpu, ...]:
-    numbers = dict.fromkeys(
+    numbers = {"id": 0, "cuDevice": -1} | dict.fromkeys(
         ("smCount", "totalMemory", "memoryBandwidth", "clockRate", "computeMajor", "computeMinor"), 0
     )
-    gpus: list[Gpu] = []
-    for chunk in database.chunks("TARGET_INFO_GPU", {"id": 0, "cuDevice": -1, **numbers}, ("name",)):
-        for row in range(len(chunk["name"])):
-            number = {name: int(chunk[name][row]) for name in ("id", "cuDevice", *numbers)}
-            gpus.append(
-                Gpu(
-                    id=number["id"],
-                    cuda_id=number["cuDevice"] if number["cuDevice"] >= 0 else number["id"],
-                    name=text_of(chunk["name"][row]),
-                    n_sms=number["smCount"],
-                    memory_bytes=number["totalMemory"],
-                    bytes_per_s=number["memoryBandwidth"],
-                    clock_hz=number["clockRate"],
-                    compute_capability=f"{number['computeMajor']}.{number['computeMinor']}",
-                )
-            )
-    return tuple(gpus)
+    return tuple(
+        Gpu(
+            id=id_,
+            cuda_id=cuda_id if cuda_id >= 0 else id_,
+            name=text_of(name),
+            n_sms=n_sms,
+            memory_bytes=memory_bytes,
+            bytes_per_s=bytes_per_s,
+            clock_hz=clock_hz,
+            compute_capability=f"{major}.{minor}",
+        )
+        for id_, cuda_id, n_sms, memory_bytes, bytes_per_s, clock_hz, major, minor, name in _rows(
+            database, "TARGET_INFO_GPU", numbers, ("name",)
+        )
+    )
 
 
 def _gpu_of(database: Database) -> dict[tuple[int, int], int]:
-    numbers = dict.fromkeys(("gpuId", "cudaId", "pid"), -1)
-    rows: dict[tuple[int, int], int] = {}
-    for chunk in database.chunks("TARGET_INFO_CUDA_DEVICE", numbers):
-        for gpu, device, pid in zip(chunk["gpuId"], chunk["cudaId"], chunk["pid"], strict=True):
-            if min(gpu, device, pid) >= 0:  # a column may be missing: then nothing is mapped
-                rows[int(pid), int(device)] = int(gpu)
-    return rows
+    return {
+        (pid, device): gpu
+        for gpu, device, pid in _rows(
+            database, "TARGET_INFO_CUDA_DEVICE", dict.fromkeys(("gpuId", "cudaId", "pid"), -1)
+        )
+        if min(gpu, device, pid) >= 0  # a column may be missing: then nothing is mapped
+    }
 
 
 def _process_names(database: Database) -> dict[int, str]:
-    names: dict[int, str] = {}
-    for chunk in database.chunks("PROCESSES", {"globalPid": 0}, ("name",)):
-        for global_pid, name in zip(chunk["globalPid"], chunk["name"], strict=True):
-            names[process_of(int(global_pid))] = text_of(name)
-    return names
+    rows = _rows(database, "PROCESSES", {"globalPid": 0}, ("name",))
+    return {process_of(global_pid): text_of(name) for global_pid, name in rows}
 
 
 def _mpi_ranks(database: Database) -> dict[int, int]:
-    ranks: dict[int, int] = {}
-    for chunk in database.chunks("MPI_RANKS", {"globalTid": -1, "rank": -1}):
-        for global_tid, rank in zip(chunk["globalTid"], chunk["rank"], strict=True):
-            if global_tid >= 0 and rank >= 0:
-                ranks[process_of(int(global_tid))] = int(rank)
-    return ranks
+    rows = _rows(database, "MPI_RANKS", {"globalTid": -1, "rank": -1})
+    return {process_of(global_tid): rank for global_tid, rank in rows if global_tid >= 0 and rank >= 0}
 
 
 def _diagnostics(database: Database) -> list[TraceWarning]:
     """What nsys itself warned of while it recorded (since 2024.6), each sentence once."""
     seen: dict[str, int] = {}
-    for chunk in database.chunks("DIAGNOSTIC_EVENT", {"severity": 0}, ("text",)):
-        for severity, text in zip(chunk["severity"], chunk["text"], strict=True):
-            sentence = redacted_text(" ".join(text_of(text).split()))[:200]
-            if severity in {_WARNING, _ERROR} and sentence and not _NOT_OURS.search(sentence):
-                seen[sentence] = seen.get(sentence, 0) + 1
+    for severity, text in _rows(database, "DIAGNOSTIC_EVENT", {"severity": 0}, ("text",)):
+        sentence = redacted_text(" ".join(text_of(text).split()))[:200]
+        if severity in {_WARNING, _ERROR} and sentence and not _NOT_OURS.search(sentence):
+            seen[sentence] = seen.get(sentence, 0) + 1
     return [
         TraceWarning(id="nsys.diagnostic", message=f"nsys: {sentence}", count=count)
         for sentence, count in list(seen.items())[:_MAX_DIAGNOSTICS]

@@ -17,16 +17,19 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit import files
 from profkit.errors import TraceFormatError
+from profkit.ingest.assemble.raw import Columns
 from profkit.ingest.bytes.bytesource import Progress, path_size, unreadable
 from profkit.ingest.nsys import fetch
 from profkit.ingest.texts import LONGEST_TEXT
 from profkit.model.arrays import I64
 
+_LATEST_NS: Final = 2**60  # 36 years; a difference of two such times fits 64 bits
+_INT32: Final = np.iinfo(np.int32)
 CHUNK_ROWS: Final = 20_000
 """Rows fetched at a time: a hundred drown the cost of a call, a million would double the peak of memory."""
 _LONGEST_VALUE: Final = 128 * 2**20  # nsys keeps what a job printed as one string
@@ -51,19 +54,40 @@ Text = bytes | int | float | None
 """A text cell as stored; anything but bytes and None is not text, and the caller's to refuse."""
 
 
-class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """A SELECT of one table: its numbers, then its texts, the last of which may be `coded`."""
+class Chunk(dict[str, Any]):
+    """Some rows of a table, by column; `place` is the file and the table."""
 
-    statement: str
-    table: str
-    numbers: list[str]
-    texts: list[str]
-    coded: tuple[str, list[Text]] | None
+    def __init__(self, columns: Mapping[str, Any], place: str) -> None:
+        super().__init__(columns)
+        self.place = place
 
-    @property
-    def has_plain_texts(self) -> bool:
-        """Whether there are texts beside the coded one."""
-        return len(self.texts) > (self.coded is not None)
+    def kept(self, rows: NDArray[np.bool_]) -> Chunk:
+        """Some of the rows."""
+        if rows.all():
+            return self
+        columns = {
+            name: column[rows] if isinstance(column, np.ndarray) else tuple(np.array(column, object)[rows])
+            for name, column in self.items()
+        }
+        return Chunk(columns, self.place)
+
+    def ns(self, name: str = "start") -> I64:
+        """A column of times; raises TraceFormatError for what is no time."""
+        times: I64 = self[name]
+        if times.size and (int(times.min()) < -_LATEST_NS or int(times.max()) > _LATEST_NS):
+            raise TraceFormatError(f"{self.place}.{name} holds times that cannot be nanoseconds")
+        return times
+
+    def times(self) -> Columns:
+        """The start and end of rows; raises TraceFormatError for what is no time."""
+        return {"start_ns": self.ns("start"), "end_ns": self.ns("end")}
+
+    def ids(self, name: str) -> NDArray[np.int32]:
+        """A column of ids as int32; raises TraceFormatError for what is none."""
+        values: I64 = self[name]
+        if values.size and not (_INT32.min < int(values.min()) and int(values.max()) < _INT32.max - 2):
+            raise TraceFormatError(f"{self.place}.{name} holds {int(np.abs(values).max())}, which is not an id")
+        return values.astype(np.int32)
 
 
 class _Codes(dict[Any, int]):
@@ -87,7 +111,7 @@ class Database:
         self,
         connection: sqlite3.Connection,
         source: str,
-        progress: _Progress,
+        progress: Progress,
         allowance: _Allowance,
         second: fetch.Connection | None,
     ) -> None:
@@ -96,6 +120,7 @@ class Database:
         self._allowance = allowance
         self.source = source
         self._progress = progress
+        self._n_bytes = allowance.n_bytes
         self._n_rows_expected = self._n_rows_read = 0
         self._kinds: dict[str, str] = {}
         with allowance.counting():
@@ -145,7 +170,7 @@ class Database:
         numbers: Mapping[str, int | None],
         texts: Sequence[str] = (),
         coded: tuple[str, list[Text]] | None = None,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Chunk]:
         """The rows of a table, unordered, as columns: int64 arrays for `numbers`, tuples of `Text` for `texts`.
 
         `coded` names one more column of text, with the list that its distinct values are added to as they come: it is
@@ -169,51 +194,55 @@ class Database:
         selected += [f'substr("{name}", 1, {LONGEST_TEXT})' for name in read_texts]
         if not selected:
             return
-        chosen = _Chosen(
-            statement=f'SELECT {", ".join(selected)} FROM "{table}"',  # noqa: S608 - our own names
-            table=table,
-            numbers=read_numbers,
-            texts=read_texts,
-            coded=coded,
-        )
-        for columns in self._columns(chosen):
+        statement = f'SELECT {", ".join(selected)} FROM "{table}"'  # noqa: S608 - our own names
+        for columns in self._columns(statement, table, read_numbers, read_texts, coded):
             n_rows = len(columns[(*read_numbers, *read_texts)[0]])
-            self._n_rows_read += n_rows
-            self._progress.tell(self._n_rows_read, self._n_rows_expected)
+            self._tell(n_rows)
             for name in numbers.keys() - there:
                 columns[name] = np.full(n_rows, numbers[name], np.int64)
             for name in set(texts) - there:
                 columns[name] = (None,) * n_rows
             if untold:
                 columns[untold] = np.full(n_rows, -1, np.int64)
-            yield columns
+            yield Chunk(columns, f"{self.source}: {table}")
 
-    def _columns(self, chosen: _Chosen) -> Iterator[dict[str, Any]]:
-        """The columns of a SELECT: by the compiled library as far as it takes them, else from Python's tuples."""
+    def _tell(self, n_rows: int) -> None:
+        """Tell how much was read, in bytes of the file, from numbers of rows."""
+        self._n_rows_read += n_rows
+        if self._n_rows_expected:
+            n_read = min(self._n_rows_read, self._n_rows_expected)
+            self._progress.tell(self._n_bytes * n_read // self._n_rows_expected, self._n_bytes)
+
+    def _columns(
+        self, statement: str, table: str, numbers: list[str], texts: list[str], coded: tuple[str, list[Text]] | None
+    ) -> Iterator[dict[str, Any]]:
+        """The columns of a SELECT: by the compiled library as far as it takes them, else from Python's tuples.
+
+        They are the numbers, then the texts, the last of which may be `coded`; other texts the library does not take.
+        """
         n_taken = 0
-        values = chosen.coded[1] if chosen.coded is not None else None
-        if self._second is not None and not chosen.has_plain_texts:
+        values = coded[1] if coded is not None else None
+        names = (*numbers, *texts)
+        if self._second is not None and len(texts) == (coded is not None):
             try:
-                for block in self._second.rows(chosen.statement, len(chosen.numbers), values, self._allowance.counting):
+                for block in self._second.rows(statement, len(numbers), values, self._allowance.counting):
                     n_taken += block.shape[1]
-                    yield dict(zip((*chosen.numbers, *chosen.texts), block, strict=True))
+                    yield dict(zip(names, block, strict=True))
             except fetch.NotTakenError:
                 pass
             else:
                 return
-        cursor = self._connection.execute(chosen.statement)
+        cursor = self._connection.execute(statement)
         cursor.arraysize = CHUNK_ROWS
         while n_taken and (skipped := self._fetched(cursor, min(n_taken, CHUNK_ROWS))):
             n_taken -= len(skipped)
         codes = _Codes(values if values is not None else [])
         while rows := self._fetched(cursor, CHUNK_ROWS):
-            names = (*chosen.numbers, *chosen.texts)
             columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
-            for name in chosen.numbers:
-                columns[name] = self._whole_numbers(columns[name], chosen.table, name)
-            if chosen.coded is not None:
-                name = chosen.coded[0]
-                columns[name] = np.fromiter(map(codes.__getitem__, columns[name]), np.int64, len(rows))
+            for name in numbers:
+                columns[name] = self._whole_numbers(columns[name], table, name)
+            if coded is not None:
+                columns[coded[0]] = np.fromiter(map(codes.__getitem__, columns[coded[0]]), np.int64, len(rows))
             yield columns
 
     def _fetched(self, cursor: sqlite3.Cursor, n_rows: int) -> list[Any]:
@@ -259,7 +288,7 @@ def opened(path: Path, source: str, progress: Progress | None = None) -> Iterato
             if fetch.available() is not None:
                 second = fetch.Connection(uri, _LIMITS, _PRAGMAS, allowance, _STEPS_BETWEEN_LOOKS)
                 stack.enter_context(second)
-            yield Database(connection, source, _Progress(progress or Progress(), size), allowance, second)
+            yield Database(connection, source, progress or Progress(), allowance, second)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where an error would quote a damaged schema
         if "interrupted" in str(error):
             raise TraceFormatError(f"{source}: reading it does not end", hint=_DAMAGE) from None
@@ -291,23 +320,11 @@ def _refuse_unfinished(path: Path, source: str) -> None:
             )
 
 
-class _Progress:
-    """Tells how much was read, in bytes of the file, from numbers of rows."""
-
-    def __init__(self, progress: Progress, n_bytes: int) -> None:
-        self._progress = progress
-        self._n_bytes = n_bytes
-
-    def tell(self, n_read: int, n_expected: int) -> None:
-        """Report rows read."""
-        if n_expected:
-            self._progress.tell(self._n_bytes * min(n_read, n_expected) // n_expected, self._n_bytes)
-
-
 class _Allowance:
     """Answers whether to stop: after more steps of the virtual machine, or time, than a file of that size needs."""
 
     def __init__(self, n_bytes: int) -> None:
+        self.n_bytes = n_bytes
         self._n_left = (10_000_000 + _STEPS_PER_BYTE * n_bytes) // _STEPS_BETWEEN_LOOKS
         self._left_s = _FREE_S + n_bytes / _BYTES_PER_S
         self._until_s = math.inf

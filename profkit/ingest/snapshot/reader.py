@@ -1,23 +1,186 @@
-"""A snapshot's file to a `Snapshot`: every value is checked where it is taken out."""
+"""A snapshot's file to a `Snapshot`: every value is checked where it is taken out.
+
+The blocks and events of each device are summed: what is held, by which place, in which phase, at the end and the peak.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from profkit import files
 from profkit.allocator import collector_paused
 from profkit.errors import TraceFormatError, TraceNotFoundError
 from profkit.ingest.numbers import MOST_BYTES, whole
-from profkit.ingest.snapshot.phases import MOST_FRAMES, phase_in
 from profkit.ingest.snapshot.plain_pickle import MAGIC, NotPlainError, loads
-from profkit.ingest.snapshot.summed import Block, Event, Place, device_of
 from profkit.ingest.texts import LONGEST_LABEL, trimmed
 from profkit.model.code import CodePlace
-from profkit.model.snapshot import MemoryPhase, Snapshot
+from profkit.model.snapshot import Holding, MemoryPhase, MemoryShare, Snapshot, SnapshotDevice, SnapshotPeak
 from profkit.redact import redacted_text
 from profkit.timeline.code.frames import read_frame
+
+_ALLOCATED: Final = "active_allocated"
+_IN_USE: Final = "active"
+"""How the states of blocks begin that are not free."""
+_MOST: Final = 1000
+"""Places that are kept, the largest. Chosen: what comes after is nothing."""
+_MOST_BLOCKS: Final = 10
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a block was allocated, as `Holding` has it."""
+
+    where: str
+    is_own: bool
+    phase: MemoryPhase = MemoryPhase.UNKNOWN
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a segment, bytes."""
+
+    size: int
+    requested: int | None
+    state: str
+    place: Place
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the history, bytes."""
+
+    action: str
+    address: int
+    size: int
+    free: int | None
+    """What the device had left, where an allocation failed."""
+    place: Place
+
+
+def device_of(device: int, segments: list[list[Block]], events: list[Event]) -> SnapshotDevice:
+    """One device: its segments' blocks, and its history in order of time."""
+    blocks = [block for segment in segments for block in segment]
+    held = [block for block in blocks if block.state == _ALLOCATED]
+    in_use = [any(block.state.startswith(_IN_USE) for block in segment) for segment in segments]
+    free = [[block.size for block in segment if not block.state.startswith(_IN_USE)] for segment in segments]
+    allocated = sum(block.size for block in held)
+    failed = [event for event in events if event.action == "oom"]
+    asked = [block.requested for block in held if block.requested is not None]
+    requested = sum(asked) if len(asked) == len(held) else None
+    return SnapshotDevice(
+        device=device,
+        n_segments=len(segments),
+        n_blocks=len(blocks),
+        reserved_bytes=sum(block.size for block in blocks),
+        allocated_bytes=allocated,
+        requested_bytes=requested,
+        pending_bytes=sum(block.size for block in blocks if block.state.startswith(_IN_USE)) - allocated,
+        split_bytes=sum(sum(sizes) for sizes, is_used in zip(free, in_use, strict=True) if is_used),
+        cached_bytes=sum(sum(sizes) for sizes, is_used in zip(free, in_use, strict=True) if not is_used),
+        largest_free_bytes=max((size for sizes in free for size in sizes), default=0),
+        holdings=_holdings((block.place, block.size) for block in held),
+        phases=_phases((block.place, block.size) for block in held),
+        largest=tuple(
+            Holding(
+                where=block.place.where, is_own=block.place.is_own, n=1, n_bytes=block.size, largest_bytes=block.size
+            )
+            for block in sorted(held, key=lambda block: -block.size)[:_MOST_BLOCKS]
+        ),
+        peak=_peak(allocated if requested is None else requested, events),
+        n_events=len(events),
+        n_failed=len(failed),
+        failed_bytes=failed[-1].size if failed else 0,
+        failed_free_bytes=failed[-1].free if failed else None,
+    )
+
+
+def _holdings(sizes: Iterable[tuple[Place, int]]) -> tuple[Holding, ...]:
+    found: dict[tuple[str, bool], list[int]] = {}
+    for place, size in sizes:
+        one = found.setdefault((place.where, place.is_own), [0, 0, 0])
+        one[0] += 1
+        one[1] += size
+        one[2] = max(one[2], size)
+    ranked = sorted(found.items(), key=lambda item: -item[1][1])[:_MOST]
+    return tuple(
+        Holding(where=where, is_own=is_own, n=n, n_bytes=n_bytes, largest_bytes=largest)
+        for (where, is_own), (n, n_bytes, largest) in ranked
+    )
+
+
+def _phases(sizes: Iterable[tuple[Place, int]], earlier: int = 0) -> tuple[MemoryShare, ...]:
+    found = {phase: [0, 0] for phase in MemoryPhase}
+    for place, size in sizes:
+        found[place.phase][0] += 1
+        found[place.phase][1] += size
+    found[MemoryPhase.UNKNOWN][1] += earlier
+    return tuple(
+        MemoryShare(phase=phase, n=None if earlier and phase is MemoryPhase.UNKNOWN else n, n_bytes=n_bytes)
+        for phase, (n, n_bytes) in found.items()
+        if n_bytes
+    )
+
+
+def _peak(at_end: int, events: list[Event]) -> SnapshotPeak | None:
+    """The peak, counted back from what is allocated at the end: the history may have lost its beginning."""
+    freed = "free_requested" if any(event.action == "free_requested" for event in events) else "free_completed"
+    signs = {"alloc": 1, freed: -1}
+    total = best = at_end
+    place = len(events)
+    for index in range(len(events) - 1, -1, -1):
+        total -= signs.get(events[index].action, 0) * events[index].size
+        if total > best:
+            best, place = total, index
+    if not any(event.action == "alloc" for event in events):
+        return None
+    live: dict[int, Event] = {}
+    for event in events[:place]:
+        if event.action == "alloc":
+            live[event.address] = event
+        elif event.action == freed:
+            live.pop(event.address, None)
+    earlier = best - sum(event.size for event in live.values())
+    if earlier < 0:
+        return None  # events were lost in between
+    return SnapshotPeak(
+        n_bytes=best,
+        n_events_before_end=len(events) - place,
+        earlier_bytes=earlier,
+        holdings=_holdings((event.place, event.size) for event in live.values()),
+        phases=_phases(((event.place, event.size) for event in live.values()), earlier),
+    )
+
+
+MOST_FRAMES: Final = 512
+"""Frames of a stack that are looked at, from the innermost. Chosen: torch records 64 or so."""
+_MODULES: Final = "/torch/nn/modules/"
+_MODULE: Final = "/torch/nn/modules/module.py"
+_CALLS: Final = frozenset({"_call_impl", "_wrapped_call_impl", "_slow_forward"})
+_MOVES: Final = frozenset({"_apply", "convert", "to", "cuda", "to_empty"})
+_BACKWARD: Final = frozenset({"_engine_run_backward", "backward"})
+_ENGINE: Final = ("torch::autograd::Engine::", "torch::autograd::python::PythonEngine::")
+"""Of C++ frames: the threads that run the backward pass have no Python frames."""
+
+
+def phase_in(frame: Any) -> MemoryPhase | None:
+    """The phase that a frame tells; None where it tells none."""
+    if not isinstance(frame, dict):
+        return None
+    file, function = frame.get("filename"), frame.get("name")
+    if not isinstance(file, str) or not isinstance(function, str):
+        return None
+    file = file.replace("\\", "/")
+    if "/torch/optim/" in file:
+        return MemoryPhase.OPTIMIZER
+    if function.startswith(_ENGINE) or ("/torch/autograd/" in file and function in _BACKWARD):
+        return MemoryPhase.BACKWARD
+    if file.endswith(_MODULE) and function in _CALLS:
+        return MemoryPhase.FORWARD
+    if file.endswith(_MODULE) and function in _MOVES:
+        return MemoryPhase.MODEL
+    return MemoryPhase.MODEL if _MODULES in file and function == "__init__" else None
+
 
 MOST_SNAPSHOT_BYTES: Final = 512 * 2**20
 """Chosen: 100,000 events with their stacks take 20 MB; the viewer of PyTorch has trouble from some 100 MB on."""

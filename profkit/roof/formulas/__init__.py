@@ -7,10 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.model.signature import Signature
-from profkit.roof.formulas.attention import ATTENTION
-from profkit.roof.formulas.convolution import CONVOLUTION
-from profkit.roof.formulas.matrix import MATMUL
 from profkit.roof.formulas.memory import MEMORY, fused
+from profkit.roof.formulas.products import ATTENTION, CONVOLUTION, MATMUL
 from profkit.roof.formulas.work import Formula, Work
 
 FORMULAS: Final[dict[str, Formula]] = {**MATMUL, **CONVOLUTION, **ATTENTION, **MEMORY}

@@ -13,7 +13,6 @@ from profkit.roof.formulas.work import (
     flags,
     is_tensor,
     is_true,
-    precision,
     promoted,
     read,
     shape,
@@ -22,10 +21,6 @@ from profkit.roof.formulas.work import (
     tensors,
     type_said,
 )
-
-
-def _work(family: str, flops: int | None, n_bytes: int, kind: str) -> Work:
-    return Work(family=family, flops=flops, least_flops=flops, n_bytes=n_bytes, precision=precision(kind))
 
 
 def _elementwise(n_operands: int, *, is_in_place: bool = False, gives_bool: bool = False) -> Formula:
@@ -37,7 +32,7 @@ def _elementwise(n_operands: int, *, is_in_place: bool = False, gives_bool: bool
         sizes = shape(signature, 0) if is_in_place else broadcast(shape(signature, place) for place in with_axes)
         kind = signature.types[0] if is_in_place else promoted(signature.types[place] for place in with_axes)
         written = prod(sizes) * size_of("bool" if gives_bool else kind)
-        return _work("elementwise", prod(sizes), read(signature, *places) + written, kind)
+        return Work.of("elementwise", prod(sizes), read(signature, *places) + written, kind)
 
     return formula
 
@@ -45,13 +40,13 @@ def _elementwise(n_operands: int, *, is_in_place: bool = False, gives_bool: bool
 def _copy(signature: Signature) -> Work:
     """copy_: (written, read)."""
     written = stored(signature, 0) * size_of(signature.types[0])
-    return _work("elementwise", 0, written + read(signature, 1), signature.types[0])
+    return Work.of("elementwise", 0, written + read(signature, 1), signature.types[0])
 
 
 def _fill(flops: int | None) -> Formula:
     def formula(signature: Signature) -> Work:
         kind = signature.types[0]
-        return _work("elementwise", flops, stored(signature, 0) * size_of(kind), kind)
+        return Work.of("elementwise", flops, stored(signature, 0) * size_of(kind), kind)
 
     return formula
 
@@ -59,7 +54,7 @@ def _fill(flops: int | None) -> Formula:
 def _dropout(signature: Signature) -> Work:
     """native_dropout writes the result and a mask of bools."""
     n = prod(shape(signature, 0))
-    return _work("elementwise", n, read(signature, 0) + n * (size_of(signature.types[0]) + 1), signature.types[0])
+    return Work.of("elementwise", n, read(signature, 0) + n * (size_of(signature.types[0]) + 1), signature.types[0])
 
 
 def _reduction(axes: int, *writes: str) -> Formula:
@@ -77,7 +72,7 @@ def _reduction(axes: int, *writes: str) -> Formula:
         over = {int(axis) % len(sizes) for axis in listed[1:-1].split(",") if axis.strip() and sizes}
         left = prod(size for axis, size in enumerate(sizes) if axis not in over) if over else 1
         out = sum(size_of(each or kind) for each in writes or ("",))
-        return _work("reduction", prod(sizes), read(signature, 0) + left * out, kind)
+        return Work.of("reduction", prod(sizes), read(signature, 0) + left * out, kind)
 
     return formula
 
@@ -94,7 +89,7 @@ def _norm(*others: int, training: int = -1) -> Formula:
     def formula(signature: Signature) -> Work:
         n, kind = prod(shape(signature, 0)), signature.types[0]
         each = _OF_NORM if training < 0 or is_true(signature, training) else _OF_FIXED_NORM
-        return _work("norm", each * n, read(signature, 0, *others) + n * size_of(kind), kind)
+        return Work.of("norm", each * n, read(signature, 0, *others) + n * size_of(kind), kind)
 
     return formula
 
@@ -109,7 +104,7 @@ def _norm_backward(*others: int, weight: int, mask: int = -1) -> Formula:
         asked = (True, True, True) if mask < 0 else flags(signature, mask)
         kind = signature.types[1]
         written = prod(shape(signature, 1)) * size_of(kind) * asked[0] + read(signature, weight) * sum(asked[1:])
-        return _work("norm", None, read(signature, 0, 1, weight, *others) + written, kind)
+        return Work.of("norm", None, read(signature, 0, 1, weight, *others) + written, kind)
 
     return formula
 
@@ -118,14 +113,14 @@ def _softmax(signature: Signature) -> Work:
     """Largest, difference, exponential, sum, quotient; the result may be fp32 where the input is not."""
     n, kind = prod(shape(signature, 0)), signature.types[0]
     written = "float" if is_true(signature, 2) else kind
-    return _work("softmax", 5 * n, read(signature, 0) + n * size_of(written), kind)
+    return Work.of("softmax", 5 * n, read(signature, 0) + n * size_of(written), kind)
 
 
 def _softmax_backward(signature: Signature) -> Work:
     """(gradient, result, axis, type of the input)."""
     n = prod(shape(signature, 0))
     kind = type_said(signature, 3) or signature.types[0]
-    return _work("softmax", 4 * n, read(signature, 0, 1) + n * size_of(kind), kind)
+    return Work.of("softmax", 4 * n, read(signature, 0, 1) + n * size_of(kind), kind)
 
 
 def _embedding(signature: Signature) -> Work:
@@ -133,7 +128,7 @@ def _embedding(signature: Signature) -> Work:
     n_rows, width = shape(signature, 0)
     n = prod(shape(signature, 1))
     kind = signature.types[0]
-    return _work("embedding", 0, (min(n, n_rows) + n) * width * size_of(kind) + read(signature, 1), kind)
+    return Work.of("embedding", 0, (min(n, n_rows) + n) * width * size_of(kind) + read(signature, 1), kind)
 
 
 def _embedding_backward(signature: Signature) -> Work:
@@ -141,7 +136,7 @@ def _embedding_backward(signature: Signature) -> Work:
     width = shape(signature, 0)[-1]
     kind = signature.types[0]
     written = int(signature.concrete[2]) * width * size_of(kind)
-    return _work("embedding", prod(shape(signature, 0)), read(signature, 0, 1) + written, kind)
+    return Work.of("embedding", prod(shape(signature, 0)), read(signature, 0, 1) + written, kind)
 
 
 def fused(signature: Signature, n_sizes: int) -> Work | None:
@@ -156,7 +151,7 @@ def fused(signature: Signature, n_sizes: int) -> Work | None:
     points = prod(int(text) for text in signature.concrete[-n_sizes:])
     n_bytes = sum(min(stored(signature, place), points) * size_of(signature.types[place]) for place in places)
     family = "elementwise" if n_sizes == 1 else "reduction"
-    return _work(family, None, n_bytes, promoted(signature.types[place] for place in places))
+    return Work.of(family, None, n_bytes, promoted(signature.types[place] for place in places))
 
 
 _UNARY: Final = (
@@ -194,15 +189,12 @@ MEMORY: Final[dict[str, Formula]] = {
     "aten::native_layer_norm": _norm(2, 3),
     "aten::_fused_rms_norm": _norm(2),
     "aten::native_group_norm": _norm(1, 2),
-    "aten::native_batch_norm": _norm(1, 2, 3, 4, training=5),
-    "aten::cudnn_batch_norm": _norm(1, 2, 3, 4, training=5),
-    "aten::miopen_batch_norm": _norm(1, 2, 3, 4, training=5),
+    **{f"aten::{whose}_batch_norm": _norm(1, 2, 3, 4, training=5) for whose in ("native", "cudnn", "miopen")},
     "aten::native_layer_norm_backward": _norm_backward(3, 4, weight=5, mask=7),
     "aten::_fused_rms_norm_backward": _norm_backward(3, weight=4, mask=5),
     "aten::native_group_norm_backward": _norm_backward(2, 3, weight=4, mask=9),
     "aten::native_batch_norm_backward": _norm_backward(5, 6, weight=2, mask=9),
-    "aten::cudnn_batch_norm_backward": _norm_backward(5, 6, weight=2),
-    "aten::miopen_batch_norm_backward": _norm_backward(5, 6, weight=2),
+    **{f"aten::{whose}_batch_norm_backward": _norm_backward(5, 6, weight=2) for whose in ("cudnn", "miopen")},
     "aten::_softmax": _softmax,
     "aten::_log_softmax": _softmax,
     "aten::_softmax_backward_data": _softmax_backward,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -30,6 +30,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     def is_matrix(self) -> bool:
         """Whether matrix units can do it: what counts as model FLOPs."""
         return self.family in MATRIX_FAMILIES
+
+    @classmethod
+    def of(cls, family: str, flops: int | None, n_bytes: int, kind: str) -> Self:
+        """Work on operands of one type, of which nothing can be left out."""
+        return cls(family=family, flops=flops, least_flops=flops, n_bytes=n_bytes, precision=precision(kind))
 
 
 Formula = Callable[[Signature], Work | None]
