@@ -172,7 +172,7 @@ def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence
         if share >= PLACED
         else f"this idle time is spread: the largest part, {format_fraction(share)}, is {place.words} ({gaps})"
     )
-    return (Evidence(statement=statement, metric="launches.first_place_share", value=share, unit="fraction"),)
+    return (Evidence.share("launches.first_place_share", share, statement),)
 
 
 def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool, when: str = "") -> tuple[Evidence, ...]:
@@ -189,12 +189,11 @@ def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool, when: str = ""
     caller, share = _shares((one.caller, one.n) for one in samples)[0]
     called = f"; {format_fraction(share)} are in {caller} or in a library that it calls" if caller else ""
     return (
-        Evidence(
-            statement=f"{when}, {format_count(n)} CPU samples find the {who} thread {', '.join(named)}"
+        Evidence.count(
+            "launches.n_samples",
+            n,
+            f"{when}, {format_count(n)} CPU samples find the {who} thread {', '.join(named)}"
             + (called if share >= _WORTH_A_NAME else ""),
-            metric="launches.n_samples",
-            value=float(n),
-            unit="count",
         ),
     )
 

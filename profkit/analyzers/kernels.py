@@ -246,13 +246,12 @@ def _layout(result: Kernels) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(saved),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
+                Evidence.time(
+                    "kernels.layout_ns",
+                    result.layout_ns,
+                    f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
                     f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
                     f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
-                    metric="kernels.layout_ns",
-                    value=float(result.layout_ns),
-                    unit="ns",
                     expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
                 ),
             ),
@@ -311,28 +310,21 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(saved),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"{format_fraction(result.memory_share)} of {what[:-1]} time is in {what} limited by memory bandwidth,"
+                Evidence.share(
+                    "kernels.memory_share",
+                    result.memory_share,
+                    f"{format_fraction(result.memory_share)} of {what[:-1]} time is in {what} limited by memory bandwidth,"
                     f" {format_fraction(result.matrix_share)} in matrix products",
-                    metric="kernels.memory_share",
-                    value=result.memory_share,
-                    unit="fraction",
                     expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
                 ),
-                Evidence(
-                    statement=f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
+                Evidence.time(
+                    "kernels.fusable_ns",
+                    result.fusable_ns,
+                    f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
                     f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}, one right after another; fusing each"
                     f" group saves at most {format_ns(scope.per_step(saved))} {scope.each}",
-                    metric="kernels.fusable_ns",
-                    value=float(result.fusable_ns),
-                    unit="ns",
                 ),
-                Evidence(
-                    statement=f"most time: {named}",
-                    metric="kernels.top_memory_ns",
-                    value=float(sum(use.total_ns for use in memory[:3])),
-                    unit="ns",
-                ),
+                Evidence.time("kernels.top_memory_ns", sum(use.total_ns for use in memory[:3]), f"most time: {named}"),
             ),
             fix=fix,
             proof=proof,

@@ -165,12 +165,11 @@ def _warmup(result: Memory) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(result.trial_idle_ns),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"{result.n_trials:,} waits for events{allocs} inside convolutions: {library} times its algorithms;"
+                Evidence.time(
+                    "memory.trial_idle_ns",
+                    result.trial_idle_ns,
+                    f"{result.n_trials:,} waits for events{allocs} inside convolutions: {library} times its algorithms;"
                     f" the GPU is idle there for {format_fraction(fraction)} of the window",
-                    metric="memory.trial_idle_ns",
-                    value=float(result.trial_idle_ns),
-                    unit="ns",
                     expected="0 after warm-up",
                 ),
             ),
@@ -191,30 +190,27 @@ def _pressure(result: Memory) -> tuple[Finding, ...]:
     if result.n_steps_with_calls < PRESSURE.limit("steps") or fraction < PRESSURE.limit("window"):
         return ()
     evidence = [
-        Evidence(
-            statement=f"{format_count(result.n_calls / scope.n_steps)} allocator calls {scope.each} reach the driver, in"
+        Evidence.count(
+            "memory.n_calls",
+            result.n_calls,
+            f"{format_count(result.n_calls / scope.n_steps)} allocator calls {scope.each} reach the driver, in"
             f" {result.n_steps_with_calls} of {result.n_steps} steps",
-            metric="memory.n_calls",
-            value=float(result.n_calls),
-            unit="count",
             expected="0 after warm-up",
         ),
-        Evidence(
-            statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} during these calls and right after"
+        Evidence.time(
+            "memory.cost_ns",
+            result.cost_ns,
+            f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} during these calls and right after"
             f" them ({format_fraction(fraction)} of the window)",
-            metric="memory.cost_ns",
-            value=float(result.cost_ns),
-            unit="ns",
         ),
     ]
     if result.peak_reserved_bytes is not None:
         of = f" of {format_bytes(result.capacity_bytes)}" if result.capacity_bytes else ""
         evidence.append(
-            Evidence(
-                statement=f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at peak; reserved memory shrank {result.n_reserved_drops} times",
-                metric="memory.peak_reserved_bytes",
-                value=float(result.peak_reserved_bytes),
-                unit="bytes",
+            Evidence.size(
+                "memory.peak_reserved_bytes",
+                result.peak_reserved_bytes,
+                f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at peak; reserved memory shrank {result.n_reserved_drops} times",
             )
         )
     evidence += idle_before(result.places, scope, "idle_sync")

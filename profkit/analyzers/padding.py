@@ -81,19 +81,17 @@ def judge(result: Padded) -> tuple[Finding, ...]:
             confidence=0.8,
             recoverable_ns=scope.per_step(round(fraction * scope.window_ns)),
             evidence=(
-                Evidence(
-                    statement=f"{result.n_padded:,} of {result.n_all:,} positions{of} in the first {result.n_batches} batches are"
+                Evidence.share(
+                    "padding.share",
+                    result.share,
+                    f"{result.n_padded:,} of {result.n_all:,} positions{of} in the first {result.n_batches} batches are"
                     " padding at the end of a row",
-                    metric="padding.share",
-                    value=result.share,
-                    unit="fraction",
                     expected=f"< {format_fraction(PADDED_BATCHES.limit('padding'))}",
                 ),
-                Evidence(
-                    statement=f"rows are padded to {length}; the longest one has {result.longest} positions of its own",
-                    metric="padding.longest",
-                    value=float(result.longest),
-                    unit="count",
+                Evidence.count(
+                    "padding.longest",
+                    result.longest,
+                    f"rows are padded to {length}; the longest one has {result.longest} positions of its own",
                 ),
             ),
             fix=PADDED_BATCHES.fixes[0] if is_fixed else PADDED_BATCHES.fixes[1],

@@ -126,20 +126,18 @@ def judge(result: StepTimes) -> tuple[Finding, ...]:
             recoverable_ns=spared_ns,
             fraction=min(scope.fraction(spared_ns * scope.n_steps), 1.0),
             evidence=(
-                Evidence(
-                    statement=f"{format_count(padding.tokens)} of {format_count(padding.padded_tokens)} computed tokens are"
+                Evidence.share(
+                    "padding.waste_fraction",
+                    padding.waste,
+                    f"{format_count(padding.tokens)} of {format_count(padding.padded_tokens)} computed tokens are"
                     f" real, in {n} step{'s' * (n > 1)}",
-                    metric="padding.waste_fraction",
-                    value=padding.waste,
-                    unit="fraction",
                     expected=f"< {format_fraction(PADDING.limit('waste'))}",
                 ),
-                Evidence(
-                    statement=f"compute takes {format_ns(padding.compute_ns // n)} per step; without padding it takes"
+                Evidence.time(
+                    "padding.recoverable_ns",
+                    spared_ns,
+                    f"compute takes {format_ns(padding.compute_ns // n)} per step; without padding it takes"
                     f" {format_ns(spared_ns)} less, if it grows with tokens",
-                    metric="padding.recoverable_ns",
-                    value=float(spared_ns),
-                    unit="ns",
                 ),
             ),
             fix="; or ".join(PADDING.fixes),

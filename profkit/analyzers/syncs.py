@@ -182,31 +182,28 @@ def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
     calls = f"blocking call{'' if result.n_calls == scope.n_steps else 's'}"
     replayed = ", by a replay of the launches without these waits" if result.is_replayed else ""
     evidence = [
-        Evidence(
-            statement=f"the GPU is idle {format_ns(scope.per_step(result.gain_ns))} {scope.each} because the host waited for it"
+        Evidence.time(
+            "syncs.gain_ns",
+            result.gain_ns,
+            f"the GPU is idle {format_ns(scope.per_step(result.gain_ns))} {scope.each} because the host waited for it"
             f"{', right after a wait or in later gaps' if result.is_replayed else ''}"
             f" ({format_fraction(fraction)} of the window{replayed})",
-            metric="syncs.gain_ns",
-            value=float(result.gain_ns),
-            unit="ns",
             expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
             span_ns=result.longest_span_ns,
         ),
-        Evidence(
-            statement=f"{format_count(result.n_calls / scope.n_steps)} {calls} {scope.each}; most time: {worst}",
-            metric="syncs.n_calls",
-            value=float(result.n_calls),
-            unit="count",
+        Evidence.count(
+            "syncs.n_calls",
+            result.n_calls,
+            f"{format_count(result.n_calls / scope.n_steps)} {calls} {scope.each}; most time: {worst}",
         ),
     ]
     if result.cost_ns < SYNC.limit("at_once") * result.gain_ns:
         evidence.append(
-            Evidence(
-                statement=f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
+            Evidence.time(
+                "budget_ns.idle_sync",
+                result.cost_ns,
+                f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
                 f" {format_ns(scope.per_step(result.held_ns))} {scope.each} that the host waits it launches nothing, so later launches are late",
-                metric="budget_ns.idle_sync",
-                value=float(result.cost_ns),
-                unit="ns",
             )
         )
     parts = ("idle_sync",) if result.cost_ns >= SYNC.limit("at_once") * result.gain_ns else ("idle_sync", *HOST_PARTS)

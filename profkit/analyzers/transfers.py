@@ -215,21 +215,19 @@ def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) ->
     others = scope.fraction(result.exposed_ns) - fraction
     is_beside = beside >= kind.limit("window")
     back = "from" if direction == "to" else "to"
-    yield Evidence(
-        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while"
+    yield Evidence.time(
+        f"transfers.exposed_{direction}_device_ns",
+        way.exposed_ns,
+        f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while"
         f" {'no kernel' if is_beside else 'nothing else'} runs ({scope.share(way.exposed_ns, 'copy_exposed')} of the window)"
         + (f", {format_fraction(beside)} beside copies {back} the device" if is_beside else "")
         + (f"; other copies take a further {format_fraction(others)}" if others >= 0.02 else ""),
-        metric=f"transfers.exposed_{direction}_device_ns",
-        value=float(way.exposed_ns),
-        unit="ns",
         expected=f"< {format_fraction(kind.limit('window'))} of the window",
     )
-    yield Evidence(
-        statement=_memory(way, "come from" if direction == "to" else "go into"),
-        metric="transfers.pageable_fraction",
-        value=way.pageable_fraction,
-        unit="fraction",
+    yield Evidence.share(
+        "transfers.pageable_fraction",
+        way.pageable_fraction,
+        _memory(way, "come from" if direction == "to" else "go into"),
         expected="0 % with pin_memory=True",
     )
     if way.n_bytes:
@@ -274,12 +272,7 @@ def _bounded(result: Transfers, way: Way, kind: FindingKind) -> Iterator[Evidenc
         said += ", at the rate of pageable memory; pinned memory may be several times as fast"
     else:
         said += ": there is no more compute and idle time to hide copies under. More takes fewer bytes or a faster link"
-    yield Evidence(
-        statement=said,
-        metric="transfers.hideable_ns",
-        value=float(scope.per_step(found.overlap_ns)),
-        unit="ns",
-    )
+    yield Evidence.time("transfers.hideable_ns", scope.per_step(found.overlap_ns), said)
 
 
 def _small(scope: Scope, way: Way, kind: FindingKind) -> str:

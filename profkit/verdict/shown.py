@@ -91,7 +91,7 @@ def with_line(finding: Finding, case: Case) -> Finding:
     if sum(said) >= SAID * one.share:
         return finding
     text = f": {one.place.text}" if one.place.text else ""
-    evidence = Evidence(statement=line(case) + text, metric=LINE_SHARE, value=one.share, unit="fraction")
+    evidence = Evidence.share(LINE_SHARE, one.share, line(case) + text)
     return replace(finding, evidence=(*finding.evidence, evidence))
 
 

@@ -43,13 +43,12 @@ def _leak(scope: Scope, held: Held) -> Finding:
     if growth is None:
         raise ValueError("memory does not grow")
     evidence = [
-        Evidence(
-            statement=f"memory allocated on {held.name} rises in each step, by {format_bytes(growth.each_bytes)}: from"
+        Evidence.size(
+            "allocations.growth_bytes_per_step",
+            growth.each_bytes,
+            f"memory allocated on {held.name} rises in each step, by {format_bytes(growth.each_bytes)}: from"
             f" {format_bytes(growth.first_bytes)} at the end of step {growth.steps[0]} to {format_bytes(growth.last_bytes)}"
             f" at the end of step {growth.steps[1]}",
-            metric="allocations.growth_bytes_per_step",
-            value=float(growth.each_bytes),
-            unit="bytes",
             expected="0 after warm-up",
         )
     ]
@@ -58,12 +57,11 @@ def _leak(scope: Scope, held: Held) -> Finding:
     if held.capacity_bytes is not None and held.capacity_bytes > growth.last_bytes:
         n_left = (held.capacity_bytes - growth.last_bytes) // growth.each_bytes
         evidence.append(
-            Evidence(
-                statement=f"at this rate the {format_bytes(held.capacity_bytes)} of the device are full after"
+            Evidence.count(
+                "allocations.n_steps_left",
+                n_left,
+                f"at this rate the {format_bytes(held.capacity_bytes)} of the device are full after"
                 f" {format_count(n_left)} more steps at the latest",
-                metric="allocations.n_steps_left",
-                value=float(n_left),
-                unit="count",
             )
         )
     return LEAK.found(
@@ -89,11 +87,8 @@ def _leak(scope: Scope, held: Held) -> Finding:
 
 def _kept(holders: Sequence[Holder]) -> Evidence:
     share = holders[0].n_bytes / sum(holder.n_bytes for holder in holders)
-    return Evidence(
-        statement=f"{format_fraction(share)} of what stays was allocated {_by(holders[0])}",
-        metric="allocations.first_kept_share",
-        value=share,
-        unit="fraction",
+    return Evidence.share(
+        "allocations.first_kept_share", share, f"{format_fraction(share)} of what stays was allocated {_by(holders[0])}"
     )
 
 
@@ -119,19 +114,17 @@ def _fragmented(scope: Scope, held: Held) -> Finding:
         recoverable_ns=0,
         fraction=0.0,
         evidence=(
-            Evidence(
-                statement=f"when most is allocated on {held.name}, {format_bytes(held.unused_bytes)} of the"
+            Evidence.size(
+                "allocations.unused_bytes",
+                held.unused_bytes,
+                f"when most is allocated on {held.name}, {format_bytes(held.unused_bytes)} of the"
                 f" {format_bytes(reserved)} that PyTorch has reserved are in no tensor ({format_fraction(held.unused_bytes / reserved)})",
-                metric="allocations.unused_bytes",
-                value=float(held.unused_bytes),
-                unit="bytes",
                 expected=f"< {format_fraction(FRAGMENTED.limit('unused'))} of what is reserved",
             ),
-            Evidence(
-                statement=f"{format_fraction(reserved / capacity)} of the device's {format_bytes(capacity)} is reserved",
-                metric="allocations.reserved_share",
-                value=min(reserved / capacity, 1.0),
-                unit="fraction",
+            Evidence.share(
+                "allocations.reserved_share",
+                min(reserved / capacity, 1.0),
+                f"{format_fraction(reserved / capacity)} of the device's {format_bytes(capacity)} is reserved",
             ),
         ),
         fix=FRAGMENTED.fixes[0],

@@ -73,12 +73,11 @@ def judge(scope: Scope, hooks: tuple[Hook, ...], trainer: str) -> tuple[Finding,
             confidence=_CONFIDENCE,
             recoverable_ns=scope.per_step(total),
             evidence=tuple(
-                Evidence(
-                    statement=f"{hook.name} takes {format_ns(scope.per_step(hook.ns))} {scope.each}"
+                Evidence.time(
+                    "code.beside_ns",
+                    hook.ns,
+                    f"{hook.name} takes {format_ns(scope.per_step(hook.ns))} {scope.each}"
                     f" ({format_fraction(scope.fraction(hook.ns))} of the window)",
-                    metric="code.beside_ns",
-                    value=float(hook.ns),
-                    unit="ns",
                 )
                 for hook in hooks[:3]
                 if scope.fraction(hook.ns) >= 0.01

@@ -189,20 +189,18 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
             confidence=_SURE,
             recoverable_ns=scope.per_step(result.cost_ns),
             evidence=(
-                Evidence(
-                    statement=f"the collectives of all but the last of {n} backward passes hold the step up for"
+                Evidence.time(
+                    "accumulation.cost_ns",
+                    result.cost_ns,
+                    f"the collectives of all but the last of {n} backward passes hold the step up for"
                     f" {format_ns(scope.per_step(result.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
-                    metric="accumulation.cost_ns",
-                    value=float(result.cost_ns),
-                    unit="ns",
                     expected=f"< {format_fraction(MICRO_REDUCED.limit('window'))} of the window",
                 ),
-                Evidence(
-                    statement=f"in each of {result.n_updates} updates the passes after the first add to the gradients"
+                Evidence.count(
+                    "accumulation.n_passes",
+                    n,
+                    f"in each of {result.n_updates} updates the passes after the first add to the gradients"
                     " of the pass before and reduce them again",
-                    metric="accumulation.n_passes",
-                    value=float(n),
-                    unit="count",
                 ),
             ),
             fix=result.fix,

@@ -192,11 +192,10 @@ def _found(result: Buckets, cost_ns: int, *, title: str, statement: str, fix: st
             confidence=_CONFIDENCE,
             recoverable_ns=scope.per_step(cost_ns),
             evidence=(
-                Evidence(
-                    statement=f"{statement} ({format_ns(scope.per_step(cost_ns))} {scope.each} that other buckets save at most)",
-                    metric="buckets.cost_ns",
-                    value=float(cost_ns),
-                    unit="ns",
+                Evidence.time(
+                    "buckets.cost_ns",
+                    cost_ns,
+                    f"{statement} ({format_ns(scope.per_step(cost_ns))} {scope.each} that other buckets save at most)",
                     expected=f"< {format_fraction(BUCKETS.limit('window'))} of the window",
                 ),
             ),

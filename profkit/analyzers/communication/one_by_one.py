@@ -221,11 +221,10 @@ def _of_script(result: OneByOne) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(spared_ns),
             most_recoverable_ns=scope.per_step(asked.cost_ns + behind.ns) if behind else None,
             evidence=(
-                Evidence(
-                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
-                    metric="asked.cost_ns",
-                    value=float(asked.cost_ns),
-                    unit="ns",
+                Evidence.time(
+                    "asked.cost_ns",
+                    asked.cost_ns,
+                    f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
                     expected=f"< {format_fraction(ASKED.limit('window'))} of the window, with what a fix spares behind them",
                 ),
                 *_of_gathered(scope, behind),
@@ -241,12 +240,11 @@ def _of_gathered(scope: Scope, behind: Behind | None) -> tuple[Evidence, ...]:
         return ()
     spared = format_ns(scope.per_step(behind.spared_ns))
     return (
-        Evidence(
-            statement=f"operators on what was gathered take another {format_ns(scope.per_step(behind.ns))} {scope.each}; where"
+        Evidence.time(
+            "asked.behind_ns",
+            behind.ns,
+            f"operators on what was gathered take another {format_ns(scope.per_step(behind.ns))} {scope.each}; where"
             f" each rank works on its own rows, {spared} of it go as well",
-            metric="asked.behind_ns",
-            value=float(behind.ns),
-            unit="ns",
         ),
     )
 
@@ -265,12 +263,11 @@ def _of_loop(result: OneByOne) -> tuple[Finding, ...]:
             confidence=_SURE,
             recoverable_ns=scope.per_step(result.cost_ns),
             evidence=(
-                Evidence(
-                    statement=f"the script asks for {result.n_each} collectives in a row, {format_ns(result.usual_ns)} each"
+                Evidence.time(
+                    "one_by_one.cost_ns",
+                    result.cost_ns,
+                    f"the script asks for {result.n_each} collectives in a row, {format_ns(result.usual_ns)} each"
                     f" (median): one for all would spare {spared} ({format_fraction(fraction)} of the window)",
-                    metric="one_by_one.cost_ns",
-                    value=float(result.cost_ns),
-                    unit="ns",
                     expected=f"< {format_fraction(ONE_BY_ONE.limit('window'))} of the window",
                 ),
             ),

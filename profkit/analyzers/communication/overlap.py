@@ -249,11 +249,10 @@ def _of_buffers(result: Overlap) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(sent.blocking_ns),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=statement,
-                    metric="comm.broadcasts_blocking_ns",
-                    value=float(scope.per_step(sent.blocking_ns)),
-                    unit="ns",
+                Evidence.time(
+                    "comm.broadcasts_blocking_ns",
+                    scope.per_step(sent.blocking_ns),
+                    statement,
                     expected=f"< {format_fraction(MODULE_BUFFERS.limit('window'))} of the window",
                 ),
             ),
@@ -280,28 +279,25 @@ def _exposed(result: Overlap) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(result.blocking_ns),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"communication runs {format_ns(scope.per_step(result.exposed_ns))} {scope.each} while no compute runs"
+                Evidence.time(
+                    "budget_ns.comm_exposed",
+                    result.exposed_ns,
+                    f"communication runs {format_ns(scope.per_step(result.exposed_ns))} {scope.each} while no compute runs"
                     f" ({scope.share(result.exposed_ns, 'comm_exposed')} of the window)" + _unasked_part(result),
-                    metric="budget_ns.comm_exposed",
-                    value=float(result.exposed_ns),
-                    unit="ns",
                     expected=f"< {format_fraction(EXPOSED.limit('window'))} of the window",
                 ),
-                Evidence(
-                    statement=f"compute hides {format_fraction(hidden)} of the {format_ns(scope.per_step(result.comm_ns))} of communication {scope.each};"
+                Evidence.share(
+                    "comm_hidden_fraction",
+                    hidden,
+                    f"compute hides {format_fraction(hidden)} of the {format_ns(scope.per_step(result.comm_ns))} of communication {scope.each};"
                     f" most time is in {biggest}" + (_lone_part(result) if is_lone else ""),
-                    metric="comm_hidden_fraction",
-                    value=hidden,
-                    unit="fraction",
                 ),
                 *_waits(result),
-                Evidence(
-                    statement="one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
+                Evidence.time(
+                    "comm.recoverable_interval_ns",
+                    scope.per_step(result.blocking_ns),
+                    "one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
                     f" between 0 and {format_ns(scope.per_step(result.blocking_ns))} {scope.each}",
-                    metric="comm.recoverable_interval_ns",
-                    value=float(scope.per_step(result.blocking_ns)),
-                    unit="ns",
                 ),
                 *_hideable(result),
             ),
@@ -318,12 +314,11 @@ def _hideable(result: Overlap) -> tuple[Evidence, ...]:
     if result.hideable_ns >= result.blocking_ns * (1 - WORTH_SAYING):
         return ()
     return (
-        Evidence(
-            statement=f"overlap alone saves at most {format_ns(scope.per_step(result.hideable_ns))} {scope.each}: there is no"
+        Evidence.time(
+            "comm.hideable_ns",
+            scope.per_step(result.hideable_ns),
+            f"overlap alone saves at most {format_ns(scope.per_step(result.hideable_ns))} {scope.each}: there is no"
             " more compute to hide communication under. More takes fewer bytes, or less waiting for other ranks",
-            metric="comm.hideable_ns",
-            value=float(scope.per_step(result.hideable_ns)),
-            unit="ns",
         ),
     )
 
@@ -348,11 +343,10 @@ def _waits(result: Overlap) -> tuple[Evidence, ...]:
     )
     more = format_fraction(idle.unneeded_ns / idle.total_ns)
     return (
-        Evidence(
-            statement=f"{who}; {more} of the time is more than a link of {EXPOSED.limit('slow_link'):g} GB/s needs",
-            metric="comm.waiting_ns",
-            value=float(idle.unneeded_ns),
-            unit="ns",
+        Evidence.time(
+            "comm.waiting_ns",
+            idle.unneeded_ns,
+            f"{who}; {more} of the time is more than a link of {EXPOSED.limit('slow_link'):g} GB/s needs",
         ),
     )
 

@@ -48,48 +48,42 @@ def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
     rho = result.rho_count or 0.0
     floor = f"; launch latency is {format_ns(result.floor_median_ns)}" if result.floor_median_ns else ""
     evidence = [
-        Evidence(
-            statement=f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
+        Evidence.time(
+            "launches.beside_ns" if result.is_beside else "budget_ns.idle_launch+idle_host-launches.turnaround_ns",
+            result.launch_idle_ns + result.host_idle_ns,
+            f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
             f" launches: {_beside(result) if result.is_beside else _parts(result)}",
-            metric="launches.beside_ns"
-            if result.is_beside
-            else "budget_ns.idle_launch+idle_host-launches.turnaround_ns",
-            value=float(result.launch_idle_ns + result.host_idle_ns),
-            unit="ns",
             expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
             span_ns=result.longest_gap_ns,
         ),
         *_os_evidence(result),
         *(() if result.is_beside else idle_before(result.places, scope, *HOST_PARTS)),
         *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
-        Evidence(
-            statement=f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
+        Evidence.share(
+            "launches.rho_count",
+            rho,
+            f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
             f" the GPU was idle{floor}",
-            metric="launches.rho_count",
-            value=rho,
-            unit="fraction",
             expected="< 50 % when the host runs ahead",
         ),
     ]
     if result.shorter_than_launch is not None:
         evidence.append(
-            Evidence(
-                statement=f"the median kernel takes {format_ns(result.median_kernel_ns)};"
+            Evidence.time(
+                "launches.median_kernel_ns",
+                result.median_kernel_ns,
+                f"the median kernel takes {format_ns(result.median_kernel_ns)};"
                 f" {format_fraction(result.shorter_than_launch)} of kernels take less time than their own launch call",
-                metric="launches.median_kernel_ns",
-                value=float(result.median_kernel_ns),
-                unit="ns",
             )
         )
     if result.top_operators and one_place(result) is None:
         named = ", ".join(name for name, _, _ in result.top_operators)
         share = sum(count for _, count, _ in result.top_operators) / max(result.n_operations, 1)
         evidence.append(
-            Evidence(
-                statement=f"{named} launch {format_fraction(share)} of all device operations",
-                metric="launches.top_operator_share",
-                value=share,
-                unit="fraction",
+            Evidence.share(
+                "launches.top_operator_share",
+                share,
+                f"{named} launch {format_fraction(share)} of all device operations",
             )
         )
     return tuple(evidence)
@@ -101,12 +95,11 @@ def hidden_evidence(result: Launches) -> tuple[Evidence, ...]:
     if scope.fraction(result.hidden_ns) < EXPOSED.limit("window"):
         return ()
     return (
-        Evidence(
-            statement=f"for {format_ns(scope.per_step(result.hidden_ns))} {scope.each} communication runs alone because the"
+        Evidence.time(
+            "launches.hidden_ns",
+            result.hidden_ns,
+            f"for {format_ns(scope.per_step(result.hidden_ns))} {scope.each} communication runs alone because the"
             " host has not launched the next kernel: without the host's delay the step is so much shorter, too",
-            metric="launches.hidden_ns",
-            value=float(result.hidden_ns),
-            unit="ns",
         ),
     )
 
@@ -131,11 +124,10 @@ def _os_evidence(result: Launches) -> list[Evidence]:
         else "of that other host time, the launching"
     )
     return [
-        Evidence(
-            statement=f"{of} thread spends {named} (operating system): it waits for another thread, a process or a file",
-            metric="launches.os_wait_ns",
-            value=float(total),
-            unit="ns",
+        Evidence.time(
+            "launches.os_wait_ns",
+            total,
+            f"{of} thread spends {named} (operating system): it waits for another thread, a process or a file",
         )
     ]
 
@@ -151,21 +143,19 @@ def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
         else ""
     )
     return (
-        Evidence(
-            statement=f"{scope.share(result.launch_idle_ns, 'idle_launch')} of the window is operator dispatch,"
+        Evidence.time(
+            "budget_ns.idle_launch+idle_host",
+            result.launch_idle_ns + result.host_idle_ns,
+            f"{scope.share(result.launch_idle_ns, 'idle_launch')} of the window is operator dispatch,"
             f" {scope.share(result.host_idle_ns, 'idle_host')} is"
             f" {'between operators' if result.waits_for_system else 'Python between operators'}",
-            metric="budget_ns.idle_launch+idle_host",
-            value=float(result.launch_idle_ns + result.host_idle_ns),
-            unit="ns",
             expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
         ),
-        Evidence(
-            statement=f"{format_count(scope.per_step(result.n_operations))} operators {scope.each};"
+        Evidence.share(
+            "launches.small_operator_fraction",
+            result.rho_count or 0.0,
+            f"{format_count(scope.per_step(result.n_operations))} operators {scope.each};"
             f" {format_fraction(result.rho_count or 0)} of them take at most 10 us" + cost,
-            metric="launches.small_operator_fraction",
-            value=result.rho_count or 0.0,
-            unit="fraction",
         ),
         *_os_evidence(result),
         *sampled_evidence(result.samples, is_cpu=scope.is_cpu),

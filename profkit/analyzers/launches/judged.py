@@ -195,24 +195,22 @@ def _each_step(result: Launches) -> tuple[Evidence, ...]:
     whole = result.scope.fraction(result.one_stretch_ns)
     if whole >= SEVERITY_FROM[Severity.MEDIUM]:
         return (
-            Evidence(
-                statement=f"{format_fraction(whole)} of the window is one stretch between two operators in each of"
+            Evidence.share(
+                "launches.one_stretch_fraction",
+                whole,
+                f"{format_fraction(whole)} of the window is one stretch between two operators in each of"
                 f" {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
-                metric="launches.one_stretch_fraction",
-                value=whole,
-                unit="fraction",
                 span_ns=result.longest_gap_ns,
             ),
         )
     if not is_one_each_step(result):
         return ()
     return (
-        Evidence(
-            statement=f"{format_fraction(result.each_step_share)} of the idle time that the host causes is one gap in each"
+        Evidence.share(
+            "launches.each_step_share",
+            result.each_step_share,
+            f"{format_fraction(result.each_step_share)} of the idle time that the host causes is one gap in each"
             f" of {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
-            metric="launches.each_step_share",
-            value=result.each_step_share,
-            unit="fraction",
             span_ns=result.longest_gap_ns,
         ),
     )
@@ -244,12 +242,11 @@ def _known(result: Launches, apart: Apart) -> tuple[Evidence, ...]:
     """What is done once, as the trace records it."""
     scope = result.scope
     return tuple(
-        Evidence(
-            statement=f"{'the step waits' if scope.is_cpu else 'the GPU is idle'} {format_ns(ns)} while {words}"
+        Evidence.time(
+            "launches.apart_ns",
+            ns,
+            f"{'the step waits' if scope.is_cpu else 'the GPU is idle'} {format_ns(ns)} while {words}"
             f" ({format_fraction(scope.fraction(ns))} of the window): that is done once",
-            metric="launches.apart_ns",
-            value=float(ns),
-            unit="ns",
         )
         for words, ns in apart.known
         if scope.fraction(ns) >= _WORTH_SAYING
@@ -258,17 +255,16 @@ def _known(result: Launches, apart: Apart) -> tuple[Evidence, ...]:
 
 def _few(result: Launches) -> Evidence:
     low, high = result.longest_gap_ns
-    return Evidence(
-        statement=f"{format_fraction(result.few_gaps_share)} of the idle time that the host causes is in at most"
+    return Evidence.share(
+        "launches.few_gaps_share",
+        result.few_gaps_share,
+        f"{format_fraction(result.few_gaps_share)} of the idle time that the host causes is in at most"
         f" {STALL.limit('stretches'):g} gaps; the longest takes {format_ns(high - low)}"
         + (
             ", as in start-up, compilation, module loading or a checkpoint"
             if high - low >= _EVENT_NS
             else ", too few to separate the cost of launches from single events"
         ),
-        metric="launches.few_gaps_share",
-        value=result.few_gaps_share,
-        unit="fraction",
         expected=f"< {format_fraction(STALL.limit('one_off'))}",
         span_ns=result.longest_gap_ns,
     )

@@ -137,22 +137,20 @@ def judge(result: Double) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(result.saves_ns),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"operators on float64 run for {format_ns(scope.per_step(result.ns))} {scope.each},"
+                Evidence.time(
+                    "precision.double_ns",
+                    result.ns,
+                    f"operators on float64 run for {format_ns(scope.per_step(result.ns))} {scope.each},"
                     f" {format_fraction(fraction)} of the window; the longest is {result.hottest}; float32 takes half of"
                     " that or less",
-                    metric="precision.double_ns",
-                    value=float(result.ns),
-                    unit="ns",
                     expected="0, unless it is needed",
                 ),
                 *(
                     (
-                        Evidence(
-                            statement=f"the first operator of a step that is given float64 is {result.first}{at}",
-                            metric="precision.double_saves_ns",
-                            value=float(result.saves_ns),
-                            unit="ns",
+                        Evidence.time(
+                            "precision.double_saves_ns",
+                            result.saves_ns,
+                            f"the first operator of a step that is given float64 is {result.first}{at}",
                         ),
                     )
                     if result.first

@@ -29,13 +29,12 @@ def _in_double(result: MatmulPrecision) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(round(result.double_ns * (1 - DOUBLE.limit("ratio")))),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"kernels in double precision run for {format_ns(scope.per_step(result.double_ns))}"
+                Evidence.time(
+                    "precision.double_ns",
+                    result.double_ns,
+                    f"kernels in double precision run for {format_ns(scope.per_step(result.double_ns))}"
                     f" {scope.each}, {format_fraction(fraction)} of the window; the hottest is"
                     f" {short_name(result.hottest_double)}",
-                    metric="precision.double_ns",
-                    value=float(result.double_ns),
-                    unit="ns",
                     expected="0, unless it is needed",
                 ),
             ),
@@ -75,11 +74,8 @@ def _in_full_precision(result: MatmulPrecision) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=(
                 _formats(result),
-                Evidence(
-                    statement=f"hottest kernel: {short_name(result.hottest_full)}",
-                    metric="precision.full_ns",
-                    value=float(result.full_covered_ns),
-                    unit="ns",
+                Evidence.time(
+                    "precision.full_ns", result.full_covered_ns, f"hottest kernel: {short_name(result.hottest_full)}"
                 ),
                 _half_saves(result),
             ),
@@ -114,21 +110,19 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(saved),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
+                Evidence.time(
+                    "precision.tf32_saves_ns",
+                    saved,
+                    f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
                     f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
-                    metric="precision.tf32_saves_ns",
-                    value=float(saved),
-                    unit="ns",
                     expected=f"< {format_fraction(NO_TF32.limit('window'))} of the window",
                 ),
                 _formats(result),
-                Evidence(
-                    statement=f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
+                Evidence.time(
+                    "precision.half_saves_ns",
+                    half_ns,
+                    f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
                     f" {format_ns(scope.per_step(half_ns))} {scope.each}",
-                    metric="precision.half_saves_ns",
-                    value=float(half_ns),
-                    unit="ns",
                 ),
             ),
             fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
@@ -141,13 +135,12 @@ def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
 def _formats(result: MatmulPrecision) -> Evidence:
     full, half = result.share(*FULL), result.share(*HALF)
     others = 1 - full - half
-    return Evidence(
-        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-kernel time is in fp32,"
+    return Evidence.share(
+        "precision.full_share",
+        full,
+        f"{format_fraction(result.share(Precision.FP32))} of matrix-kernel time is in fp32,"
         f" {format_fraction(result.share(Precision.TF32))} in tf32, {format_fraction(half)} in half precision or lower"
         + (f", {format_fraction(others)} in other or unknown formats" if others >= 0.0005 else ""),
-        metric="precision.full_share",
-        value=full,
-        unit="fraction",
         expected=f"< {format_fraction(FALLBACK.limit('full'))} if bf16 or fp16 is intended",
     )
 
@@ -155,12 +148,11 @@ def _formats(result: MatmulPrecision) -> Evidence:
 def _half_saves(result: MatmulPrecision) -> Evidence:
     by_bytes = result.scope.per_step(result.memory_ns)
     others = f", of which kernels that memory limits ({format_ns(by_bytes)}) at most half" if by_bytes else ""
-    return Evidence(
-        statement=f"half precision saves at most {format_ns(result.scope.per_step(result.half_saves_ns))}"
+    return Evidence.time(
+        "precision.half_saves_ns",
+        result.half_saves_ns,
+        f"half precision saves at most {format_ns(result.scope.per_step(result.half_saves_ns))}"
         f" {result.scope.each}{others}",
-        metric="precision.half_saves_ns",
-        value=float(result.half_saves_ns),
-        unit="ns",
     )
 
 

@@ -173,13 +173,12 @@ def _in_full(result: OperatorPrecision) -> tuple[Finding, ...]:
 def _formats(result: OperatorPrecision) -> Evidence:
     scope = result.scope
     later = f" (types of {result.n_later_steps} later steps)" if result.n_later_steps else ""
-    return Evidence(
-        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-product time is in fp32, about"
+    return Evidence.share(
+        "precision.full_share",
+        result.share(Precision.FP32),
+        f"{format_fraction(result.share(Precision.FP32))} of matrix-product time is in fp32, about"
         f" {format_ns(scope.per_step(result.full_ns))} {scope.each},"
         f" {format_fraction(result.half_share)} in half precision{later}",
-        metric="precision.full_share",
-        value=result.share(Precision.FP32),
-        unit="fraction",
         expected=f"< {format_fraction(FALLBACK.limit('full'))} if bf16 or fp16 is intended",
     )
 
@@ -189,12 +188,11 @@ def _converted(result: OperatorPrecision) -> tuple[Evidence, ...]:
     if result.from_half_share < FALLBACK.limit("converted"):
         return ()
     return (
-        Evidence(
-            statement=f"{format_fraction(result.from_half_share)} of the fp32 products' time is on matrices of sizes that"
+        Evidence.share(
+            "precision.from_half_share",
+            result.from_half_share,
+            f"{format_fraction(result.from_half_share)} of the fp32 products' time is on matrices of sizes that"
             " are converted from half precision in these steps",
-            metric="precision.from_half_share",
-            value=result.from_half_share,
-            unit="fraction",
         ),
     )
 
@@ -207,12 +205,7 @@ def _worth(result: OperatorPrecision) -> Evidence:
         False: "this CPU has no units for bf16 (AMX, AVX512-BF16): bf16 is not faster here, but conversions cost time",
         True: f"this CPU multiplies in bf16: at best it saves {format_ns(scope.per_step(result.saves_ns))} {scope.each}",
     }
-    return Evidence(
-        statement=told[result.has_bf16],
-        metric="precision.half_saves_ns",
-        value=float(result.saves_ns),
-        unit="ns",
-    )
+    return Evidence.time("precision.half_saves_ns", result.saves_ns, told[result.has_bf16])
 
 
 def _fix(result: OperatorPrecision) -> str:

@@ -70,7 +70,7 @@ def _instead(result: Quality, *, is_refused: bool) -> tuple[Evidence, ...]:
             " operating system"
         )
     return (
-        *(Evidence(statement=one, metric="ranges", value=float(len(result.ranges)), unit="count") for one in said),
+        *(Evidence.count("ranges", len(result.ranges), one) for one in said),
         *sampled_evidence(result.samples, is_cpu=True, when="beside waits for input"),
     )
 

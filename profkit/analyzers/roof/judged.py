@@ -105,34 +105,23 @@ def _below(result: Distance, family: Family) -> Finding:
         recoverable_ns=scope.per_step(left),
         fraction=scope.fraction(left),
         evidence=(
-            Evidence(
-                statement=f"{name}: {format_ns(scope.per_step(family.judged_ns))} {scope.each}, at the roof"
+            Evidence.share(
+                "roof.family_share",
+                share,
+                f"{name}: {format_ns(scope.per_step(family.judged_ns))} {scope.each}, at the roof"
                 f" {format_ns(scope.per_step(round(family.roof_ns)))}{rate_of(family)}",
-                metric="roof.family_share",
-                value=share,
-                unit="fraction",
                 expected=f"> {format_fraction(BELOW_ROOF.limit('share'))}",
             ),
-            Evidence(
-                statement=step_sentence(result),
-                metric="roof.left_ns",
-                value=float(result.left_ns),
-                unit="ns",
-            ),
+            Evidence.time("roof.left_ns", result.left_ns, step_sentence(result)),
             *(
-                (
-                    Evidence(
-                        statement=mfu_sentence(result), metric="roof.mfu", value=min(result.mfu, 1), unit="fraction"
-                    ),
-                )
+                (Evidence.share("roof.mfu", min(result.mfu, 1), mfu_sentence(result)),)
                 if result.mfu is not None
                 else ()
             ),
-            Evidence(
-                statement=f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time",
-                metric="roof.known_share",
-                value=result.known_share,
-                unit="fraction",
+            Evidence.share(
+                "roof.known_share",
+                result.known_share,
+                f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time",
             ),
         ),
         fix=_fix(family),
@@ -178,12 +167,11 @@ def _above(result: Distance) -> tuple[Finding, ...]:
             fraction=0.0,
             severity=Severity.INFO,
             evidence=(
-                Evidence(
-                    statement=f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
+                Evidence.share(
+                    "roof.above_share",
+                    share,
+                    f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
                     f" of the least that {peak.name} needs for it; operators like it have {format_fraction(share)} of compute time",
-                    metric="roof.above_share",
-                    value=share,
-                    unit="fraction",
                     expected="0 %",
                 ),
             ),

@@ -39,20 +39,18 @@ def unaligned(result: Distance) -> tuple[Finding, ...]:
             recoverable_ns=scope.per_step(saved),
             fraction=fraction,
             evidence=(
-                Evidence(
-                    statement=f"products with rows that are no multiple of 16 bytes take {format_ns(scope.per_step(time_ns))}"
+                Evidence.share(
+                    "roof.unaligned_share",
+                    share,
+                    f"products with rows that are no multiple of 16 bytes take {format_ns(scope.per_step(time_ns))}"
                     f" {scope.each} ({format_fraction(share)} of compute time): {_sizes(worst)}",
-                    metric="roof.unaligned_share",
-                    value=share,
-                    unit="fraction",
                     expected="0 %",
                 ),
-                Evidence(
-                    statement=f"they reach {format_fraction(roof_ns / time_ns)} of their roof; at {format_fraction(reference)} they"
+                Evidence.share(
+                    "roof.unaligned_roof_share",
+                    min(roof_ns / time_ns, 1.0),
+                    f"they reach {format_fraction(roof_ns / time_ns)} of their roof; at {format_fraction(reference)} they"
                     f" would take {format_ns(scope.per_step(saved))} {scope.each} less",
-                    metric="roof.unaligned_roof_share",
-                    value=min(roof_ns / time_ns, 1.0),
-                    unit="fraction",
                     expected=f"> {format_fraction(reference)}",
                 ),
             ),
