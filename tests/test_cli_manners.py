@@ -30,7 +30,6 @@ DATA = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
 
 def options(name: str) -> list[click.Option]:
     command = group.get_command(click.Context(group), name)
-    assert command is not None
     return [one for one in command.get_params(click.Context(command)) if isinstance(one, click.Option)]
 
 
@@ -38,9 +37,7 @@ ALL = [(name, option) for name in COMMANDS for option in options(name)]
 
 
 def record(name: str, option: click.Option) -> tuple[str, str]:
-    found = option.get_help_record(click.Context(group.get_command(click.Context(group), name)))
-    assert found is not None
-    return found
+    return option.get_help_record(click.Context(group.get_command(click.Context(group), name)))
 
 
 def run(*words: object, exits: int = 0) -> str:

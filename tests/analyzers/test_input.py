@@ -11,8 +11,9 @@ from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
 from profkit.testing import kernel, launch, span, trace_of
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import (
+from profkit.timeline.code.helpers import (
     LoaderCode,
+    PythonThread,
     Repeated,
     Restarts,
     Worker,
@@ -23,7 +24,6 @@ from profkit.timeline.code.loaders import (
     workers,
     workers_busy,
 )
-from profkit.timeline.code.threads import PythonThread
 from tests.analyzers.test_findings import Job
 
 US = 1000
@@ -34,9 +34,7 @@ def waiting(process: str = "SingleProcessDataLoader") -> InputWaits:
     for start in job.starts:
         job.host(f"enumerate(DataLoader)#_{process}Iter.__next__", start, start + 500, "user_annotation")
         job.work("gemm_bf16", start + 510, start + 990)
-    found = measure(Facts.of(job.trace()))
-    assert isinstance(found, InputWaits)
-    return found
+    return measure(Facts.of(job.trace()))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,6 @@ def test_a_wait_between_two_markers_is_one_of_the_step_before() -> None:
         rows += [launch(at + 10 * US, at + 12 * US, correlation=step + 1)]
         rows += [kernel("gemm_bf16", at + 20 * US, at + 590 * US, correlation=step + 1)]
     found = measure(Facts.of(trace_of(rows)))
-    assert isinstance(found, InputWaits)
     assert (found.n_steps_waiting, found.n_steps, found.is_once_a_step) == (3, 4, False)
 
 
@@ -279,7 +276,6 @@ def test_cores_that_a_container_may_not_use_are_not_free(quota: dict[str, int], 
     told = {"span_ns": 100, "all_run_ns": 30, "children": 2, "children_run_ns": 50, "cores": 16, "ranks": 1, **quota}
     rows = [span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 10, 500)]
     found = measure(Facts.of(trace_of([*rows, span("ProfilerStep#1", 1, 1000)], profkit_scheduling=told)))
-    assert isinstance(found, InputWaits)
     assert found.own_share == pytest.approx(share)
 
 
@@ -367,7 +363,6 @@ def streamed(*counts: tuple[int, int, int], n_workers: int = 2) -> Repeated | No
 
 def test_a_stream_that_each_worker_decodes_whole_is_named_with_its_line() -> None:
     found = streamed((4, 0, 5), (129, 0, 10), (128, 0, 60), (64, 64, 20), (128, 0, 3))
-    assert found is not None
     assert (found.place.line, found.times, found.n_workers) == (4, 2.0, 2)
     assert found.share == pytest.approx(0.73)
     (finding,) = judge(of_workers(repeated=found))

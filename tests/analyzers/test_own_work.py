@@ -50,6 +50,12 @@ def test_a_line_of_its_own_leads_with_its_operators() -> None:
     assert "topk" in first.fix
 
 
+def test_a_product_in_no_module_is_asked_about_where_the_script_has_modules() -> None:
+    assert verdict((31, "aten::mm", 2000)).headline.endswith(
+        "at train.py:31 in penalty(), outside the layers of any model"
+    )
+
+
 def test_lines_that_share_it_are_told_as_their_function() -> None:
     found = verdict((31, "aten::sort", 1000), (32, "aten::cumsum", 900))
     assert found.headline.endswith("19.0 % of the step is in penalty() (train.py:30), outside the layers of any model")
@@ -60,11 +66,10 @@ def test_lines_that_share_it_are_told_as_their_function() -> None:
     [
         ("aten::sort", 700, ""),
         ("aten::relu", 2000, ""),
-        ("aten::mm", 2000, ""),
         ("aten::sort", 2000, "nn.Module: Sorted_0"),
         ("aten::mul", 2000, "torch/_tensor.py(500): backward"),
     ],
-    ids=["little", "an activation", "a product", "a layer", "the backward pass"],
+    ids=["little", "an activation", "a layer", "the backward pass"],
 )
 def test_what_layers_consist_of_and_little_is_not_asked_about(name: str, took: int, calls: str) -> None:
     assert "outside the layers" not in verdict((31, name, took), calls=calls).headline

@@ -1,7 +1,5 @@
 """Steps that are rare and long are told from a machine that hiccups, and from batches that differ."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

@@ -5,20 +5,11 @@ from pathlib import Path
 import pytest
 
 import profkit
-from profkit.model.documents.report import Bottleneck, Report
-from profkit.model.finding import Finding
+from profkit.model.documents.report import Bottleneck
 from tests.ranks.jobs import edited, job_of, rank_file
+from tests.ranks.scripted import found
 
 N_RANKS = 4
-
-
-def found(report: Report, name: str) -> Finding:
-    (finding,) = [item for item in report.findings if item.id == name]
-    return finding
-
-
-def metric(finding: Finding, name: str) -> float:
-    return next(item.value for item in finding.evidence if item.metric == name)
 
 
 def test_ranks_late_in_turn_are_skew_and_nobodys_fault(tmp_path):
@@ -29,7 +20,7 @@ def test_ranks_late_in_turn_are_skew_and_nobodys_fault(tmp_path):
     assert not {"straggler.rank", "comm.bandwidth", "comm.exposed"} & {item.id for item in report.findings}
     exposed = [row.wait_ns for row in report.fleet.rows]
     assert min(exposed) <= skew.recoverable_ns <= 1.5 * max(exposed)
-    assert metric(skew, "comm.wait_fraction") > 0.5
+    assert skew.seen("comm.wait_fraction").value > 0.5
     assert "exposed communication of ranks 0-3: the table of ranks splits it" in report.fleet.explained[0]
 
 
@@ -40,7 +31,7 @@ def test_slow_transfers_are_bandwidth(tmp_path):
     assert "comm.skew" not in {item.id for item in report.findings}
     assert finding.recoverable_ns == pytest.approx(2 * 3_000_000, rel=0.03)
     # 4,000,000 bf16 elements in 3 ms and up to 30 us, twice 3/4 of them over the bus
-    assert metric(finding, "comm.bus_bytes_per_s") == pytest.approx(8e6 / 3.02e-3 * 1.5, rel=0.02)
+    assert finding.seen("comm.bus_bytes_per_s").value == pytest.approx(8e6 / 3.02e-3 * 1.5, rel=0.02)
     assert finding.next_tools[0].command == "all_reduce_perf -b 1M -e 1G -f 2 -g 4"
 
 
@@ -143,7 +134,7 @@ def test_skew_that_follows_the_tokens_is_told_by_them(tmp_path):
         edited(rank_file(folder, rank), told_of_tokens)
     report = profkit.triage([str(folder)])
     skew = found(report, "token.skew")
-    assert metric(skew, "tokens.correlation") > 0.9
+    assert skew.seen("tokens.correlation").value > 0.9
     assert report.fleet.explained[0].startswith("the rank that waits longest waits ")
     assert "it follows token counts" in report.fleet.explained[0]
 

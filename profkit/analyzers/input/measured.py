@@ -16,20 +16,21 @@ from profkit.model.finding import Skipped
 from profkit.model.trace import SpanKind, Trace
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows, shares, training_functions
-from profkit.timeline.code.loaders import (
+from profkit.timeline.code.helpers import (
     LoaderCode,
+    PythonThread,
     Repeated,
     Restarts,
     Worker,
     is_by_index,
     loader_code,
+    python_threads,
     repeated,
     restarts,
     whole_ns,
     workers,
     workers_busy,
 )
-from profkit.timeline.code.threads import PythonThread, python_threads
 from profkit.timeline.host import os_waits
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.scheduled import cored_share, own_share, share_of_cores

@@ -12,7 +12,7 @@ from profkit.analyzers.tools import py_spy_main
 from profkit.findings.ranks.stragglers import OWN_FIX, RARE_WORK
 from profkit.findings.whole_run import OTHER_STEPS, RARE, REST_METRIC
 from profkit.model.finding import Evidence, Finding
-from profkit.ranks.findings.joint_lateness import waiting_words
+from profkit.ranks.findings.lateness import waiting_words
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.redact.later import later
 from profkit.timeline.whole_run import EVALUATES
