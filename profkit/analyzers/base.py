@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,6 +24,8 @@ from profkit.timeline.code import Rows
 from profkit.timeline.totals import Sampled
 from profkit.units import format_count, format_fraction
 
+RECORD_A_DEVICE: Final = "profile with ProfilerActivity.CUDA on a machine with a GPU"
+"""How to get what only a device's trace holds."""
 PLACED: Final = 0.2
 """Chosen: from that share on, a place of idle time is worth a look before all others."""
 MIN_SAMPLES: Final = 30
@@ -175,26 +177,24 @@ def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence
     return (Evidence.share("launches.first_place_share", share, statement),)
 
 
-def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool, when: str = "") -> tuple[Evidence, ...]:
+def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool, when: str = "") -> Iterator[Evidence]:
     """In which code the launching thread ran meanwhile, where the tool sampled it often enough; `when` is meanwhile."""
     n = sum(one.n for one in samples)
     if n < MIN_SAMPLES:
-        return ()
+        return
     modules = [(module, share) for module, share in _shares((one.module, one.n) for one in samples) if module]
     named = [_in_module(samples, *each) for each in modules[:_MOST_MODULES] if each[1] >= _WORTH_A_NAME]
     if not named:
-        return ()
+        return
     when = when or ("between operators" if is_cpu else "while the GPU waits for a launch")
     who = "training" if is_cpu else "launching"
     caller, share = _shares((one.caller, one.n) for one in samples)[0]
     called = f"; {format_fraction(share)} are in {caller} or in a library that it calls" if caller else ""
-    return (
-        Evidence.count(
-            "launches.n_samples",
-            n,
-            f"{when}, {format_count(n)} CPU samples find the {who} thread {', '.join(named)}"
-            + (called if share >= _WORTH_A_NAME else ""),
-        ),
+    yield Evidence.count(
+        "launches.n_samples",
+        n,
+        f"{when}, {format_count(n)} CPU samples find the {who} thread {', '.join(named)}"
+        + (called if share >= _WORTH_A_NAME else ""),
     )
 
 
@@ -217,7 +217,7 @@ def _shares(counts: Iterable[tuple[str, int]]) -> list[tuple[str, float]]:
     return sorted(((name, n / n_all) for name, n in total.items()), key=lambda pair: -pair[1])
 
 
-def places_table(places: IdlePlaces) -> tuple[TableView, ...]:
+def places_table(places: IdlePlaces) -> Iterator[TableView]:
     """Idle time by the operation that ends it, and by what launches that; empty without any.
 
     A column in which nothing stands is left out.
@@ -234,20 +234,16 @@ def places_table(places: IdlePlaces) -> tuple[TableView, ...]:
         )
         for place in places.places
     ]
-    headers = ("before", "launched by", "from", "host meanwhile", "mostly", "gaps", "idle")
-    units = ("text", "text", "text", "text", "text", "count", "ns")
-    kept = [place for place, unit in enumerate(units) if unit != "text" or any(row[place] for row in rows)]
-    if not rows:
-        return ()
-    return (
-        TableView(
-            title="idle time by what ends it",
-            headers=tuple(headers[place] for place in kept),
-            units=tuple(units[place] for place in kept),
-            rows=tuple(tuple(row[place] for place in kept) for row in rows),
+    texts = dict.fromkeys(("before", "launched by", "from", "host meanwhile", "mostly"), "text")
+    columns = list((texts | {"gaps": "count", "idle": "ns"}).items())
+    kept = [place for place, (_, unit) in enumerate(columns) if unit != "text" or any(row[place] for row in rows)]
+    if rows:
+        yield TableView.of(
+            "idle time by what ends it",
+            dict(columns[place] for place in kept),
+            (tuple(row[place] for place in kept) for row in rows),
             note="Gaps between operations that were queued in time are left out.",
-        ),
-    )
+        )
 
 
 _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")

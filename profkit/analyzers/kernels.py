@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -136,11 +136,8 @@ def measure(facts: Facts) -> Kernels | Skipped:
 def _half_name(facts: Facts, ns_by_name: Mapping[str, int]) -> str:
     """The format of half precision that the device has; "" where most matrix-kernel time is in such a one."""
     formats = {name: made for name in ns_by_name if (made := precision_of(name)) is not None}
-    half_ns, matrix_ns = (
-        sum(ns_by_name[name] for name in formats if formats[name] in HALF),
-        sum(map(ns_by_name.__getitem__, formats)),
-    )
-    if 2 * half_ns > matrix_ns:
+    half_ns = sum(ns_by_name[name] for name in formats if formats[name] in HALF)
+    if 2 * half_ns > sum(map(ns_by_name.__getitem__, formats)):
         return ""
     rates = rates_of(facts.trace, facts.main_device.device) if facts.main_device is not None else None
     return rates.half_name if rates is not None else "bfloat16"
@@ -232,48 +229,46 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
     return (*_unfused(result), *_layout(result))
 
 
-def _layout(result: Kernels) -> tuple[Finding, ...]:
+def _layout(result: Kernels) -> Iterator[Finding]:
     """`kernel.layout` where convolutions bring their tensors from one layout to the other and back."""
     scope = result.scope
     saved = min(result.layout_ns, result.busy_ns)
     fraction = scope.fraction(saved)
     if result.layout_ns < LAYOUT.limit("work") * result.work_ns or fraction < LAYOUT.limit("window"):
-        return ()
+        return
     rocm = ", with PYTORCH_MIOPEN_SUGGEST_NHWC=1" if scope.vendor is Vendor.AMD else ""
-    return (
-        LAYOUT.found(
-            confidence=0.7,
-            recoverable_ns=scope.per_step(saved),
-            fraction=fraction,
-            evidence=(
-                Evidence.time(
-                    "kernels.layout_ns",
-                    result.layout_ns,
-                    f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
-                    f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
-                    f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
-                    expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
-                ),
+    yield LAYOUT.found(
+        confidence=0.7,
+        recoverable_ns=scope.per_step(saved),
+        fraction=fraction,
+        evidence=(
+            Evidence.time(
+                "kernels.layout_ns",
+                result.layout_ns,
+                f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
+                f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
+                f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
+                expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
             ),
-            fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm
-            if scope.is_of_torch
-            else "keep arrays in NHWC from the input to the output, if the framework has that order",
-            proof="" if scope.is_of_torch else "Run it in NHWC: the conversion kernels disappear.",
-            next_tools=(
-                operators(
-                    scope,
-                    "which layers convert, and with which shapes?",
-                    "the operators that launch nchwToNhwc and nhwcToNchw kernels, and their shapes",
-                    flags="--shapes",
-                ),
-            )
-            if scope.is_of_torch
-            else (),
         ),
+        fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm
+        if scope.is_of_torch
+        else "keep arrays in NHWC from the input to the output, if the framework has that order",
+        proof="" if scope.is_of_torch else "Run it in NHWC: the conversion kernels disappear.",
+        next_tools=(
+            operators(
+                scope,
+                "which layers convert, and with which shapes?",
+                "the operators that launch nchwToNhwc and nhwcToNchw kernels, and their shapes",
+                flags="--shapes",
+            ),
+        )
+        if scope.is_of_torch
+        else (),
     )
 
 
-def _unfused(result: Kernels) -> tuple[Finding, ...]:
+def _unfused(result: Kernels) -> Iterator[Finding]:
     """`kernel.unfused` where memory-bound families hold much of the work and fusing could save some of it."""
     scope = result.scope
     saved = min(result.fusable_ns, result.busy_ns)
@@ -283,7 +278,7 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
         or scope.fraction(result.busy_ns) < UNFUSED.limit("busy")
         or fraction < UNFUSED.limit("saved")
     ):
-        return ()
+        return
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
     named = ", ".join(use.shown for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
@@ -303,40 +298,38 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
             lasts_ns=memory[0].typical_ns,
         )
     )
-    return (
-        UNFUSED.found(
-            title=f"elementwise, norm and reduction {what} take much of the {'CPU' if scope.is_cpu else 'GPU'} time",
-            confidence=0.7,
-            recoverable_ns=scope.per_step(saved),
-            fraction=fraction,
-            evidence=(
-                Evidence.share(
-                    "kernels.memory_share",
-                    result.memory_share,
-                    f"{format_fraction(result.memory_share)} of {what[:-1]} time is in {what} limited by memory bandwidth,"
-                    f" {format_fraction(result.matrix_share)} in matrix products",
-                    expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
-                ),
-                Evidence.time(
-                    "kernels.fusable_ns",
-                    result.fusable_ns,
-                    f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
-                    f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}, one right after another; fusing each"
-                    f" group saves at most {format_ns(scope.per_step(saved))} {scope.each}",
-                ),
-                Evidence.time("kernels.top_memory_ns", sum(use.total_ns for use in memory[:3]), f"most time: {named}"),
+    yield UNFUSED.found(
+        title=f"elementwise, norm and reduction {what} take much of the {'CPU' if scope.is_cpu else 'GPU'} time",
+        confidence=0.7,
+        recoverable_ns=scope.per_step(saved),
+        fraction=fraction,
+        evidence=(
+            Evidence.share(
+                "kernels.memory_share",
+                result.memory_share,
+                f"{format_fraction(result.memory_share)} of {what[:-1]} time is in {what} limited by memory bandwidth,"
+                f" {format_fraction(result.matrix_share)} in matrix products",
+                expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
             ),
-            fix=fix,
-            proof=proof,
-            next_tools=(tool,),
+            Evidence.time(
+                "kernels.fusable_ns",
+                result.fusable_ns,
+                f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
+                f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}, one right after another; fusing each"
+                f" group saves at most {format_ns(scope.per_step(saved))} {scope.each}",
+            ),
+            Evidence.time("kernels.top_memory_ns", sum(use.total_ns for use in memory[:3]), f"most time: {named}"),
         ),
+        fix=fix,
+        proof=proof,
+        next_tools=(tool,),
     )
 
 
 def present(result: Kernels) -> Section:
     """Show kernels (or operators) and families."""
     label = "operator (self time)" if result.scope.is_cpu else "kernel"
-    by = ("launched by",) if any(use.operator for use in result.top) else ()
+    by = {"launched by": "text"} if any(use.operator for use in result.top) else {}
     return Section(
         analyzer="kernels",
         title="operators" if result.scope.is_cpu else "kernels",
@@ -349,11 +342,18 @@ def present(result: Kernels) -> Section:
             "by_family_ns": dict(result.by_family),
         },
         tables=(
-            TableView(
-                title="top operators" if result.scope.is_cpu else "top kernels",
-                headers=(label, "family", "count", "total", "mean", "share", *by),
-                units=("text", "text", "count", "ns", "ns", "fraction", *(("text",) if by else ())),
-                rows=tuple(
+            TableView.of(
+                "top operators" if result.scope.is_cpu else "top kernels",
+                {
+                    label: "text",
+                    "family": "text",
+                    "count": "count",
+                    "total": "ns",
+                    "mean": "ns",
+                    "share": "fraction",
+                    **by,
+                },
+                (
                     (
                         use.name,
                         use.family,

@@ -55,11 +55,10 @@ def present(result: Operators) -> Section:
         title="operators",
         values={"known_share": result.known_share},
         tables=(
-            TableView(
-                title="operators by device time",
-                headers=("operator", "device operations", "device time"),
-                units=("text", "count", "ns"),
-                rows=result.top,
+            TableView.of(
+                "operators by device time",
+                {"operator": "text", "device operations": "count", "device time": "ns"},
+                result.top,
             ),
         )
         if result.top

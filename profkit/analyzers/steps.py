@@ -183,7 +183,7 @@ def present(result: StepTimes) -> Section:
         analyzer="steps",
         title="steps",
         values={"n_steps": len(rows), "source": result.source},
-        tables=(TableView(title="steps", headers=("step", "time"), units=("count", "ns"), rows=rows),),
+        tables=(TableView.of("steps", {"step": "count", "time": "ns"}, rows),),
     )
 
 

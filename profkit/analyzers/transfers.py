@@ -338,11 +338,8 @@ def present(result: Transfers) -> Section:
             "pageable_fraction": result.to_device.pageable_fraction,
         },
         tables=(
-            TableView(
-                title="copies by kind",
-                headers=("copy", "count", "bytes", "time"),
-                units=("text", "count", "bytes", "ns"),
-                rows=result.by_name,
+            TableView.of(
+                "copies by kind", {"copy": "text", "count": "count", "bytes": "bytes", "time": "ns"}, result.by_name
             ),
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from profkit.analyzers.allocations.kinds import MemoryKind
@@ -166,11 +166,17 @@ def _peaks(result: Allocations) -> TableView:
         for held in result.held
     )
     since = any(held.is_host for held in result.held)
-    return TableView(
-        title="peak of allocated memory",
-        headers=("memory of", "allocated", "reserved then", "in", "phase", "allocating"),
-        units=("text", "bytes", "bytes", "text", "text", "text"),
-        rows=rows,
+    return TableView.of(
+        "peak of allocated memory",
+        {
+            "memory of": "text",
+            "allocated": "bytes",
+            "reserved then": "bytes",
+            "in": "text",
+            "phase": "text",
+            "allocating": "text",
+        },
+        rows,
         note="Of the host: what was allocated since the recording began." if since else "",
     )
 
@@ -186,35 +192,29 @@ _TOLD: Final = {
 """How the kind of memory is told, for the table."""
 
 
-def _parts(held: Held) -> tuple[TableView, ...]:
+def _parts(held: Held) -> Iterator[TableView]:
     if not held.parts:
-        return ()
+        return
     unknown = "before the recording, or freed after it" if held.earlier_bytes else "freed after the recording"
-    return (
-        TableView(
-            title=f"what the memory of {held.name} is for, at its peak",
-            headers=("held for", "told by", "count", "holds", "share"),
-            units=("text", "text", "count", "bytes", "fraction"),
-            rows=tuple(
-                (part.kind.value, _TOLD.get(part.kind, unknown), part.n, part.n_bytes, part.n_bytes / held.peak_bytes)
-                for part in held.parts
-            ),
+    yield TableView.of(
+        f"what the memory of {held.name} is for, at its peak",
+        {"held for": "text", "told by": "text", "count": "count", "holds": "bytes", "share": "fraction"},
+        tuple(
+            (part.kind.value, _TOLD.get(part.kind, unknown), part.n, part.n_bytes, part.n_bytes / held.peak_bytes)
+            for part in held.parts
         ),
     )
 
 
-def _holders(held: Held) -> tuple[TableView, ...]:
+def _holders(held: Held) -> Iterator[TableView]:
     if held.earlier_bytes is None:
-        return ()
+        return
     earlier = ("", "before the recording began", None, held.earlier_bytes) if held.earlier_bytes else None
     rows = [(holder.phase.word, holder.where, holder.n, holder.n_bytes) for holder in held.holders]
     more = held.n_holders - len(held.holders)
-    return (
-        TableView(
-            title=f"what {held.name} holds at its peak",
-            headers=("phase", "allocated in", "count", "holds"),
-            units=("text", "text", "count", "bytes"),
-            rows=tuple(row for row in (earlier, *rows) if row is not None),
-            note=f"{more:,} more places hold less each." if more else "",
-        ),
+    yield TableView.of(
+        f"what {held.name} holds at its peak",
+        {"phase": "text", "allocated in": "text", "count": "count", "holds": "bytes"},
+        tuple(row for row in (earlier, *rows) if row is not None),
+        note=f"{more:,} more places hold less each." if more else "",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -250,7 +251,7 @@ def tree_table(tree: ModuleTree) -> tuple[TableView, ...]:
     scope = tree.scope
     largest = sorted(tree.uses, key=lambda use: (use.depth > 0, -(use.work_ns + use.idle_ns)))[:MAX_SHOWN]
     kept = set(map(id, largest))
-    rows = tuple(
+    rows = [
         (
             "  " * use.depth + _last(use),
             use.n_modules,
@@ -262,35 +263,31 @@ def tree_table(tree: ModuleTree) -> tuple[TableView, ...]:
         )
         for use in tree.uses
         if id(use) in kept
-    )
+    ]
     if not rows:
         return ()
-    what = "operators" if scope.is_cpu else "kernels"
-    idle = () if scope.is_cpu else ("idle before",)
+    idle = {} if scope.is_cpu else {"idle before": "ns"}
+    work = {"operators" if scope.is_cpu else "kernels": "count", "of window": "fraction"}
     return (
-        TableView(
-            title=f"modules ({scope.each})",
-            headers=("module", "n", "forward", "backward", *idle, what, "of window"),
-            units=("text", "count", "ns", "ns", *("ns" for _ in idle), "count", "fraction"),
-            rows=rows,
+        TableView.of(
+            f"modules ({scope.each})",
+            {"module": "text", "n": "count", "forward": "ns", "backward": "ns", **idle, **work},
+            rows,
             note="" if len(rows) == len(tree.uses) else f"the largest {len(rows)} of {len(tree.uses):,}",
         ),
     )
 
 
-def _lines_table(tree: ModuleTree) -> tuple[TableView, ...]:
+def _lines_table(tree: ModuleTree) -> Iterator[TableView]:
     """The lines with most of the work; empty without any."""
     what = "operator" if tree.scope.is_cpu else "kernel"
     rows = tuple((one.place.words, one.place.module, one.phase.word, one.ns, one.share) for one in tree.places)
     if not rows:
-        return ()
-    return (
-        TableView(
-            title=f"lines by {what} time",
-            headers=("line", "module", "mostly", "time", "share"),
-            units=("text", "text", "text", "ns", "fraction"),
-            rows=rows,
-        ),
+        return
+    yield TableView.of(
+        f"lines by {what} time",
+        {"line": "text", "module": "text", "mostly": "text", "time": "ns", "share": "fraction"},
+        rows,
     )
 
 

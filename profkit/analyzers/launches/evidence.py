@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from profkit.analyzers.base import idle_before, sampled_evidence
 from profkit.analyzers.launches.measured import Launches
 from profkit.findings.communication import EXPOSED
@@ -42,65 +44,57 @@ def _beside(result: Launches) -> str:
     return f"{format_fraction(share)} of the window; not counted: {format_fraction(rest / 1000)} that is start-up or single stalls"
 
 
-def device_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
+def device_evidence(result: Launches) -> Iterator[Evidence]:
     """Say how long the device waits for launches, how many find it drained, how long kernels are, what the host did."""
     scope = result.scope
     rho = result.rho_count or 0.0
     floor = f"; launch latency is {format_ns(result.floor_median_ns)}" if result.floor_median_ns else ""
-    evidence = [
-        Evidence.time(
-            "launches.beside_ns" if result.is_beside else "budget_ns.idle_launch+idle_host-launches.turnaround_ns",
-            result.launch_idle_ns + result.host_idle_ns,
-            f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
-            f" launches: {_beside(result) if result.is_beside else _parts(result)}",
-            expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
-            span_ns=result.longest_gap_ns,
-        ),
-        *_os_evidence(result),
-        *(() if result.is_beside else idle_before(result.places, scope, *HOST_PARTS)),
-        *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
-        Evidence.share(
-            "launches.rho_count",
-            rho,
-            f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
-            f" the GPU was idle{floor}",
-            expected="< 50 % when the host runs ahead",
-        ),
-    ]
+    yield Evidence.time(
+        "launches.beside_ns" if result.is_beside else "budget_ns.idle_launch+idle_host-launches.turnaround_ns",
+        result.launch_idle_ns + result.host_idle_ns,
+        f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
+        f" launches: {_beside(result) if result.is_beside else _parts(result)}",
+        expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
+        span_ns=result.longest_gap_ns,
+    )
+    yield from _os_evidence(result)
+    if not result.is_beside:
+        yield from idle_before(result.places, scope, *HOST_PARTS)
+    yield from sampled_evidence(result.samples, is_cpu=scope.is_cpu)
+    yield Evidence.share(
+        "launches.rho_count",
+        rho,
+        f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
+        f" the GPU was idle{floor}",
+        expected="< 50 % when the host runs ahead",
+    )
     if result.shorter_than_launch is not None:
-        evidence.append(
-            Evidence.time(
-                "launches.median_kernel_ns",
-                result.median_kernel_ns,
-                f"the median kernel takes {format_ns(result.median_kernel_ns)};"
-                f" {format_fraction(result.shorter_than_launch)} of kernels take less time than their own launch call",
-            )
+        yield Evidence.time(
+            "launches.median_kernel_ns",
+            result.median_kernel_ns,
+            f"the median kernel takes {format_ns(result.median_kernel_ns)};"
+            f" {format_fraction(result.shorter_than_launch)} of kernels take less time than their own launch call",
         )
     if result.top_operators and one_place(result) is None:
         named = ", ".join(name for name, _, _ in result.top_operators)
         share = sum(count for _, count, _ in result.top_operators) / max(result.n_operations, 1)
-        evidence.append(
-            Evidence.share(
-                "launches.top_operator_share",
-                share,
-                f"{named} launch {format_fraction(share)} of all device operations",
-            )
+        yield Evidence.share(
+            "launches.top_operator_share",
+            share,
+            f"{named} launch {format_fraction(share)} of all device operations",
         )
-    return tuple(evidence)
 
 
-def hidden_evidence(result: Launches) -> tuple[Evidence, ...]:
+def hidden_evidence(result: Launches) -> Iterator[Evidence]:
     """Say how much of the host's time communication hides, where that shows: with the idle time it is what it costs."""
     scope = result.scope
     if scope.fraction(result.hidden_ns) < EXPOSED.limit("window"):
-        return ()
-    return (
-        Evidence.time(
-            "launches.hidden_ns",
-            result.hidden_ns,
-            f"for {format_ns(scope.per_step(result.hidden_ns))} {scope.each} communication runs alone because the"
-            " host has not launched the next kernel: without the host's delay the step is so much shorter, too",
-        ),
+        return
+    yield Evidence.time(
+        "launches.hidden_ns",
+        result.hidden_ns,
+        f"for {format_ns(scope.per_step(result.hidden_ns))} {scope.each} communication runs alone because the"
+        " host has not launched the next kernel: without the host's delay the step is so much shorter, too",
     )
 
 
@@ -111,10 +105,10 @@ def one_place(result: Launches) -> Place | None:
     return result.places.outstanding(HOST_PARTS, LAUNCH_BOUND.limit("place"))
 
 
-def _os_evidence(result: Launches) -> list[Evidence]:
+def _os_evidence(result: Launches) -> Iterator[Evidence]:
     total = sum(spent for _, spent in result.os_waits)
     if not result.host_idle_ns or total < MIN_OS_SHARE * result.host_idle_ns:
-        return []
+        return
     named = ", ".join(
         f"{format_fraction(spent / result.host_idle_ns)} in {name}" for name, spent in result.os_waits[:3]
     )
@@ -123,16 +117,14 @@ def _os_evidence(result: Launches) -> list[Evidence]:
         if result.scope.is_cpu
         else "of that other host time, the launching"
     )
-    return [
-        Evidence.time(
-            "launches.os_wait_ns",
-            total,
-            f"{of} thread spends {named} (operating system): it waits for another thread, a process or a file",
-        )
-    ]
+    yield Evidence.time(
+        "launches.os_wait_ns",
+        total,
+        f"{of} thread spends {named} (operating system): it waits for another thread, a process or a file",
+    )
 
 
-def cpu_evidence(result: Launches, fraction: float) -> tuple[Evidence, ...]:
+def cpu_evidence(result: Launches) -> tuple[Evidence, ...]:
     """Say what dispatching costs on a CPU, and what lies between operators."""
     scope = result.scope
     fixed_ns = result.op_cost_ns * result.n_operations

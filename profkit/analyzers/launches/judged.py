@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, idle_before, places_table, sampled_evidence
@@ -82,7 +84,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         recoverable_ns=scope.per_step(round(late * result.cored) if result.gain_ns is None else result.gain_ns),
         fraction=fraction,
         evidence=(
-            *(cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction)),
+            *(cpu_evidence(result) if scope.is_cpu else device_evidence(result)),
             *hidden_evidence(result),
             *_each_step(result),
         ),
@@ -189,30 +191,27 @@ def _title(result: Launches, *, mostly_host: bool, in_system: bool) -> str:
     )
 
 
-def _each_step(result: Launches) -> tuple[Evidence, ...]:
+def _each_step(result: Launches) -> Iterator[Evidence]:
     """Say that the late time is one stretch in each step, where it is; on a CPU where it is some of the step."""
     low, high = result.longest_gap_ns
     whole = result.scope.fraction(result.one_stretch_ns)
     if whole >= SEVERITY_FROM[Severity.MEDIUM]:
-        return (
-            Evidence.share(
-                "launches.one_stretch_fraction",
-                whole,
-                f"{format_fraction(whole)} of the window is one stretch between two operators in each of"
-                f" {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
-                span_ns=result.longest_gap_ns,
-            ),
-        )
-    if not is_one_each_step(result):
-        return ()
-    return (
-        Evidence.share(
-            "launches.each_step_share",
-            result.each_step_share,
-            f"{format_fraction(result.each_step_share)} of the idle time that the host causes is one gap in each"
-            f" of {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
+        yield Evidence.share(
+            "launches.one_stretch_fraction",
+            whole,
+            f"{format_fraction(whole)} of the window is one stretch between two operators in each of"
+            f" {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
             span_ns=result.longest_gap_ns,
-        ),
+        )
+        return
+    if not is_one_each_step(result):
+        return
+    yield Evidence.share(
+        "launches.each_step_share",
+        result.each_step_share,
+        f"{format_fraction(result.each_step_share)} of the idle time that the host causes is one gap in each"
+        f" of {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
+        span_ns=result.longest_gap_ns,
     )
 
 
@@ -303,20 +302,17 @@ def _apart_values(apart: Apart | None) -> dict[str, int]:
     return {"apart_ns": apart.total_ns, "beside_ns": apart.launch_ns + apart.host_ns}
 
 
-def _sampled(result: Launches) -> tuple[TableView, ...]:
+def _sampled(result: Launches) -> Iterator[TableView]:
     if not result.samples:
-        return ()
-    return (
-        TableView(
-            title="CPU samples " + _when_sampled(result),
-            headers=("thread", "function", "called from", "samples", "share"),
-            units=("text", "text", "text", "count", "fraction"),
-            rows=tuple(
-                (one.thread, one.words, one.caller if one.caller != one.words else "", one.n, one.share)
-                for one in result.samples[:_MOST_SAMPLED]
-            ),
-            note="A thread is sampled only while it runs on a CPU, not while it waits.",
+        return
+    yield TableView.of(
+        "CPU samples " + _when_sampled(result),
+        {"thread": "text", "function": "text", "called from": "text", "samples": "count", "share": "fraction"},
+        tuple(
+            (one.thread, one.words, one.caller if one.caller != one.words else "", one.n, one.share)
+            for one in result.samples[:_MOST_SAMPLED]
         ),
+        note="A thread is sampled only while it runs on a CPU, not while it waits.",
     )
 
 
@@ -326,16 +322,13 @@ def _when_sampled(result: Launches) -> str:
     return "between operators" if result.n_operations else "beside waits for input"
 
 
-def _top_operators(result: Launches) -> tuple[TableView, ...]:
+def _top_operators(result: Launches) -> Iterator[TableView]:
     if not result.top_operators:
-        return ()
-    return (
-        TableView(
-            title="operators with the most launches",
-            headers=("operator", "launches", "device time"),
-            units=("text", "count", "ns"),
-            rows=result.top_operators,
-        ),
+        return
+    yield TableView.of(
+        "operators with the most launches",
+        {"operator": "text", "launches": "count", "device time": "ns"},
+        result.top_operators,
     )
 
 

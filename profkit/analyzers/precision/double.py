@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -124,48 +125,39 @@ def _place(facts: Facts, typed: Trace, row: int) -> str:
     return facts.code.places[place].words if place >= 0 else ""
 
 
-def judge(result: Double) -> tuple[Finding, ...]:
+def judge(result: Double) -> Iterator[Finding]:
     """`precision.fp64` on a CPU."""
     scope, fraction = result.scope, result.scope.fraction(result.ns)
     if scope.fraction(result.saves_ns) < DOUBLE.limit("window"):
-        return ()
-    at = f" at {result.at}" if result.at else ""
-    return (
-        DOUBLE.found(
-            title="operators compute in double precision",
-            confidence=_CONFIDENCE,
-            recoverable_ns=scope.per_step(result.saves_ns),
-            fraction=fraction,
-            evidence=(
-                Evidence.time(
-                    "precision.double_ns",
-                    result.ns,
-                    f"operators on float64 run for {format_ns(scope.per_step(result.ns))} {scope.each},"
-                    f" {format_fraction(fraction)} of the window; the longest is {result.hottest}; float32 takes half of"
-                    " that or less",
-                    expected="0, unless it is needed",
-                ),
-                *(
-                    (
-                        Evidence.time(
-                            "precision.double_saves_ns",
-                            result.saves_ns,
-                            f"the first operator of a step that is given float64 is {result.first}{at}",
-                        ),
-                    )
-                    if result.first
-                    else ()
-                ),
-            ),
-            fix=f"unless it is needed: {DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}; no model.double() and no"
-            " torch.set_default_dtype(torch.float64)",
-            next_tools=(
-                recorded(
-                    scope,
-                    "change that, then record again with types: what is still in float64?",
-                    "no operator in double precision; profkit compare OLD NEW says what it gave",
-                    flags="--shapes",
-                ),
+        return
+    evidence = [
+        Evidence.time(
+            "precision.double_ns",
+            result.ns,
+            f"operators on float64 run for {format_ns(scope.per_step(result.ns))} {scope.each},"
+            f" {format_fraction(fraction)} of the window; the longest is {result.hottest}; float32 takes half of"
+            " that or less",
+            expected="0, unless it is needed",
+        )
+    ]
+    if result.first:
+        at = f" at {result.at}" if result.at else ""
+        first = f"the first operator of a step that is given float64 is {result.first}{at}"
+        evidence.append(Evidence.time("precision.double_saves_ns", result.saves_ns, first))
+    yield DOUBLE.found(
+        title="operators compute in double precision",
+        confidence=_CONFIDENCE,
+        recoverable_ns=scope.per_step(result.saves_ns),
+        fraction=fraction,
+        evidence=tuple(evidence),
+        fix=f"unless it is needed: {DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}; no model.double() and no"
+        " torch.set_default_dtype(torch.float64)",
+        next_tools=(
+            recorded(
+                scope,
+                "change that, then record again with types: what is still in float64?",
+                "no operator in double precision; profkit compare OLD NEW says what it gave",
+                flags="--shapes",
             ),
         ),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from profkit.analyzers.base import Vendor
 from profkit.analyzers.precision.kernels import FULL, MatmulPrecision
 from profkit.analyzers.tools import kernel_profile
@@ -19,116 +21,109 @@ def judge(result: MatmulPrecision) -> tuple[Finding, ...]:
     return (*_in_double(result), *_in_full_precision(result)) if result.is_of_torch else ()
 
 
-def _in_double(result: MatmulPrecision) -> tuple[Finding, ...]:
+def _in_double(result: MatmulPrecision) -> Iterator[Finding]:
     scope, fraction = result.scope, result.scope.fraction(result.double_ns)
     if fraction < DOUBLE.limit("window"):
-        return ()
-    return (
-        DOUBLE.found(
-            confidence=0.6,
-            recoverable_ns=scope.per_step(round(result.double_ns * (1 - DOUBLE.limit("ratio")))),
-            fraction=fraction,
-            evidence=(
-                Evidence.time(
-                    "precision.double_ns",
-                    result.double_ns,
-                    f"kernels in double precision run for {format_ns(scope.per_step(result.double_ns))}"
-                    f" {scope.each}, {format_fraction(fraction)} of the window; the hottest is"
-                    f" {short_name(result.hottest_double)}",
-                    expected="0, unless it is needed",
-                ),
+        return
+    yield DOUBLE.found(
+        confidence=0.6,
+        recoverable_ns=scope.per_step(round(result.double_ns * (1 - DOUBLE.limit("ratio")))),
+        fraction=fraction,
+        evidence=(
+            Evidence.time(
+                "precision.double_ns",
+                result.double_ns,
+                f"kernels in double precision run for {format_ns(scope.per_step(result.double_ns))}"
+                f" {scope.each}, {format_fraction(fraction)} of the window; the hottest is"
+                f" {short_name(result.hottest_double)}",
+                expected="0, unless it is needed",
             ),
-            fix=f"unless it is needed: {DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}",
-            next_tools=(
-                _profile(
-                    result,
-                    result.hottest_double,
-                    "does the kernel wait for the fp64 units?",
-                    "the FP64 pipe is the busiest, and DFMA or DADD instructions",
-                ),
+        ),
+        fix=f"unless it is needed: {DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}",
+        next_tools=(
+            _profile(
+                result,
+                result.hottest_double,
+                "does the kernel wait for the fp64 units?",
+                "the FP64 pipe is the busiest, and DFMA or DADD instructions",
             ),
         ),
     )
 
 
-def _in_full_precision(result: MatmulPrecision) -> tuple[Finding, ...]:
+def _in_full_precision(result: MatmulPrecision) -> Iterator[Finding]:
     full, half = result.share(*FULL), result.share(*HALF)
     if full < FALLBACK.limit("full") or result.share(Precision.UNKNOWN) > FALLBACK.limit("unknown"):
-        return ()
+        return
     is_mixed = half >= FALLBACK.limit("full")
-    if not is_mixed and (found := _without_tf32(result)):
-        return found
-    fraction = result.scope.fraction(result.half_saves_ns)
-    if result.scope.fraction(result.full_covered_ns) < FALLBACK.limit("window"):
-        return ()
+    scope, saved = result.scope, result.tf32_saves_ns
+    has_fp32 = result.share(Precision.FP32) >= NO_TF32.limit("full")
+    if not is_mixed and has_fp32 and scope.fraction(saved) >= NO_TF32.limit("window"):
+        yield _without_tf32(result, saved)
+        return
+    fraction = scope.fraction(result.half_saves_ns)
+    if scope.fraction(result.full_covered_ns) < FALLBACK.limit("window"):
+        return
     formats = " and ".join(item for item in FULL if result.share(item) >= FALLBACK.limit("full")) or "fp32 and tf32"
     confidence = 0.7 if is_mixed else 0.4
-    return (
-        FALLBACK.found(
-            title=f"some matrix kernels fall back to {formats}"
-            if is_mixed
-            else f"matrix kernels run in {formats}, not in half precision",
-            severity=None if is_mixed else severity_of(fraction * confidence),  # it may be intended
-            confidence=confidence,
-            recoverable_ns=result.scope.per_step(result.half_saves_ns),
-            fraction=fraction,
-            evidence=(
-                _formats(result),
-                Evidence.time(
-                    "precision.full_ns", result.full_covered_ns, f"hottest kernel: {short_name(result.hottest_full)}"
-                ),
-                _half_saves(result),
+    yield FALLBACK.found(
+        title=f"some matrix kernels fall back to {formats}"
+        if is_mixed
+        else f"matrix kernels run in {formats}, not in half precision",
+        severity=None if is_mixed else severity_of(fraction * confidence),  # it may be intended
+        confidence=confidence,
+        recoverable_ns=scope.per_step(result.half_saves_ns),
+        fraction=fraction,
+        evidence=(
+            _formats(result),
+            Evidence.time(
+                "precision.full_ns", result.full_covered_ns, f"hottest kernel: {short_name(result.hottest_full)}"
             ),
-            fix=_cast(result, "" if is_mixed else formats),
-            proof=f"Run the module under torch.autocast('cuda', dtype=torch.{_half_name(result)}) and compare kernel name"
-            " and time.",
-            next_tools=(
-                _tried(result, result.hottest_full, "bf16")
-                if _has_tensor_cores(result)
-                else _profile(
-                    result,
-                    result.hottest_full,
-                    "does the kernel wait for memory, or for the fp32 units?",
-                    "memory throughput above 80 % of peak: half the bytes help; FMA pipe above 80 %: they do not",
-                ),
+            _half_saves(result),
+        ),
+        fix=_cast(result, "" if is_mixed else formats),
+        proof=f"Run the module under torch.autocast('cuda', dtype=torch.{_half_name(result)}) and compare kernel name"
+        " and time.",
+        next_tools=(
+            _tried(result, result.hottest_full, "bf16")
+            if _has_tensor_cores(result)
+            else _profile(
+                result,
+                result.hottest_full,
+                "does the kernel wait for memory, or for the fp32 units?",
+                "memory throughput above 80 % of peak: half the bytes help; FMA pipe above 80 %: they do not",
             ),
         ),
     )
 
 
-def _without_tf32(result: MatmulPrecision) -> tuple[Finding, ...]:
-    """`precision.no_tf32` where TF32 is there, is not used, and saves enough."""
-    scope, saved = result.scope, result.tf32_saves_ns
-    fraction = scope.fraction(saved)
-    if result.share(Precision.FP32) < NO_TF32.limit("full") or fraction < NO_TF32.limit("window"):
-        return ()
-    half_ns = max(result.half_saves_ns, saved)
+def _without_tf32(result: MatmulPrecision, saved: int) -> Finding:
+    """`precision.no_tf32`: TF32 is there, and is not used."""
+    scope, half_ns = result.scope, max(result.half_saves_ns, saved)
     known = "" if result.rates is None else " on this device"
-    return (
-        NO_TF32.found(
-            confidence=0.6,
-            recoverable_ns=scope.per_step(saved),
-            fraction=fraction,
-            evidence=(
-                Evidence.time(
-                    "precision.tf32_saves_ns",
-                    saved,
-                    f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
-                    f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
-                    expected=f"< {format_fraction(NO_TF32.limit('window'))} of the window",
-                ),
-                _formats(result),
-                Evidence.time(
-                    "precision.half_saves_ns",
-                    half_ns,
-                    f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
-                    f" {format_ns(scope.per_step(half_ns))} {scope.each}",
-                ),
+    return NO_TF32.found(
+        confidence=0.6,
+        recoverable_ns=scope.per_step(saved),
+        fraction=scope.fraction(saved),
+        evidence=(
+            Evidence.time(
+                "precision.tf32_saves_ns",
+                saved,
+                f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
+                f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
+                expected=f"< {format_fraction(NO_TF32.limit('window'))} of the window",
             ),
-            fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
-            f" and compare loss or results; torch.autocast in {_half_name(result)} saves more where the model allows it",
-            next_tools=(_tried(result, result.hottest_allowable, "tf32"),),
+            _formats(result),
+            Evidence.time(
+                "precision.half_saves_ns",
+                half_ns,
+                f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
+                f" {format_ns(scope.per_step(half_ns))} {scope.each}",
+            ),
         ),
+        fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
+        f" and compare loss or results; torch.autocast in {_half_name(result)} saves more where the model allows it",
+        next_tools=(_tried(result, result.hottest_allowable, "tf32"),),
     )
 
 
@@ -227,11 +222,8 @@ def present(result: MatmulPrecision) -> Section:
         title="precision of matrix kernels",
         values={"by_format_ns": dict(result.by_format)},
         tables=(
-            TableView(
-                title="matrix kernels by number format",
-                headers=("format", "time", "share"),
-                units=("text", "ns", "fraction"),
-                rows=rows,
+            TableView.of(
+                "matrix kernels by number format", {"format": "text", "time": "ns", "share": "fraction"}, rows
             ),
         ),
     )

@@ -5,7 +5,7 @@ fp32 is what a CPU usually trains in: it is worth a word only where the same ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -141,30 +141,28 @@ def judge(result: OperatorPrecision) -> tuple[Finding, ...]:
     return (*double.judge(result.double), *_in_full(result))
 
 
-def _in_full(result: OperatorPrecision) -> tuple[Finding, ...]:
+def _in_full(result: OperatorPrecision) -> Iterator[Finding]:
     is_beside_half = result.half_share >= FALLBACK.limit("meant")
     is_converted = result.from_half_share >= FALLBACK.limit("converted")
     is_worth = result.scope.fraction(result.full_ns) >= FALLBACK.limit("window")
     if result.share(Precision.FP32) < FALLBACK.limit("full") or not is_worth or not (is_beside_half or is_converted):
-        return ()
-    return (
-        FALLBACK.found(
-            title="some matrix products fall back to fp32"
-            if is_beside_half
-            else "weights in half precision are multiplied in fp32",
-            severity=None if result.has_bf16 else Severity.LOW,
-            confidence=_CONFIDENCE,
-            recoverable_ns=result.scope.per_step(result.saves_ns),
-            fraction=result.scope.fraction(result.saves_ns),
-            evidence=(_formats(result), *_converted(result), _worth(result)),
-            fix=_fix(result),
-            next_tools=(
-                recorded(
-                    result.scope,
-                    "change that, then record again with types: which products are still in fp32?",
-                    "matrix products in one number format; profkit compare OLD NEW says what it gave",
-                    flags="--shapes",
-                ),
+        return
+    yield FALLBACK.found(
+        title="some matrix products fall back to fp32"
+        if is_beside_half
+        else "weights in half precision are multiplied in fp32",
+        severity=None if result.has_bf16 else Severity.LOW,
+        confidence=_CONFIDENCE,
+        recoverable_ns=result.scope.per_step(result.saves_ns),
+        fraction=result.scope.fraction(result.saves_ns),
+        evidence=(_formats(result), *_converted(result), _worth(result)),
+        fix=_fix(result),
+        next_tools=(
+            recorded(
+                result.scope,
+                "change that, then record again with types: which products are still in fp32?",
+                "matrix products in one number format; profkit compare OLD NEW says what it gave",
+                flags="--shapes",
             ),
         ),
     )
@@ -183,17 +181,15 @@ def _formats(result: OperatorPrecision) -> Evidence:
     )
 
 
-def _converted(result: OperatorPrecision) -> tuple[Evidence, ...]:
+def _converted(result: OperatorPrecision) -> Iterator[Evidence]:
     """That weights are kept in half precision and converted for each product; nothing where few are."""
     if result.from_half_share < FALLBACK.limit("converted"):
-        return ()
-    return (
-        Evidence.share(
-            "precision.from_half_share",
-            result.from_half_share,
-            f"{format_fraction(result.from_half_share)} of the fp32 products' time is on matrices of sizes that"
-            " are converted from half precision in these steps",
-        ),
+        return
+    yield Evidence.share(
+        "precision.from_half_share",
+        result.from_half_share,
+        f"{format_fraction(result.from_half_share)} of the fp32 products' time is on matrices of sizes that"
+        " are converted from half precision in these steps",
     )
 
 
@@ -226,11 +222,10 @@ def present(result: OperatorPrecision) -> Section:
         title="precision of matrix products",
         values={"by_format_ns": dict(result.by_format), "n_later_steps": result.n_later_steps},
         tables=(
-            TableView(
-                title="matrix products by number format",
-                headers=("format", "time", "share"),
-                units=("text", "ns", "fraction"),
-                rows=tuple(sorted(made, key=lambda row: -row[1])),
+            TableView.of(
+                "matrix products by number format",
+                {"format": "text", "time": "ns", "share": "fraction"},
+                tuple(sorted(made, key=lambda row: -row[1])),
                 note=f"Of {result.n_later_steps} later steps, recorded with types." if result.n_later_steps else "",
             ),
         ),

@@ -106,7 +106,7 @@ def present(result: Quality) -> Section:
             "confidence_cap": confidence_cap(result),
             "n_launches_during_capture": result.n_during_capture,
         },
-        tables=(TableView(title="checks", headers=("check", "", "seen"), units=("text",) * 3, rows=rows),),
+        tables=(TableView.of("checks", {"check": "text", "": "text", "seen": "text"}, rows),),
     )
 
 

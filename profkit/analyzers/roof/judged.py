@@ -46,15 +46,10 @@ def _fix(family: Family) -> str:
 
 def judge(result: Distance) -> tuple[Finding, ...]:
     """The family that its roof leaves most of, products of unaligned sizes, and whether the roof is wrong."""
-    above = _above(result)
-    if above or result.peak is None:
-        return above
-    return (*_low(result), *unaligned(result))
-
-
-def _low(result: Distance) -> tuple[Finding, ...]:
+    if result.above or result.peak is None:
+        return (_above(result),) if result.above else ()
     family = _lowest(result)
-    return (_below(result, family),) if family is not None else ()
+    return (*((_below(result, family),) if family is not None else ()), *unaligned(result))
 
 
 def _lowest(result: Distance) -> Family | None:
@@ -114,9 +109,9 @@ def _below(result: Distance, family: Family) -> Finding:
             ),
             Evidence.time("roof.left_ns", result.left_ns, step_sentence(result)),
             *(
-                (Evidence.share("roof.mfu", min(result.mfu, 1), mfu_sentence(result)),)
-                if result.mfu is not None
-                else ()
+                Evidence.share("roof.mfu", min(mfu, 1), mfu_sentence(result))
+                for mfu in (result.mfu,)
+                if mfu is not None
             ),
             Evidence.share(
                 "roof.known_share",
@@ -151,30 +146,26 @@ def _profile(result: Distance, family: Family) -> tuple[NextTool, ...]:
     )
 
 
-def _above(result: Distance) -> tuple[Finding, ...]:
+def _above(result: Distance) -> Finding:
     """Said, never clipped: a sum with such work in it would be wrong."""
-    if not result.above:
-        return ()
     worst = max(result.above, key=lambda use: use.time_ns)
     peak = result.peak
     assert peak is not None  # noqa: S101 - there is a roof
     faster = worst.time_ns / worst.roof_ns if worst.roof_ns else 0.0
     share = min(result.above_ns / result.work_ns, 1.0) if result.work_ns else 0.0
-    return (
-        ABOVE_ROOF.found(
-            confidence=0.9,
-            recoverable_ns=0,
-            fraction=0.0,
-            severity=Severity.INFO,
-            evidence=(
-                Evidence.share(
-                    "roof.above_share",
-                    share,
-                    f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
-                    f" of the least that {peak.name} needs for it; operators like it have {format_fraction(share)} of compute time",
-                    expected="0 %",
-                ),
+    return ABOVE_ROOF.found(
+        confidence=0.9,
+        recoverable_ns=0,
+        fraction=0.0,
+        severity=Severity.INFO,
+        evidence=(
+            Evidence.share(
+                "roof.above_share",
+                share,
+                f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
+                f" of the least that {peak.name} needs for it; operators like it have {format_fraction(share)} of compute time",
+                expected="0 %",
             ),
-            fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
         ),
+        fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
     )

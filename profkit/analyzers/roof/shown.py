@@ -266,13 +266,7 @@ def _table(
 ) -> TableView:
     """A table whose last columns, those of the roof, are left out where no peak is known."""
     shown = columns if result.peak is None else columns | of_roof
-    return TableView(
-        title=title,
-        headers=tuple(shown),
-        units=tuple(shown.values()),
-        rows=tuple(row[: len(shown)] for row in rows),
-        note=note,
-    )
+    return TableView.of(title, shown, (row[: len(shown)] for row in rows), note=note)
 
 
 def _scale(result: Distance) -> tuple[float, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from profkit.analyzers.base import Vendor
@@ -18,44 +18,42 @@ _WIDE: Final = re.compile(r"align(?:8|16)(?!\d)")
 _MOST: Final = 3
 
 
-def unaligned(result: Distance) -> tuple[Finding, ...]:
+def unaligned(result: Distance) -> Iterator[Finding]:
     """The finding where aligned sizes could save enough."""
     if result.scope.vendor is not Vendor.NVIDIA or result.peak is None:
-        return ()
+        return
     reference = _reference(result)
     gains = spared(result)
     saved = min(round(sum(ns for _, ns in gains) * result.overlap), result.busy_ns)
     fraction = result.scope.fraction(saved)
     if fraction < UNALIGNED.limit("window"):
-        return ()
+        return
     worst = [use for use, ns in sorted(gains, key=lambda gain: -gain[1]) if ns > 0]
     time_ns = sum(use.time_ns for use in worst)
     roof_ns = sum(use.roof_ns or 0.0 for use in worst)
     share = min(time_ns / result.work_ns, 1.0) if result.work_ns else 0.0
     scope = result.scope
-    return (
-        UNALIGNED.found(
-            confidence=0.5,
-            recoverable_ns=scope.per_step(saved),
-            fraction=fraction,
-            evidence=(
-                Evidence.share(
-                    "roof.unaligned_share",
-                    share,
-                    f"products with rows that are no multiple of 16 bytes take {format_ns(scope.per_step(time_ns))}"
-                    f" {scope.each} ({format_fraction(share)} of compute time): {_sizes(worst)}",
-                    expected="0 %",
-                ),
-                Evidence.share(
-                    "roof.unaligned_roof_share",
-                    min(roof_ns / time_ns, 1.0),
-                    f"they reach {format_fraction(roof_ns / time_ns)} of their roof; at {format_fraction(reference)} they"
-                    f" would take {format_ns(scope.per_step(saved))} {scope.each} less",
-                    expected=f"> {format_fraction(reference)}",
-                ),
+    yield UNALIGNED.found(
+        confidence=0.5,
+        recoverable_ns=scope.per_step(saved),
+        fraction=fraction,
+        evidence=(
+            Evidence.share(
+                "roof.unaligned_share",
+                share,
+                f"products with rows that are no multiple of 16 bytes take {format_ns(scope.per_step(time_ns))}"
+                f" {scope.each} ({format_fraction(share)} of compute time): {_sizes(worst)}",
+                expected="0 %",
             ),
-            fix=_fix(worst),
+            Evidence.share(
+                "roof.unaligned_roof_share",
+                min(roof_ns / time_ns, 1.0),
+                f"they reach {format_fraction(roof_ns / time_ns)} of their roof; at {format_fraction(reference)} they"
+                f" would take {format_ns(scope.per_step(saved))} {scope.each} less",
+                expected=f"> {format_fraction(reference)}",
+            ),
         ),
+        fix=_fix(worst),
     )
 
 
