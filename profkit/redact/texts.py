@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from . import metadata
 from .assignments import without_assigned
-from .disguises import is_disguised, undisguised
 from .logins import without_logins
 from .names import strength_of
-from .suspects import LONGEST, SEARCHED, STEMS, is_suspect
+from .suspects import LONGEST, SEARCHED, STEMS, is_disguised, is_suspect, undisguised
 from .tokens import MARKS, without_tokens
 from .urls import without_urls_secrets
 from .values import REDACTED, is_secret

@@ -1,4 +1,4 @@
-"""The module tree: work, kernels and idle time of each module, forward, backward and optimizer apart."""
+"""The module tree: work, kernels and idle time of each module, by phase; and what a trainer calls beside (`host.callback`)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,30 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.code.beside import Hook, hooks_of, judge
 from profkit.findings.kernels import LINE
-from profkit.findings.trainers import CALLBACK
+from profkit.findings.trainers import CALLBACK, callback_fix
 from profkit.model.arrays import I64
 from profkit.model.code import ModuleUse, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Finding, Skipped
+from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows, shares
+from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
 from profkit.timeline.idle import ending_rows
+from profkit.units import format_fraction, format_ns
 
 if TYPE_CHECKING:
     from profkit.analyzers.code.asked import Operator, Own
     from profkit.timeline.code.code import Code, Moments
     from profkit.timeline.code.modules import Module
 
+_SURE_OF_HOOKS = 0.8
+"""Chosen: what a callback does may still be wanted, and how much of it is the profiler's is not known exactly."""
+_TRAINS = 0.1
+"""Share of a function's time that lies in the backward pass, from which it is a part of training. Chosen."""
 MAX_SHOWN: Final = 40
 """Modules of the table, those alike as one."""
 MAX_LINES: Final = 10
@@ -38,6 +44,74 @@ _MUCH: Final = 0.3
 """Share of the window from which a verdict on the work names the line that has it. Chosen."""
 NO_STACKS: Final = "no Python stacks in this trace"
 HOW_TO_GET: Final = "record them: profkit capture -- python train.py (torch.profiler: with_stack=True)"
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that the trainer calls beside training, and its time in the window, ns."""
+
+    name: str
+    ns: int
+    rows: Rows
+
+
+def hooks_of(facts: Facts, code: Code) -> tuple[Hook, ...]:
+    """What the trainer calls beside training, on the thread that trains; the longest first."""
+    named = [place.beside for place in code.places]
+    main = facts.main_device
+    times = Intervals.pairs([facts.trace.window_ns])
+    if main is not None:  # what runs while the GPU works costs nothing
+        times = main.activity.any.gaps(*facts.trace.window_ns)
+    rows = Rows.of_host(code, _training_thread(facts) if any(named) else (), times)
+    if not len(rows):
+        return ()
+    seen = code.at(rows.thread, rows.at_ns)
+    names = sorted(set(named) - {""})
+    number = np.array([*(names.index(one) if one else -1 for one in named), -1])[seen.place]
+    found = []
+    for one, name in enumerate(names):
+        mine = np.flatnonzero(number == one)
+        part = Rows(thread=rows.thread[mine], at_ns=rows.at_ns[mine], ns=rows.ns[mine])
+        if part.ns[seen.phase[mine] == Phase.BACKWARD].sum() > _TRAINS * part.ns.sum():
+            continue
+        found.append(Hook(name=name, ns=int(part.ns.sum()), rows=part))
+    return tuple(sorted(found, key=lambda hook: -hook.ns))
+
+
+def judge(scope: Scope, hooks: tuple[Hook, ...], trainer: str) -> tuple[Finding, ...]:
+    """The finding, where together they take enough of the window."""
+    total = sum(hook.ns for hook in hooks)
+    if not hooks or scope.fraction(total) < CALLBACK.limit("window"):
+        return ()
+    first = hooks[0]
+    fraction = scope.fraction(total)
+    return (
+        CALLBACK.found(
+            title=f"{first.name} takes part of each step, beside training"
+            if "' " in first.name or "'s " in first.name
+            else f"{trainer} calls {first.name} in each step, beside training",
+            fraction=fraction,
+            confidence=_SURE_OF_HOOKS,
+            recoverable_ns=scope.per_step(total),
+            evidence=tuple(
+                Evidence.time(
+                    "code.beside_ns",
+                    hook.ns,
+                    f"{hook.name} takes {format_ns(scope.per_step(hook.ns))} {scope.each}"
+                    f" ({format_fraction(scope.fraction(hook.ns))} of the window)",
+                )
+                for hook in hooks[:3]
+                if scope.fraction(hook.ns) >= 0.01
+            ),
+            fix=callback_fix(trainer, first.name),
+        ),
+    )
+
+
+def _training_thread(facts: Facts) -> tuple[int, ...]:
+    """The thread of the training with most operators: several at a time would count the same time twice."""
+    threads = facts.host.threads if facts.main_device is not None else training_threads(facts.trace)
+    counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
+    return tuple(sorted(threads, key=lambda thread: -int(counts[thread]))[:1])
 
 
 def no_stacks(trace: Trace) -> str:

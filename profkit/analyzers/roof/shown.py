@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.analyzers.roof.distance import Distance
-from profkit.analyzers.roof.uses import Family, Use, formats
+from profkit.analyzers.roof.distance import Distance, Family, Use, formats
 from profkit.findings.roof import BELOW_ROOF
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import SEVERITY_FROM, Severity
