@@ -12,17 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.capture import COST
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, distinct_codes, of_rows
 from profkit.model.budget import NO_TIME, Budget, column
 from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace, Traits
 from profkit.shell import CommandLine, recorded, stand_in
-from profkit.timeline import Facts, IdlePlaces
+from profkit.timeline import DeviceFacts, Facts, IdlePlaces
 from profkit.timeline.code import Rows
+from profkit.timeline.idle import ending_rows
 from profkit.timeline.totals import Sampled
-from profkit.units import format_count, format_fraction
+from profkit.units import format_count, format_fraction, format_ns
 
 RECORD_A_DEVICE: Final = "profile with ProfilerActivity.CUDA on a machine with a GPU"
 """How to get what only a device's trace holds."""
@@ -118,6 +120,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
             return total * self.step_ns // self.window_ns
         return total // self.n_steps
 
+    def time(self, total_ns: int) -> str:
+        """The same of a time, in a sentence: `1.20 ms per step`."""
+        return f"{format_ns(self.per_step(total_ns))} {self.each}"
+
 
 def scope_of(facts: Facts) -> Scope:
     """The scope of a trace's results."""
@@ -160,6 +166,31 @@ def by_name(trace: Trace, codes: NDArray[np.int32], durations_ns: I64) -> tuple[
     counts, total = np.bincount(codes), np.bincount(codes, weights=durations_ns)
     order = np.argsort(-total, kind="stable")
     return tuple((trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
+
+
+def before_launches(facts: Facts, main: DeviceFacts) -> tuple[Intervals, NDArray[np.intp]]:
+    """The gaps of a device's activity, and the row of the call that launches what ends each, -1 where none is known."""
+    gaps = main.activity.any.gaps(*facts.trace.window_ns)
+    row = ending_rows(facts.trace, main.activity, gaps.end_ns)
+    gpu = facts.trace.gpu
+    return gaps, np.where(row >= 0, gpu.launch_row[row], -1) if len(gpu) else row
+
+
+def launched_by_operators(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.int32], I64]:
+    """The code of the operator around the launch of each device row, of those with one, and how long each row takes, ns."""
+    gpu, rows = facts.trace.gpu, main.activity.rows
+    launch = of_rows(gpu.launch_row, rows)
+    linked = np.flatnonzero(launch >= 0)
+    op = facts.op_of_call[of_rows(launch, linked)]
+    known = np.flatnonzero(op >= 0)
+    rows = of_rows(of_rows(rows, linked), known)
+    return facts.trace.ops.name[of_rows(op, known)], of_rows(gpu.end_ns, rows) - of_rows(gpu.start_ns, rows)
+
+
+def busiest_thread(facts: Facts, threads: Sequence[int]) -> tuple[int, ...]:
+    """Of these threads the one with most operators: several at a time would count the same time twice."""
+    counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
+    return tuple(sorted(threads, key=lambda thread: -int(counts[thread]))[:1])
 
 
 def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence, ...]:

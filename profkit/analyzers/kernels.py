@@ -31,7 +31,7 @@ from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder
 from profkit.timeline.rates import HALF, rates_of
 from profkit.timeline.totals import Work, cpu_work, device_work
-from profkit.units import format_count, format_fraction, format_ns
+from profkit.units import format_count, format_fraction
 
 _MAX_SHOWN = 15
 _WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
@@ -245,8 +245,8 @@ def _layout(result: Kernels) -> Iterator[Finding]:
             Evidence.time(
                 "kernels.layout_ns",
                 result.layout_ns,
-                f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
-                f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
+                f"kernels that convert between NCHW and NHWC take {scope.time(result.layout_ns)}"
+                f", {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
                 f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
                 expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
             ),
@@ -316,7 +316,7 @@ def _unfused(result: Kernels) -> Iterator[Finding]:
                 result.fusable_ns,
                 f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
                 f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}, one right after another; fusing each"
-                f" group saves at most {format_ns(scope.per_step(saved))} {scope.each}",
+                f" group saves at most {scope.time(saved)}",
             ),
             Evidence.time("kernels.top_memory_ns", sum(use.total_ns for use in memory[:3]), f"most time: {named}"),
         ),

@@ -22,7 +22,7 @@ from profkit.redact.later import later
 from profkit.timeline import DeviceFacts, Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.steps import edges, steps_in_window
-from profkit.units import format_bytes, format_count, format_fraction, format_ns
+from profkit.units import format_bytes, format_count, format_fraction
 
 _EVENT_WAIT: Final = later(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
 
@@ -115,8 +115,7 @@ def _rows(facts: Facts, _: Memory) -> Mapping[str, Rows]:
 def _trials(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.intp], int, int]:
     """Waits for events inside convolutions (rows of the calls), allocator calls and idle time of the device there."""
     trace, calls, ops = facts.trace, facts.trace.calls, facts.trace.ops
-    events = [code for code in distinct_codes(calls.name).tolist() if _EVENT_WAIT.match(trace.name(code))]
-    waits = np.flatnonzero(is_one_of(calls.name, events) & (facts.op_of_call >= 0))
+    waits = np.flatnonzero(trace.named(calls.name, _EVENT_WAIT) & (facts.op_of_call >= 0))
     names = {int(code): family_of(trace.name(int(code))) for code in distinct_codes(ops.name[facts.op_of_call[waits]])}
     convolutions = [code for code, family in names.items() if family == "convolution"]
     waits = waits[is_one_of(ops.name[facts.op_of_call[waits]], convolutions)]
@@ -219,7 +218,7 @@ def _pressure_evidence(result: Memory, fraction: float) -> Iterator[Evidence]:
     yield Evidence.time(
         "memory.cost_ns",
         result.cost_ns,
-        f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} during these calls and right after"
+        f"the GPU is idle {scope.time(result.cost_ns)} during these calls and right after"
         f" them ({format_fraction(fraction)} of the window)",
     )
     if result.peak_reserved_bytes is not None:

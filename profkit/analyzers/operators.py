@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
-from profkit.analyzers.base import Analyzer
+from profkit.analyzers.base import Analyzer, by_name, launched_by_operators
 from profkit.model.arrays import of_rows
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Skipped
@@ -32,19 +31,11 @@ def measure(facts: Facts) -> Operators | Skipped:
             how_to_get=trace.meta.traits.how_to_have_operators,
         )
     rows = main.activity.rows
-    duration = of_rows(trace.gpu.end_ns, rows) - of_rows(trace.gpu.start_ns, rows)
-    launch = of_rows(trace.gpu.launch_row, rows)
-    linked = np.flatnonzero(launch >= 0)
-    op = facts.op_of_call[of_rows(launch, linked)]
-    known = np.flatnonzero(op >= 0)
-    names = trace.ops.name[of_rows(op, known)]
-    total = np.bincount(names, weights=of_rows(of_rows(duration, linked), known), minlength=1).astype(np.int64)
-    counts = np.bincount(names, minlength=1)
-    order = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
-    whole = int(duration.sum())
+    names, spent = launched_by_operators(facts, main)
+    whole = int((of_rows(trace.gpu.end_ns, rows) - of_rows(trace.gpu.start_ns, rows)).sum())
     return Operators(
-        top=tuple((trace.name(code), int(counts[code]), int(total[code])) for code in order),
-        known_share=float(total.sum() / whole) if whole else 0.0,
+        top=by_name(trace, names, spent)[:_MAX_SHOWN],
+        known_share=float(spent.sum() / whole) if whole else 0.0,
     )
 
 

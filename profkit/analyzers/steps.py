@@ -227,36 +227,35 @@ def not_the_job(facts: Facts) -> tuple[str, NextTool | None]:
 
 def notes(facts: Facts) -> tuple[str, ...]:
     """What limits the window as an example of the run, in sentences."""
-    return (*_fewer(facts), *_other_loop(facts), *_faster(facts), *_unsteady(facts))
+    return tuple(filter(None, (_fewer(facts), _other_loop(facts), _faster(facts), _unsteady(facts))))
 
 
-def _fewer(facts: Facts) -> tuple[str, ...]:
+def _fewer(facts: Facts) -> str:
     """That the recording ended early, since to write so many operators may take long."""
     wanted = whole_ns(facts.trace.meta.metadata.get("profkit_steps_wanted"))
     if not wanted:
-        return ()
-    said = (
+        return ""
+    return (
         f"fewer than {wanted} steps were recorded: to write the operators of more may hold the script up for long, by"
         f" the memory that they take (--steps {wanted} records them all)"
     )
-    return (said,)
 
 
-def _other_loop(facts: Facts) -> tuple[str, ...]:
+def _other_loop(facts: Facts) -> str:
     counts = fetches_per_step(facts)
     if counts.size == 0:
-        return ()
+        return ""
     usual = median(counts)
     odd = np.flatnonzero(counts >= MANY_FETCHES * max(usual, 1))
     if odd.size == 0:
-        return ()
+        return ""
     steps = whole_steps(facts.trace)
     numbers = [steps[place].number for place in odd.tolist()]
     who = f"step {numbers[0]} fetches" if odd.size == 1 else f"steps {format_numbers(numbers)} fetch up to"
     first, last = _longest_without(odd, counts.size)
     out = f" (--step-range {first}:{last} leaves {'it' if odd.size == 1 else 'them'} out)" if last - first > 1 else ""
     it = "it" if odd.size == 1 else "them"
-    return (f"{who} {int(counts.max())} batches, the others {usual}: is a validation in {it}?{out}",)
+    return f"{who} {int(counts.max())} batches, the others {usual}: is a validation in {it}?{out}"
 
 
 def _longest_without(odd: I64, n: int) -> tuple[int, int]:
@@ -267,26 +266,24 @@ def _longest_without(odd: I64, n: int) -> tuple[int, int]:
     return first, last
 
 
-def _faster(facts: Facts) -> tuple[str, ...]:
+def _faster(facts: Facts) -> str:
     plain, profiled = facts.trace.meta.unprofiled_step_ns, facts.trace.meta.profiled_step_ns
     if plain is None or profiled is None or plain < _FASTER * profiled:
-        return ()
-    said = (
+        return ""
+    return (
         f"the steps before the recording took {format_ns(plain)}, the recorded ones {format_ns(profiled)}: the run was not"
         " steady, or shares its machine; record again, later in the run (--unprofiled-steps 30)"
     )
-    return (said,)
 
 
-def _unsteady(facts: Facts) -> tuple[str, ...]:
+def _unsteady(facts: Facts) -> str:
     run = whole_run(facts.trace)
     if run is None or not (run.is_slower or run.is_faster):
-        return ()
-    said = (
+        return ""
+    return (
         f"the run becomes {'slower' if run.is_slower else 'faster'}: {format_ns(run.first_ns)} a step in its"
         f" first third, {format_ns(run.last_ns)} in its last, without the profiler"
     )
-    return (said,)
 
 
 ANALYZER = Analyzer(

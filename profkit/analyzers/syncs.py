@@ -180,7 +180,7 @@ def _evidence(result: Syncs, fraction: float) -> Iterator[Evidence]:
     yield Evidence.time(
         "syncs.gain_ns",
         result.gain_ns,
-        f"the GPU is idle {format_ns(scope.per_step(result.gain_ns))} {scope.each} because the host waited for it"
+        f"the GPU is idle {scope.time(result.gain_ns)} because the host waited for it"
         f"{', right after a wait or in later gaps' if result.is_replayed else ''}"
         f" ({format_fraction(fraction)} of the window{replayed})",
         expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
@@ -196,7 +196,7 @@ def _evidence(result: Syncs, fraction: float) -> Iterator[Evidence]:
             "budget_ns.idle_sync",
             result.cost_ns,
             f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
-            f" {format_ns(scope.per_step(result.held_ns))} {scope.each} that the host waits it launches nothing, so later launches are late",
+            f" {scope.time(result.held_ns)} that the host waits it launches nothing, so later launches are late",
         )
     parts = ("idle_sync",) if result.cost_ns >= SYNC.limit("at_once") * result.gain_ns else ("idle_sync", *HOST_PARTS)
     yield from idle_before(result.places, scope, *parts)

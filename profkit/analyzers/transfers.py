@@ -218,7 +218,7 @@ def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) ->
     yield Evidence.time(
         f"transfers.exposed_{direction}_device_ns",
         way.exposed_ns,
-        f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while"
+        f"copies {direction} the device take {scope.time(way.exposed_ns)} while"
         f" {'no kernel' if is_beside else 'nothing else'} runs ({scope.share(way.exposed_ns, 'copy_exposed')} of the window)"
         + (f", {format_fraction(beside)} beside copies {back} the device" if is_beside else "")
         + (f"; other copies take a further {format_fraction(others)}" if others >= 0.02 else ""),
@@ -263,7 +263,7 @@ def _bounded(result: Transfers, way: Way, kind: FindingKind) -> Iterator[Evidenc
     scope, found = result.scope, bounds(result, way)
     if _small(scope, way, kind) or found.overlap_ns >= (1 - _WORTH_SAYING) * way.exposed_ns:
         return
-    said = f"overlap alone saves at most {format_ns(scope.per_step(found.overlap_ns))} {scope.each}"
+    said = f"overlap alone saves at most {scope.time(found.overlap_ns)}"
     if found.rate_ns and result.link is not None:
         faster_ns = min(way.exposed_ns, max(way.total_ns - round(way.n_bytes / result.link.bytes_per_ns), 0))
         what = "pinned memory" if not way.is_pinned else "the full rate of the link"

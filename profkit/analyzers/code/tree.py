@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
+from profkit.analyzers.base import Analyzer, Scope, before_launches, busiest_thread, scope_of
 from profkit.findings.kernels import LINE
 from profkit.findings.trainers import CALLBACK, callback_fix
 from profkit.model.arrays import I64
@@ -24,8 +24,7 @@ from profkit.timeline import Facts
 from profkit.timeline.code import Rows, shares
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.timeline.idle import ending_rows
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_fraction
 
 if TYPE_CHECKING:
     from profkit.analyzers.code.asked import Operator, Own
@@ -61,7 +60,8 @@ def hooks_of(facts: Facts, code: Code) -> tuple[Hook, ...]:
     times = Intervals.pairs([facts.trace.window_ns])
     if main is not None:  # what runs while the GPU works costs nothing
         times = main.activity.any.gaps(*facts.trace.window_ns)
-    rows = Rows.of_host(code, _training_thread(facts) if any(named) else (), times)
+    threads = facts.host.threads if main is not None else training_threads(facts.trace)
+    rows = Rows.of_host(code, busiest_thread(facts, threads) if any(named) else (), times)
     if not len(rows):
         return ()
     seen = code.at(rows.thread, rows.at_ns)
@@ -96,7 +96,7 @@ def judge(scope: Scope, hooks: tuple[Hook, ...], trainer: str) -> tuple[Finding,
                 Evidence.time(
                     "code.beside_ns",
                     hook.ns,
-                    f"{hook.name} takes {format_ns(scope.per_step(hook.ns))} {scope.each}"
+                    f"{hook.name} takes {scope.time(hook.ns)}"
                     f" ({format_fraction(scope.fraction(hook.ns))} of the window)",
                 )
                 for hook in hooks[:3]
@@ -105,13 +105,6 @@ def judge(scope: Scope, hooks: tuple[Hook, ...], trainer: str) -> tuple[Finding,
             fix=callback_fix(trainer, first.name),
         ),
     )
-
-
-def _training_thread(facts: Facts) -> tuple[int, ...]:
-    """The thread of the training with most operators: several at a time would count the same time twice."""
-    threads = facts.host.threads if facts.main_device is not None else training_threads(facts.trace)
-    counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
-    return tuple(sorted(threads, key=lambda thread: -int(counts[thread]))[:1])
 
 
 def no_stacks(trace: Trace) -> str:
@@ -244,11 +237,9 @@ def idle_rows(facts: Facts) -> Rows:
     none: I64 = np.empty(0, np.int64)
     if main is None:
         return Rows(thread=none.astype(np.int32), at_ns=none, ns=none)
-    gaps = main.activity.any.gaps(*trace.window_ns)
+    gaps, launch = before_launches(facts, main)
     idle = main.idle
     caused = (idle.launch | idle.host | idle.sync | idle.data) - idle.turnaround
-    row = ending_rows(trace, main.activity, gaps.end_ns)
-    launch = np.where(row >= 0, trace.gpu.launch_row[np.maximum(row, 0)], -1) if len(trace.gpu) else row
     return Rows.of_calls(trace, launch, caused.covered_ns(gaps.start_ns, gaps.end_ns))
 
 

@@ -23,7 +23,7 @@ from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.gradients import DDP_PASS, NODE, bucket_requests
 from profkit.timeline.host import enclosing_op
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_fraction
 
 _SURE: Final = 0.9
 _STEP: Final = later(r"^Optimizer\.step#")
@@ -193,7 +193,7 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
                     "accumulation.cost_ns",
                     result.cost_ns,
                     f"the collectives of all but the last of {n} backward passes hold the step up for"
-                    f" {format_ns(scope.per_step(result.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
+                    f" {scope.time(result.cost_ns)} ({format_fraction(fraction)} of the window)",
                     expected=f"< {format_fraction(MICRO_REDUCED.limit('window'))} of the window",
                 ),
                 Evidence.count(

@@ -195,7 +195,7 @@ def _found(result: Buckets, cost_ns: int, *, title: str, statement: str, fix: st
                 Evidence.time(
                     "buckets.cost_ns",
                     cost_ns,
-                    f"{statement} ({format_ns(scope.per_step(cost_ns))} {scope.each} that other buckets save at most)",
+                    f"{statement} ({scope.time(cost_ns)} that other buckets save at most)",
                     expected=f"< {format_fraction(BUCKETS.limit('window'))} of the window",
                 ),
             ),

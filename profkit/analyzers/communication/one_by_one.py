@@ -223,7 +223,7 @@ def _of_script(result: OneByOne) -> Iterator[Finding]:
             Evidence.time(
                 "asked.cost_ns",
                 asked.cost_ns,
-                f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
+                f"they hold the step up for {scope.time(asked.cost_ns)} ({format_fraction(fraction)} of the window)",
                 expected=f"< {format_fraction(ASKED.limit('window'))} of the window, with what a fix spares behind them",
             ),
             *_of_gathered(scope, behind),
@@ -240,7 +240,7 @@ def _of_gathered(scope: Scope, behind: Behind | None) -> Iterator[Evidence]:
     yield Evidence.time(
         "asked.behind_ns",
         behind.ns,
-        f"operators on what was gathered take another {format_ns(scope.per_step(behind.ns))} {scope.each}; where"
+        f"operators on what was gathered take another {scope.time(behind.ns)}; where"
         f" each rank works on its own rows, {spared} of it go as well",
     )
 
@@ -251,7 +251,7 @@ def _of_loop(result: OneByOne) -> Iterator[Finding]:
     if few or fraction < ONE_BY_ONE.limit("window"):
         return
     scope = result.scope
-    spared = f"{format_ns(scope.per_step(result.cost_ns))} {scope.each}"
+    spared = f"{scope.time(result.cost_ns)}"
     yield ONE_BY_ONE.found(
         title=f"{result.n_each} collectives one after another, one for each tensor",
         fraction=fraction,

@@ -279,7 +279,7 @@ def _exposed(result: Overlap) -> Iterator[Finding]:
             Evidence.time(
                 "budget_ns.comm_exposed",
                 result.exposed_ns,
-                f"communication runs {format_ns(scope.per_step(result.exposed_ns))} {scope.each} while no compute runs"
+                f"communication runs {scope.time(result.exposed_ns)} while no compute runs"
                 f" ({scope.share(result.exposed_ns, 'comm_exposed')} of the window)" + _unasked_part(result),
                 expected=f"< {format_fraction(EXPOSED.limit('window'))} of the window",
             ),
@@ -294,7 +294,7 @@ def _exposed(result: Overlap) -> Iterator[Finding]:
                 "comm.recoverable_interval_ns",
                 scope.per_step(result.blocking_ns),
                 "one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
-                f" between 0 and {format_ns(scope.per_step(result.blocking_ns))} {scope.each}",
+                f" between 0 and {scope.time(result.blocking_ns)}",
             ),
             *_hideable(result),
         ),
@@ -312,7 +312,7 @@ def _hideable(result: Overlap) -> Iterator[Evidence]:
     yield Evidence.time(
         "comm.hideable_ns",
         scope.per_step(result.hideable_ns),
-        f"overlap alone saves at most {format_ns(scope.per_step(result.hideable_ns))} {scope.each}: there is no"
+        f"overlap alone saves at most {scope.time(result.hideable_ns)}: there is no"
         " more compute to hide communication under. More takes fewer bytes, or less waiting for other ranks",
     )
 

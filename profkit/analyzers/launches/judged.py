@@ -379,7 +379,7 @@ def device_evidence(result: Launches) -> Iterator[Evidence]:
     yield Evidence.time(
         "launches.beside_ns" if result.is_beside else "budget_ns.idle_launch+idle_host-launches.turnaround_ns",
         result.launch_idle_ns + result.host_idle_ns,
-        f"the GPU is idle {format_ns(scope.per_step(result.launch_idle_ns + result.host_idle_ns))} {scope.each} before"
+        f"the GPU is idle {scope.time(result.launch_idle_ns + result.host_idle_ns)} before"
         f" launches: {_beside(result) if result.is_beside else _parts(result)}",
         expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
         span_ns=result.longest_gap_ns,
@@ -420,7 +420,7 @@ def hidden_evidence(result: Launches) -> Iterator[Evidence]:
     yield Evidence.time(
         "launches.hidden_ns",
         result.hidden_ns,
-        f"for {format_ns(scope.per_step(result.hidden_ns))} {scope.each} communication runs alone because the"
+        f"for {scope.time(result.hidden_ns)} communication runs alone because the"
         " host has not launched the next kernel: without the host's delay the step is so much shorter, too",
     )
 

@@ -248,9 +248,8 @@ def _in_double(result: MatmulPrecision) -> Iterator[Finding]:
             Evidence.time(
                 "precision.double_ns",
                 result.double_ns,
-                f"kernels in double precision run for {format_ns(scope.per_step(result.double_ns))}"
-                f" {scope.each}, {format_fraction(fraction)} of the window; the hottest is"
-                f" {short_name(result.hottest_double)}",
+                f"kernels in double precision run for {scope.time(result.double_ns)}"
+                f", {format_fraction(fraction)} of the window; the hottest is {short_name(result.hottest_double)}",
                 expected="0, unless it is needed",
             ),
         ),
@@ -324,7 +323,7 @@ def _without_tf32(result: MatmulPrecision, saved: int) -> Finding:
             Evidence.time(
                 "precision.tf32_saves_ns",
                 saved,
-                f"fp32 matrix products take {format_ns(scope.per_step(result.allowable_ns))} {scope.each}; TF32 is at most"
+                f"fp32 matrix products take {scope.time(result.allowable_ns)}; TF32 is at most"
                 f" {result.tf32_ratio:g}x as fast{known} and saves at most {format_ns(scope.per_step(saved))}",
                 expected=f"< {format_fraction(NO_TF32.limit('window'))} of the window",
             ),
@@ -333,7 +332,7 @@ def _without_tf32(result: MatmulPrecision, saved: int) -> Finding:
                 "precision.half_saves_ns",
                 half_ns,
                 f"hottest kernel: {short_name(result.hottest_allowable)}; half precision would save at most"
-                f" {format_ns(scope.per_step(half_ns))} {scope.each}",
+                f" {scope.time(half_ns)}",
             ),
         ),
         fix="call torch.set_float32_matmul_precision('high') (convolutions: torch.backends.cudnn.allow_tf32 = True)"
@@ -361,8 +360,7 @@ def _half_saves(result: MatmulPrecision) -> Evidence:
     return Evidence.time(
         "precision.half_saves_ns",
         result.half_saves_ns,
-        f"half precision saves at most {format_ns(result.scope.per_step(result.half_saves_ns))}"
-        f" {result.scope.each}{others}",
+        f"half precision saves at most {result.scope.time(result.half_saves_ns)}{others}",
     )
 
 

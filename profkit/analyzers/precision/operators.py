@@ -26,7 +26,7 @@ from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import BACKWARD_NODE, self_times_ns
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_fraction
 
 _CONFIDENCE: Final = 0.7
 """That half precision was meant. Chosen: as where kernels of both formats run on a GPU."""
@@ -144,7 +144,7 @@ def in_double(result: Double) -> Iterator[Finding]:
         Evidence.time(
             "precision.double_ns",
             result.ns,
-            f"operators on float64 run for {format_ns(scope.per_step(result.ns))} {scope.each},"
+            f"operators on float64 run for {scope.time(result.ns)},"
             f" {format_fraction(fraction)} of the window; the longest is {result.hottest}; float32 takes half of"
             " that or less",
             expected="0, unless it is needed",
@@ -316,8 +316,7 @@ def _formats(result: OperatorPrecision) -> Evidence:
         "precision.full_share",
         result.share(Precision.FP32),
         f"{format_fraction(result.share(Precision.FP32))} of matrix-product time is in fp32, about"
-        f" {format_ns(scope.per_step(result.full_ns))} {scope.each},"
-        f" {format_fraction(result.half_share)} in half precision{later}",
+        f" {scope.time(result.full_ns)}, {format_fraction(result.half_share)} in half precision{later}",
         expected=f"< {format_fraction(FALLBACK.limit('full'))} if bf16 or fp16 is intended",
     )
 
@@ -340,7 +339,7 @@ def _worth(result: OperatorPrecision) -> Evidence:
         None: "the capture does not say whether this CPU multiplies in bf16 (AMX, AVX512-BF16): without such units bf16 is not"
         " faster",
         False: "this CPU has no units for bf16 (AMX, AVX512-BF16): bf16 is not faster here, but conversions cost time",
-        True: f"this CPU multiplies in bf16: at best it saves {format_ns(scope.per_step(result.saves_ns))} {scope.each}",
+        True: f"this CPU multiplies in bf16: at best it saves {scope.time(result.saves_ns)}",
     }
     return Evidence.time("precision.half_saves_ns", result.saves_ns, told[result.has_bf16])
 

@@ -35,14 +35,15 @@ def _limit(kind: CheckKind) -> float:
     return QUALITY.limit(kind.id)
 
 
-def _at_most(kind: CheckKind, value: float | None, message: str) -> Check:
-    """The check that a number stays small; None: there is nothing to count."""
-    return Check(id=kind.id, ok=(value or 0) <= _limit(kind), value=value, message=message)
+def _at_most(kind: CheckKind, value: float | None, message: str, failing: str = "") -> Check:
+    """The check that a number stays small, and what is said as well where it does not; None: there is nothing to count."""
+    ok = (value or 0) <= _limit(kind)
+    return Check(id=kind.id, ok=ok, value=value, message=message if ok else message + failing)
 
 
-def _share(kind: CheckKind, share: float | None, what: str) -> Check:
+def _share(kind: CheckKind, share: float | None, what: str, failing: str = "") -> Check:
     """The check that a share stays small."""
-    return _at_most(kind, share, f"{format_fraction(share or 0)} {what}")
+    return _at_most(kind, share, f"{format_fraction(share or 0)} {what}", failing)
 
 
 def _device_checks(q: Quality) -> tuple[Check, ...]:
@@ -79,20 +80,12 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.LAG_FLOOR,
             None if q.lag_floor_ns is None else float(q.lag_floor_ns),
-            "launch latency could not be measured"
-            if not q.lag_floor_ns
-            else f"launch latency is at least {format_ns(q.lag_floor_ns)}"
-            + (
-                ""
-                if q.lag_floor_ns <= _limit(capture.LAG_FLOOR)
-                else ", as with WSL2, Windows, a remote device or heavy instrumentation"
-            ),
+            f"launch latency is at least {format_ns(q.lag_floor_ns)}"
+            if q.lag_floor_ns
+            else "launch latency could not be measured",
+            ", as with WSL2, Windows, a remote device or heavy instrumentation",
         ),
-        _at_most(
-            capture.OUTRUN,
-            q.outrun_fraction,
-            _pace(q),
-        ),
+        _at_most(capture.OUTRUN, q.outrun_fraction, _pace(q)),
         _share(
             capture.OVERHEAD,
             q.overhead_fraction,
@@ -143,12 +136,8 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         _share(
             capture.STARTUP,
             q.startup_fraction,
-            "of the window is outside the steps found by their period"
-            + (
-                f" ({n} steps); --step-range 0:{n} judges these alone"
-                if (q.startup_fraction or 0) > _limit(capture.STARTUP)
-                else ""
-            ),
+            "of the window is outside the steps found by their period",
+            f" ({n} steps); --step-range 0:{n} judges these alone",
         ),
         _share(
             capture.FIRST_BATCH,
@@ -160,8 +149,8 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             capture.FIRST_PASS,
             q.first_pass_fraction,
             "of the GPU's idle time is in calls that a first pass makes (allocation, module loading, event waits of"
-            " benchmarks)"
-            + (": this may be warm-up" if (q.first_pass_fraction or 0) > _limit(capture.FIRST_PASS) else ""),
+            " benchmarks)",
+            ": this may be warm-up",
         ),
         Check(
             id=capture.NO_OPERATORS.id,
@@ -195,22 +184,14 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.COST,
             q.perturbation,
-            f"the profiler makes the steps {1 + (q.perturbation or 0):.2f}x as long"
-            + (
-                f"{_by_clock(q)}: operator overhead is smaller without it"
-                if (q.perturbation or 0) > _limit(capture.COST)
-                else ""
-            ),
+            f"the profiler makes the steps {1 + (q.perturbation or 0):.2f}x as long",
+            f"{_by_clock(q)}: operator overhead is smaller without it",
         ),
         _share(
             capture.STACKED,
             q.stacked_fraction,
-            "of the window is the host's own time, recorded with Python stacks, which make it longer"
-            + (
-                ": by how much is not known (profkit capture times steps without a profiler)"
-                if (q.stacked_fraction or 0) > _limit(capture.STACKED)
-                else ""
-            ),
+            "of the window is the host's own time, recorded with Python stacks, which make it longer",
+            ": by how much is not known (profkit capture times steps without a profiler)",
         ),
         Check(
             id=capture.UNREAD.id,

@@ -105,7 +105,7 @@ def _below(result: Distance, family: Family) -> Finding:
             Evidence.share(
                 "roof.family_share",
                 share,
-                f"{name}: {format_ns(scope.per_step(family.judged_ns))} {scope.each}, at the roof"
+                f"{name}: {scope.time(family.judged_ns)}, at the roof"
                 f" {format_ns(scope.per_step(round(family.roof_ns)))}{rate_of(family)}",
                 expected=f"> {format_fraction(BELOW_ROOF.limit('share'))}",
             ),
@@ -196,15 +196,15 @@ def unaligned(result: Distance) -> Iterator[Finding]:
             Evidence.share(
                 "roof.unaligned_share",
                 share,
-                f"products with rows that are no multiple of 16 bytes take {format_ns(scope.per_step(time_ns))}"
-                f" {scope.each} ({format_fraction(share)} of compute time): {_sizes(worst)}",
+                f"products with rows that are no multiple of 16 bytes take {scope.time(time_ns)}"
+                f" ({format_fraction(share)} of compute time): {_sizes(worst)}",
                 expected="0 %",
             ),
             Evidence.share(
                 "roof.unaligned_roof_share",
                 min(roof_ns / time_ns, 1.0),
                 f"they reach {format_fraction(roof_ns / time_ns)} of their roof; at {format_fraction(reference)} they"
-                f" would take {format_ns(scope.per_step(saved))} {scope.each} less",
+                f" would take {scope.time(saved)} less",
                 expected=f"> {format_fraction(reference)}",
             ),
         ),

@@ -45,9 +45,9 @@ def rate_of(family: Family) -> str:
     return "" if rate is None else f" (it reaches {format_quantity(rate / 1e9, 'GB/s')} of memory)"
 
 
-def at_roof(result: Distance | None) -> str:
+def at_roof(result: Distance) -> str:
     """What a step takes with every operator that has a roof at its roof; "" where too little has one."""
-    if result is None or not result.left_ns or result.above or result.judged_share < BELOW_ROOF.limit("judged"):
+    if not result.left_ns or result.above or result.judged_share < BELOW_ROOF.limit("judged"):
         return ""
     used = [use for use in result.uses if use.work.is_matrix and use.roof is not None]
     total = sum(use.time_ns for use in used)
@@ -160,10 +160,8 @@ def _values(result: Distance) -> dict[str, object]:
     }
 
 
-def roof_summary(result: Distance | None) -> str:
+def roof_summary(result: Distance) -> str:
     """One line for the page: MFU, tokens per second, the step at the roof, and how much of the work is known."""
-    if result is None:
-        return ""
     said = [mfu_sentence(result), told_sentence(result)]
     is_known = result.known_share >= BELOW_ROOF.limit("judged")
     if result.scope.is_cpu:
