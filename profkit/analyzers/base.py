@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,18 +41,6 @@ _ALL: Final = 0.95
 R = TypeVar("R")
 
 
-def _nothing(_: Any) -> tuple[Finding, ...]:
-    return ()
-
-
-def _no_rows(_: Facts, __: Any) -> Mapping[str, Rows]:
-    return {}
-
-
-def _no_places(_: Facts, __: Any) -> Mapping[str, tuple[PlaceShare, ...]]:
-    return {}
-
-
 class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """One question. `measure` may answer that the trace cannot tell; `judge` and `present` see only its result."""
 
@@ -62,11 +50,11 @@ class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """What the trace must hold, for `profkit info`."""
     measure: Callable[[Facts], R | Skipped]
     present: Callable[[R], Section]
-    judge: Callable[[R], tuple[Finding, ...]] = _nothing
-    rows: Callable[[Facts, R], Mapping[str, Rows]] = _no_rows
+    judge: Callable[[R], tuple[Finding, ...]] = lambda _: ()
+    rows: Callable[[Facts, R], Mapping[str, Rows]] = lambda _, __: {}
     """What the time of each of its findings consists of, by the finding's id: from that follow the places in the user's
     code. Asked only where a finding was made and frames were recorded."""
-    places: Callable[[Facts, R], Mapping[str, tuple[PlaceShare, ...]]] = _no_places
+    places: Callable[[Facts, R], Mapping[str, tuple[PlaceShare, ...]]] = lambda _, __: {}
     """Places that other processes than this one have of a finding's cause, by its id: they come first."""
 
 

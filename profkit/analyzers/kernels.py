@@ -16,14 +16,7 @@ from profkit.model.arrays import coded, distinct, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
-from profkit.model.names import (
-    MEMORY_FAMILIES,
-    family_of,
-    is_inductors,
-    precision_of,
-    says_nothing,
-    short_name,
-)
+from profkit.model.names import MEMORY_FAMILIES, family_of, is_inductors, precision_of, says_nothing, short_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind
 from profkit.timeline import Facts

@@ -18,15 +18,14 @@ from profkit.units import format_bytes, format_count, format_fraction
 
 def judge(result: Allocations) -> tuple[Finding, ...]:
     """`memory.leak` and `memory.fragmented`, each of the device where it is largest."""
-    leaks = [held for held in result.held if held.growth is not None and _is_leak(held.growth)]
+    leaks = [(held, held.growth) for held in result.held if held.growth is not None and _is_leak(held.growth)]
     broken = [held for held in result.held if _is_fragmented(held)]
-    return (
-        *(
-            _leak(result.scope, max(leaks, key=lambda held: held.growth.each_bytes if held.growth else 0))
-            for _ in leaks[:1]
-        ),
-        *(_fragmented(result.scope, max(broken, key=lambda held: held.unused_bytes)) for _ in broken[:1]),
-    )
+    found = []
+    if leaks:
+        found.append(_leak(result.scope, *max(leaks, key=lambda leak: leak[1].each_bytes)))
+    if broken:
+        found.append(_fragmented(result.scope, max(broken, key=lambda held: held.unused_bytes)))
+    return tuple(found)
 
 
 def _is_leak(growth: Growth) -> bool:
@@ -38,10 +37,7 @@ def _is_leak(growth: Growth) -> bool:
     )
 
 
-def _leak(scope: Scope, held: Held) -> Finding:
-    growth = held.growth
-    if growth is None:
-        raise ValueError("memory does not grow")
+def _leak(scope: Scope, held: Held, growth: Growth) -> Finding:
     evidence = [
         Evidence.size(
             "allocations.growth_bytes_per_step",

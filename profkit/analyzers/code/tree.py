@@ -366,11 +366,7 @@ def present(result: ModuleTree) -> Section:
     return Section(
         analyzer="code",
         title="modules",
-        values={
-            "work_ns": result.work_ns,
-            "phase_ns": dict(result.phase_ns),
-            "known_share": result.known_share,
-        },
+        values={"work_ns": result.work_ns, "phase_ns": dict(result.phase_ns), "known_share": result.known_share},
         tables=(*_lines_table(result), *tree_table(result)),
     )
 

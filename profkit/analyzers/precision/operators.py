@@ -121,9 +121,8 @@ def _is_tensor(shape: tuple[object, ...]) -> bool:
 def _first_double(trace: Trace) -> int:
     """The first operator of the first whole step that takes in a tensor of float64; -1 for none."""
     ops, begins = trace.ops, trace.steps[0].start_ns if trace.steps else trace.window_ns[0]
-    codes = [code for code, one in enumerate(trace.signatures) if one is not None and _format(one) is Precision.FP64]
-    mine = is_one_of(ops.signature, codes) & (ops.start_ns >= begins) & is_one_of(ops.thread, training_threads(trace))
-    rows = np.flatnonzero(mine)
+    rows = np.flatnonzero((ops.start_ns >= begins) & is_one_of(ops.thread, training_threads(trace)))
+    rows = rows[_has_format(trace, rows, (Precision.FP64,))]
     return int(rows[ops.start_ns[rows].argmin()]) if rows.size else -1
 
 

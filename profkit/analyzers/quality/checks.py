@@ -246,11 +246,7 @@ def judge(result: Quality) -> tuple[Finding, ...]:
             + _instead(result, is_refused=refuses),
             fix=result.scope.traits.how_to_be_steady,
             next_tools=(
-                recapture(
-                    result.scope,
-                    "record a longer trace of steady steps",
-                    "all checks of `profkit info` pass",
-                ),
+                recapture(result.scope, "record a longer trace of steady steps", "all checks of `profkit info` pass"),
             ),
         ),
     )
@@ -303,10 +299,7 @@ def present(result: Quality) -> Section:
     return Section(
         analyzer="quality",
         title="capture quality",
-        values={
-            "confidence_cap": confidence_cap(result),
-            "n_launches_during_capture": result.n_during_capture,
-        },
+        values={"confidence_cap": confidence_cap(result), "n_launches_during_capture": result.n_during_capture},
         tables=(TableView.of("checks", {"check": "text", "": "text", "seen": "text"}, rows),),
     )
 

@@ -238,15 +238,8 @@ def _operators(result: Distance) -> TableView:
     return _table(
         result,
         "operators by time, with their rates",
-        {
-            "operator": "text",
-            "shapes": "text",
-            "format": "text",
-            "calls": "count",
-            "time": "ns",
-            unit: "count",
-            "GB/s": "count",
-        },
+        {"operator": "text", "shapes": "text", "format": "text"}
+        | {"calls": "count", "time": "ns", unit: "count", "GB/s": "count"},
         {"of the roof": "fraction", "limit": "text", "hottest kernel": "text"},
         rows,
         "(again): computed a second time during backward." if any(use.is_recomputed for use in result.uses) else "",
