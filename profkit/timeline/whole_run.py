@@ -147,6 +147,8 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     n_looks: _Amount
     n_steps: _Amount = 0
     """The steps that `n` of are long; 0 where these are those of the run that nothing recorded."""
+    since: _Amount = 0
+    """The step from which on they come, where the run began without them: `n_steps` and `share` are of these."""
     modelled: _Share = 0.0
     """Of what they take more (0-1), what modules compute at the lines: the forward passes of an evaluation."""
     is_regular: bool = False

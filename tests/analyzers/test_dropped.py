@@ -61,6 +61,19 @@ def test_the_line_is_that_which_calls_the_pass() -> None:
     assert (place.function, place.call) == ("attack", "backward()")
 
 
+def test_two_passes_behind_both_forward_ones_are_two() -> None:
+    """Autograd goes back in time within a pass: a later forward operator begins another."""
+
+    def together(step: int) -> list[Row]:
+        both = [row for row in attack(step) if row.name == "aten::linear"]
+        early = replace(both[1], start_ns=both[0].end_ns, end_ns=both[0].end_ns + 2 * US)
+        return [early, *(row for row in attack(step) if row != both[1])]
+
+    one = found(first=together)
+    assert one.title == "2 of 3 backward passes compute gradients of weights that zero_grad drops"
+    assert one.evidence[0].value == N_STEPS * 2 * 120 * US
+
+
 def in_a_closure(step: int) -> list[Row]:
     """The attack, of which all is called by the optimizer."""
     begin = BASE + step * STEP + US // 4

@@ -235,6 +235,35 @@ def test_gradients_of_a_second_pass_add_up_on_purpose() -> None:
     assert finding_in(rows_with(second, first=lambda step: training(step)[:4]), "work.unused_gradients") is None
 
 
+@pytest.mark.parametrize("is_second", [True, False])
+def test_a_pass_that_begins_anew_without_a_forward_one_between_adds_up_on_purpose(*, is_second: bool) -> None:
+    """A pipeline's stage runs all micro-batches forward, then one pass for each: autograd goes back in time in each."""
+
+    def first(step: int) -> list[Row]:
+        number = 10 * step
+        rows = [
+            at(step, "aten::linear", 10 + 40 * one, 50 + 40 * one, Sequence_number=number + one, Fwd_thread_id=0)
+            for one in range(4)
+        ]
+        for place, one in enumerate((1, 0, 3, 2) if is_second else (3, 2, 1, 0)):
+            begin = 200 + 110 * place
+            rows += [
+                at(step, NODE + "AddmmBackward0", begin, begin + 90, Sequence_number=number + one, Fwd_thread_id=1),
+                at(step, "aten::mm", begin + 10, begin + 80),
+                at(step, ACCUMULATES, begin + 90, begin + 100),
+                *([at(step, "aten::add_", begin + 92, begin + 98)] if place >= 2 else []),
+            ]
+        return [
+            *rows,
+            ranged(step, "Optimizer.zero_grad#AdamW.zero_grad", 192, 194),
+            ranged(step, "Optimizer.step#AdamW.step", 700, 800),
+            at(step, "aten::_fused_adamw_", 710, 790),
+        ]
+
+    one = finding_in(rows_with(first=first), "work.unused_gradients")
+    assert (one is None) is is_second
+
+
 @pytest.mark.parametrize("checks", [True, False])
 def test_anomaly_mode_is_known_by_its_looks_for_nan(*, checks: bool) -> None:
     def beside(step: int) -> list[Row]:

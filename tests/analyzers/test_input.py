@@ -9,7 +9,7 @@ from profkit.model.code import OF_WORKERS, CodePlace, Phase, PlaceShare
 from profkit.model.finding import Finding, Severity
 from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
-from profkit.testing import kernel, launch, span, trace_of
+from profkit.testing import kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
 from profkit.timeline.code.helpers import (
     LoaderCode,
@@ -221,6 +221,35 @@ def test_a_step_that_takes_over_ready_batches_is_not_starved() -> None:
     assert handed(None)
     assert handed(0.99)[0].evidence[2].statement.startswith("the worker processes of the DataLoader do not keep up")
     assert handed(0.6, is_cpu=False), "what a GPU idles for a batch is lost to it, however ready that is"
+
+
+def taken_over(n: int, *, since: int = 0) -> tuple[Finding, ...]:
+    """Ten steps of 100 us that wait 40 us each for a batch of so many tensors, which is there after a part of these."""
+    rows = []
+    for number in range(10):
+        begin = number * 100 * US
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        rows += [span(f"ProfilerStep#{number}", begin, begin + 100 * US), span(name, begin, begin + 40 * US)]
+        apart = (39 * US - since) // n
+        rows += [operator("aten::set_", at, at + 100) for at in range(begin + since, begin + since + n * apart, apart)]
+        rows.append(operator("aten::mm", begin + 41 * US, begin + 99 * US))
+    loaders = [{"n_workers": 1, "collate": {"name": "Batch.collate", "file": "train.py", "line": 7}}]
+    found = measure(Facts.of(trace_of(rows, profkit_workers_busy=0.2, profkit_loaders=loaders)))
+    assert isinstance(found, InputWaits)
+    return judge(found)
+
+
+def test_a_batch_of_many_tensors_is_named_by_their_number_and_the_function_that_collates() -> None:
+    (finding,) = taken_over(256)
+    assert finding.title == "the step waits for its DataLoader to hand over 256 tensors for each batch"
+    assert "takes over its 256 tensors one by one, 151 ns for each" in finding.evidence[2].statement
+    assert finding.fix.startswith("pad or stack in collate_fn, Batch.collate() (train.py:7), in the worker")
+    assert finding.recoverable_ns == pytest.approx(40 * US, rel=0.05)
+
+
+@pytest.mark.parametrize(("n", "since"), [(4, 0), (31, 0), (256, 30 * US)])
+def test_a_batch_of_few_tensors_and_one_that_is_late_are_not_handed_over_in_pieces(n: int, since: int) -> None:
+    assert not any("hand over" in one.title or "stack in collate_fn" in one.fix for one in taken_over(n, since=since))
 
 
 def test_late_batches_of_workers_that_keep_up_starve_the_step() -> None:

@@ -14,9 +14,18 @@ DDP, NODE = "DistributedDataParallel.forward", EVALUATES + "AddmmBackward0"
 
 
 def job(
-    *lengths_us: int, on_gpu: bool = False, request: str = "c10d::allreduce_", other: str = "", node: str = ""
+    *lengths_us: int,
+    on_gpu: bool = False,
+    request: str = "c10d::allreduce_",
+    other: str = "",
+    node: str = "",
+    apart_us: int = 50,
+    has_forward: bool = False,
 ) -> Any:
-    """What is said of steps with a backward pass and these collectives after it, 50 us apart; None for nothing."""
+    """What is said of steps with a backward pass and these collectives after it; None for nothing.
+
+    `has_forward`: before each runs a forward operator of the next backward pass.
+    """
 
     def drawn(at: int, step: int) -> list[Row]:
         rows = [operator(other, at, at + 10 * US)] if other else []
@@ -24,6 +33,10 @@ def job(
         rows.append(operator(NODE, at + 1000 * US, at + 1900 * US))
         begin = at + 2000 * US
         for number, length in enumerate(lengths_us, 1000 * step + 1):
+            if has_forward:
+                back = at + 9000 * US + 10 * (number % 1000) * US
+                rows.append(operator("aten::mm", begin - 40 * US, begin, Sequence_number=number, Fwd_thread_id=0))
+                rows.append(operator(NODE, back, back + 5 * US, Sequence_number=number, Fwd_thread_id=1))
             rows += [operator(node, begin - US, begin + 15 * US)] if node else []
             rows.append(operator(request, begin, begin + 10 * US))
             edges = begin + 10 * US, begin + (10 + length) * US
@@ -31,7 +44,7 @@ def job(
                 rows += launched(NCCL, begin + 2 * US, *edges, number, stream=20)
             else:
                 rows.append(span("gloo:all_reduce", *edges, tid=99))
-            begin += (length + 50) * US
+            begin += (length + apart_us) * US
         if on_gpu:
             rows += launched("gemm", at + 200 * US, at + 220 * US, at + 900 * US, 1000 * step + 500)
         return rows
@@ -53,16 +66,22 @@ def test_a_third_of_latency_is_told_with_its_own_saving() -> None:
     assert one.fraction == pytest.approx(19 * 150 / 10_000)
 
 
+def test_those_that_run_beside_each_other_cost_no_more_than_the_time_of_all() -> None:
+    one = job(*[100] * 60, apart_us=-80)
+    assert one.fraction == pytest.approx((59 * 20 + 100) / 10_000)
+
+
 @pytest.mark.parametrize(
     ("lengths", "more"),
     [
         ([100] * 7, {}),
         ([100, 100, *[900] * 7], {}),
         ([100] * 20, {"request": "c10d::allgather_"}),
+        ([100] * 20, {"request": "c10d::send", "has_forward": True}),
         ([100] * 20, {"node": ACCUMULATES}),
         ([100] * 20, {"node": ACCUMULATES, "other": DDP}),
     ],
-    ids=["few", "large ones", "of another kind", "in backward", "DDP"],
+    ids=["few", "large ones", "of another kind", "of micro-batches", "in backward", "DDP"],
 )
 def test_what_is_not_one_by_one(lengths: list[int], more: dict[str, Any]) -> None:
     assert job(*lengths, **more) is None

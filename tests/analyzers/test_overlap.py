@@ -4,11 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.communication.overlap import Overlap, judge, measure
+from profkit.model.documents.report import Bottleneck
 from profkit.testing import Row, kernel, launch, span
 from tests.drawing import (
     BASE,
     MS,
     NCCL,
+    NODE,
     STEP,
     US,
     at,
@@ -207,3 +209,41 @@ def test_on_a_cpu_ddps_buffers_cost_what_joins_and_copies_them_as_well() -> None
     assert verdict.findings[0].id == "comm.buffers"
     one = finding_in(ddp_on_cpu(wrapped="forward"), "comm.buffers")
     assert one.title.startswith("small broadcasts")
+
+
+def stages(name: str, *, again: bool) -> list[Row]:
+    """Eight steps of 1 ms on a CPU: compute for 620 us, a part of it a second time, then what is exchanged alone."""
+
+    def drawn(step: int) -> list[Row]:
+        forward = {"Fwd_thread_id": 0}
+        return [
+            at(step, "aten::mm", 5, 200, Sequence_number=step, **forward),
+            at(step, NODE + "MmBackward0", 210, 625, Sequence_number=step, Fwd_thread_id=1),
+            at(step, "aten::mm", 215, 415, **({"Sequence_number": 99 + step, **forward} if again else {})),
+            at(step, "aten::mm", 420, 620),
+            ranged(step, name, 630, 990, tid=2000),
+        ]
+
+    return steps_of(8, drawn)
+
+
+@pytest.mark.parametrize(
+    ("name", "again", "first"),
+    [
+        ("gloo:recv", True, "work.recompute"),
+        ("gloo:send", False, "comm.exposed"),
+        ("gloo:all_reduce", True, "comm.exposed"),
+    ],
+)
+def test_sends_and_receives_may_wait_for_the_work_of_other_stages(name: str, again: bool, first: str) -> None:
+    """What can be spared on the stages comes first, and nobody is told of DDP."""
+    verdict, every, _ = triaged(stages(name, again=again))
+    is_sent = name != "gloo:all_reduce"
+    found = every["comm.exposed"]
+    assert verdict.findings[0].id == first
+    assert verdict.bottleneck is (Bottleneck.KERNEL if is_sent else Bottleneck.COMM)
+    assert (verdict.recoverable_ns > 0) is (first == "work.recompute" or not is_sent)
+    assert ("micro-batches" in found.fix) is is_sent
+    assert ("bucket" in found.fix) is not is_sent
+    assert ("micro-batches" in found.proof) is is_sent
+    assert (found.most_recoverable_ns is None) is is_sent, "no trace of one rank tells waiting from transfer"

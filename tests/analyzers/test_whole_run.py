@@ -83,6 +83,15 @@ def test_a_save_every_ten_steps_is_the_verdict_with_its_share_of_the_run(long):
     assert step_sentence(report).startswith("Step 40.0 ms on average (")
 
 
+def test_what_begins_behind_a_warm_up_says_from_which_step_on_its_share_is() -> None:
+    rare = {**RARE, "n_steps": 40, "n": 4, "beyond_ns": 320 * MS, "since": 60}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert verdict.headline.startswith("every 10 steps from step 60 on, train.py:31 in keep()")
+    said = [one.statement for one in found["host.rare"].evidence]
+    assert "before step 60 the run does none of it: its share is of the steps from there on" in said
+    assert verdict.recoverable_ns == pytest.approx(8 * MS, rel=0.01)
+
+
 @pytest.mark.parametrize(("n_long", "n", "is_apart"), [(4, 100, True), (10, 100, False), (1, 12, False)])
 def test_a_long_recorded_step_is_set_apart_where_the_run_has_few(n_long, n, is_apart):
     verdict, found, _ = told(computing(long=(2,), profkit_run={**RUN, "n_long": n_long, "n": n}))
@@ -220,6 +229,13 @@ def test_the_fix_speaks_of_a_metric_where_the_line_that_is_named_evaluates(text,
     found = rare_at(line(text, "run", 122, 0.6), line(other, "run", 133, 0.3), way="", modelled=0.2).found
     assert found["host.rare"].fix.startswith(fix)
     assert ("of an evaluation" in found["host.rare"].title) == ("validate(model" in text)
+
+
+@pytest.mark.parametrize(("function", "stops"), [("greedy", True), ("beam_search", True), ("report", False)])
+def test_a_rare_decoding_is_told_to_stop_where_all_sequences_have_ended(function, stops):
+    line = {**SAVE, "function": function, "text": "lg, state = self.tick(tok, mem, state)"}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [line], "way": ""}}))
+    assert ("stop as soon as all sequences have ended" in found["host.rare"].fix) is stops
 
 
 def test_the_name_of_what_grows_cannot_fill_a_report_or_steer_a_terminal():
@@ -422,3 +438,28 @@ def test_numbers_that_sink_save_no_more_than_the_steps_took_at_first():
     run = {**GETS_SLOWER, "mean_ns": 38 * MS, "slower": {**SLOWER, "line": decays}}
     trace = computing(step_ms=34, profkit_run={**run, "subnormal": SUNK}, profkit_unprofiled_usual_ns=34 * MS)
     assert told(trace)[1]["work.sinks"].fraction == pytest.approx(4 / 38)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fix", "says"),
+    [
+        ("u, s, vh = torch.linalg.svd(g)", "work.rare", "full_matrices=False", True),
+        ("u, s, vh = torch.linalg.svd(g, full_matrices=False)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, vh = torch.linalg.svd(", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, vh = torch.linalg.svd(g.float(), False)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, v = torch.svd(g)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("w, q = torch.linalg.eigh(stat)", "work.rare", "do it less often", False),
+        ("u, s, vt = np.linalg.svd(g.numpy())", "host.rare", "compute them every few hundred steps", False),
+        ("self.svd(g)", "host.rare", "do it less often", False),
+    ],
+)
+def test_a_decomposition_in_rare_steps_is_work_of_which_a_part_is_needed(text, name, fix, says):
+    line = {"file": "train.py", "line": 55, "function": "subspace", "text": text, "share": 0.95}
+    rare = {**RARE, "lines": [line], "way": "", "share": 0.3, "beyond_ns": 1370 * MS}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert verdict.findings[0].id == name
+    assert verdict.bottleneck is (Bottleneck.KERNEL if name == "work.rare" else Bottleneck.OVERHEAD)
+    assert found[name].fix.startswith(fix)
+    assert any("square basis" in one.statement for one in found[name].evidence) is says
+    assert found[name].places[0].place.line == 55
+    assert verdict.step_ns == pytest.approx((32 + 13.7) * MS, rel=0.01)

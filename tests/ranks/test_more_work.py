@@ -8,7 +8,7 @@ from profkit.api import triage
 from profkit.ranks.reduce.records import NameRows
 from profkit.ranks.reduce.summary import first_inputs
 from profkit.testing import operator, span, to_json, trace_of
-from profkit.verdict.on_cpu import BEYOND
+from profkit.verdict.on_cpu import BEYOND_SHARED
 from tests.ranks.simulate import MS, Job, simulate, stragglers_of
 
 NAMES = ("aten::mm", "aten::sigmoid_backward", "aten::log")
@@ -117,7 +117,7 @@ def test_balanced_work_saves_about_half_of_the_delay_and_at_most_all_of_it(tmp_p
     _, one = unbalanced(tmp_path, every=every)
     assert "larger inputs" in one.title
     assert one.recoverable_ns == pytest.approx(2 * MS, rel=0.01)
-    assert one.most_recoverable_ns == pytest.approx((1 + BEYOND) * 4 * MS, rel=0.01)
+    assert one.most_recoverable_ns == pytest.approx((1 + BEYOND_SHARED) * 4 * MS, rel=0.01)
 
 
 def test_the_step_of_a_rank_that_waits_rarely_is_not_that_of_the_job(tmp_path):

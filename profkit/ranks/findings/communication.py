@@ -6,11 +6,21 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import operators, recapture, system_timeline
-from profkit.findings.communication import BANDWIDTH, DEFAULT_BUCKET_BYTES, EXTRA, LATENCY_METRIC, SKEW
+from profkit.analyzers.tools import after_change, operators, recapture, system_timeline
+from profkit.findings.communication import (
+    ASKED,
+    ASKED_FIXES,
+    BANDWIDTH,
+    DEFAULT_BUCKET_BYTES,
+    EXTRA,
+    LATENCY_METRIC,
+    SKEW,
+)
 from profkit.model.arrays import I64, Bool, median
+from profkit.model.code import PlaceShare
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.findings import links
@@ -311,9 +321,11 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
     fraction = joint.fraction(row.exposed_ns)
     kind = CollectiveKind(row.kind).name.lower().replace("_", "-")
     size = f" of {format_bytes(row.n_bytes)}" if row.n_bytes >= 0 else ""
+    places = _places_asked(joint)
+    there = f" at {places[0].place.name}" if places else ""
     often = f"{row.per_step:g} per step" if row.per_step is not None else f"{row.n_instances:,} in the window"
-    return EXTRA.found(
-        title=f"extra {kind}{size}, not part of the backward pass",
+    found = EXTRA.found(
+        title=f"extra {kind}{size}{there}, not part of the backward pass",
         confidence=0.6,
         recoverable_ns=joint.per_step(row.exposed_ns),
         fraction=fraction,
@@ -328,6 +340,24 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
         fix="if it reduces a metric or a loss: do so every n-th step or asynchronously; if it reduces gradients: drop"
         " it, they are reduced twice",
         next_tools=(
-            operators(scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"),
+            after_change(scope, "bytes and time fall together")
+            if places
+            else operators(
+                scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"
+            ),
         ),
+    )
+    return replace(found, places=places)
+
+
+def _places_asked(joint: Joint) -> tuple[PlaceShare, ...]:
+    """Where the script asks for collectives, mostly all-reduces, on the first rank that knows."""
+    return next(
+        (
+            one.places
+            for outcome in joint.outcomes
+            for one in outcome.report.findings
+            if one.id == ASKED.id and one.fix == ASKED_FIXES["all-reduce"] and one.places
+        ),
+        (),
     )

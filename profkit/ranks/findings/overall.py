@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.tools import recapture
 from profkit.findings import kind_of
-from profkit.findings.communication import ASKED, EXPOSED, SKEW
+from profkit.findings.communication import ASKED, EXPOSED, SENDS_METRIC, SKEW
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
 from profkit.model.documents.report import Bottleneck, Verdict, speedup
@@ -24,6 +24,7 @@ from profkit.model.finding import Finding, NextTool, severity_of
 from profkit.ranks.findings.communication import LESS_TRANSFER, group_name, link_test, mostly
 from profkit.ranks.findings.evidence import as_count, as_share
 from profkit.ranks.findings.lateness import late_ranks
+from profkit.ranks.findings.pipeline_findings import next_stage
 from profkit.ranks.measure.fleet_measures import Joint, budget_of
 from profkit.ranks.measure.stragglers import Stragglers, own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
@@ -39,6 +40,7 @@ steps."""
 
 
 _MOST_NAMED: Final = 8
+_INTERVAL: Final = "comm.recoverable_interval_ns"
 _SHARE_OF_LARGEST: Final = 0.1
 """Of its largest delay, from which a rank counts as late in a collective. Chosen: the rest is scatter."""
 
@@ -346,6 +348,9 @@ def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
 
 def _unsplit(finding: Finding, joint: Joint) -> Finding:
     """Give `comm.exposed` as it reads when all ranks were compared and still cannot say what it is made of."""
+    if finding.has(SENDS_METRIC):  # of gloo's, no trace tells which belong together
+        kept = [item for item in finding.evidence if item.metric != _INTERVAL]
+        return replace(finding, evidence=tuple(kept), next_tools=(next_stage(joint.outcomes[0].case.scope),))
     least = int(SKEW.limit("matched"))
     is_named = any(answer.named for answer in joint.stragglers)
     longest = max(zip(joint.limits, joint.waits, strict=True), key=lambda pair: pair[0].exposed_ns, default=None)
@@ -363,7 +368,7 @@ def _unsplit(finding: Finding, joint: Joint) -> Finding:
         else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
     )
     said = as_count("comm.n_matched", n_matched, why)
-    kept = [item for item in finding.evidence if item.metric != "comm.recoverable_interval_ns"]
+    kept = [item for item in finding.evidence if item.metric != _INTERVAL]
     finding = replace(finding, evidence=(*kept, said))
     scope = joint.outcomes[0].case.scope
     more = recapture(

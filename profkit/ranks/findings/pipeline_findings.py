@@ -10,7 +10,7 @@ from profkit.analyzers.tools import system_timeline
 from profkit.findings.input import STARVED
 from profkit.findings.ranks.pipeline import BUBBLE
 from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.findings.evidence import as_factor, as_share, in_ns
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.longer_compute import Longer
@@ -55,14 +55,17 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
             ),
         ),
         fix="; or ".join(BUBBLE.fixes),
-        next_tools=(
-            system_timeline(
-                scope,
-                "which stage does the schedule wait for?",
-                "a staircase of gaps at the ends of each step",
-                is_for_any=True,
-            ),
-        ),
+        next_tools=(next_stage(scope),),
+    )
+
+
+def next_stage(scope: Scope) -> NextTool:
+    """What shows the stages beside each other."""
+    return system_timeline(
+        scope,
+        "which stage does the schedule wait for?",
+        "a staircase of gaps at the ends of each step",
+        is_for_any=True,
     )
 
 
