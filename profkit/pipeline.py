@@ -16,7 +16,7 @@ from profkit.analyzers.launches.measured import Apart, Launches
 from profkit.analyzers.roof import at_roof, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
-from profkit.analyzers.tools import kernel_profile, metal_timeline, py_spy_operators, steps_alone
+from profkit.analyzers.tools import metal_timeline, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UnsupportedTraceError, UsageError, blamed
 from profkit.findings.capture import QUALITY, REFUSING, STARTUP, UNLINKED
 from profkit.findings.host import STALL, SYNC
@@ -355,13 +355,10 @@ def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
         return None
     if kernels.scope.is_cpu:
         return py_spy_operators(kernels.scope.command)
-    return kernel_profile(
+    return kernels.top[0].profile(
         kernels.scope,
-        kernels.top[0].name,
         "what limits the hottest kernel?",
         "Speed of Light: memory or compute above 80 % means near the roof, both below 60 % mean latency or occupancy",
-        launch=kernels.top[0].typical_launch,
-        lasts_ns=kernels.top[0].typical_ns,
     )
 
 

@@ -14,7 +14,7 @@ from profkit.findings.fusing import fix_of_unfused
 from profkit.findings.kernels import LAYOUT, UNFUSED
 from profkit.model.arrays import coded, distinct, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
 from profkit.model.names import MEMORY_FAMILIES, family_of, is_inductors, precision_of, says_nothing, short_name
 from profkit.model.table import NO_ROW
@@ -45,6 +45,11 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     None on a CPU, where no step launches it, and for a kernel that is the hottest neither of all nor of its kind."""
     typical_ns: int = 0
     """How long the typical launch takes."""
+
+    def profile(self, scope: Scope, purpose: str, look_for: str) -> NextTool:
+        """A profile of its typical launch."""
+        launch, lasts_ns = self.typical_launch, self.typical_ns
+        return kernel_profile(scope, self.name, purpose, look_for, launch=launch, lasts_ns=lasts_ns)
 
     @property
     def shown(self) -> str:
@@ -282,13 +287,10 @@ def _unfused(result: Kernels) -> Iterator[Finding]:
     tool = (
         py_spy_operators(scope.command)
         if scope.is_cpu or not memory
-        else kernel_profile(
+        else memory[0].profile(
             scope,
-            memory[0].name,
             "does this kernel reach the memory bandwidth limit?",
             "memory throughput above 80 % of peak, compute throughput far below",
-            launch=memory[0].typical_launch,
-            lasts_ns=memory[0].typical_ns,
         )
     )
     yield UNFUSED.found(

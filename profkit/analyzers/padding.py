@@ -105,7 +105,6 @@ def present(result: Padded) -> Section:
         analyzer="padding",
         title="padding",
         values={"share": result.share, "n_padded": result.n_padded, "n_all": result.n_all, "longest": result.longest},
-        tables=(),
     )
 
 

@@ -9,11 +9,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Scope, Vendor, scope_of
-from profkit.analyzers.tools import kernel_profile
+from profkit.analyzers.base import Vendor, scope_of
+from profkit.analyzers.precision.operators import ByFormat
+from profkit.analyzers.tools import typical_profile
 from profkit.findings.kernels import DOUBLE, FALLBACK, NO_TF32, MatrixRates
 from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows
-from profkit.model.documents.rank_report import Section, TableView
+from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped, severity_of
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
@@ -39,14 +40,12 @@ _FOR_AMPERE: Final = later(
 """Kernels that run on devices with TF32 only."""
 
 
-class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
+class MatmulPrecision(ByFormat, frozen=True, kw_only=True):
     """Time of matrix kernels by number format, ns over the window; kernels of several streams may share time.
 
     `full_covered_ns` is how much of the window has one in full precision running: more than that it cannot cost.
     """
 
-    scope: Scope
-    by_format: dict[str, int]
     full_covered_ns: int
     fp32_covered_ns: int
     """The part of it with a product of matrices in fp32."""
@@ -65,7 +64,7 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     hottest_full: str
     hottest_allowable: str
     """Of those that one line allows to run in TF32; "" for none."""
-    launches: dict[str, Typical] = {}
+    launches: Mapping[str, Typical] = {}
     """The typical launch of each of the two."""
     rates: MatrixRates | None
     """None for a device that is not known."""
@@ -75,15 +74,6 @@ class MatmulPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the trace shows a backward pass or an optimizer."""
     is_for_ampere: bool
     """Whether a kernel ran that runs on devices with TF32 only."""
-
-    @property
-    def total_ns(self) -> int:
-        """Time of all matrix kernels, ns."""
-        return sum(self.by_format.values())
-
-    def share(self, *formats: Precision) -> float:
-        """Share of matrix-kernel time in these formats, 0-1."""
-        return sum(self.by_format.get(item, 0) for item in formats) / self.total_ns if self.total_ns else 0.0
 
     @property
     def tf32_ratio(self) -> float:
@@ -387,15 +377,7 @@ def _tried(result: MatmulPrecision, name: str, change: str) -> NextTool:
 
 
 def _profile(result: MatmulPrecision, name: str, purpose: str, look_for: str) -> NextTool:
-    launch = result.launches.get(name)
-    return kernel_profile(
-        result.scope,
-        name,
-        purpose,
-        look_for,
-        launch=None if launch is None else launch.before,
-        lasts_ns=0 if launch is None else launch.duration_ns,
-    )
+    return typical_profile(result.scope, name, result.launches.get(name), purpose, look_for)
 
 
 def _half_name(result: MatmulPrecision) -> str:
@@ -427,16 +409,9 @@ def _cast(result: MatmulPrecision, unless_meant: str) -> str:
 
 def present(result: MatmulPrecision) -> Section:
     """Show the formats."""
-    rows = tuple(
-        sorted(((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()), key=lambda r: -r[1])
-    )
     return Section(
         analyzer="precision",
         title="precision of matrix kernels",
         values={"by_format_ns": dict(result.by_format)},
-        tables=(
-            TableView.of(
-                "matrix kernels by number format", {"format": "text", "time": "ns", "share": "fraction"}, rows
-            ),
-        ),
+        tables=(result.table("matrix kernels by number format"),),
     )

@@ -172,11 +172,31 @@ def in_double(result: Double) -> Iterator[Finding]:
     )
 
 
-class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Time of matrix products by number format, ns: inside the window, or of later steps that were recorded with types."""
+class ByFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of matrix products by number format, ns."""
 
     scope: Scope
     by_format: dict[str, int]
+
+    @property
+    def total_ns(self) -> int:
+        """Time of all of them, ns."""
+        return sum(self.by_format.values())
+
+    def share(self, *formats: Precision) -> float:
+        """Share of that time in these formats, 0-1."""
+        return sum(self.by_format.get(item, 0) for item in formats) / self.total_ns if self.total_ns else 0.0
+
+    def table(self, title: str, *, note: str = "") -> TableView:
+        """The formats, the one with most time first."""
+        ranked = sorted(self.by_format.items(), key=lambda item: -item[1]) if self.total_ns else []
+        rows = ((name, ns, ns / self.total_ns) for name, ns in ranked)
+        return TableView.of(title, {"format": "text", "time": "ns", "share": "fraction"}, rows, note=note)
+
+
+class OperatorPrecision(ByFormat, frozen=True, kw_only=True):
+    """Time of matrix products by number format, ns: inside the window, or of later steps that were recorded with types."""
+
     from_half_ns: int
     """The time of those in fp32 whose second factor was converted from half precision."""
     n_later_steps: int
@@ -187,15 +207,6 @@ class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this CPU multiplies in bfloat16; None where the capture did not say."""
     double: Double
     """What works on float64, products or not."""
-
-    @property
-    def total_ns(self) -> int:
-        """Time of all matrix products, ns."""
-        return sum(self.by_format.values())
-
-    def share(self, *formats: Precision) -> float:
-        """Share of the products' time in these formats, 0-1."""
-        return sum(self.by_format.get(item, 0) for item in formats) / self.total_ns if self.total_ns else 0.0
 
     @property
     def half_share(self) -> float:
@@ -355,17 +366,10 @@ def _fix(result: OperatorPrecision) -> str:
 
 def present(result: OperatorPrecision) -> Section:
     """Show the formats."""
-    made = ((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()) if result.total_ns else ()
+    note = f"Of {result.n_later_steps} later steps, recorded with types." if result.n_later_steps else ""
     return Section(
         analyzer="precision",
         title="precision of matrix products",
         values={"by_format_ns": dict(result.by_format), "n_later_steps": result.n_later_steps},
-        tables=(
-            TableView.of(
-                "matrix products by number format",
-                {"format": "text", "time": "ns", "share": "fraction"},
-                tuple(sorted(made, key=lambda row: -row[1])),
-                note=f"Of {result.n_later_steps} later steps, recorded with types." if result.n_later_steps else "",
-            ),
-        ),
+        tables=(result.table("matrix products by number format", note=note),),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from profkit.analyzers.base import Vendor
 from profkit.analyzers.roof.distance import Distance, Family, Use
 from profkit.analyzers.roof.shown import NAMES, mfu_sentence, rate_of, step_sentence
-from profkit.analyzers.tools import kernel_profile
+from profkit.analyzers.tools import typical_profile
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF, UNALIGNED
 from profkit.model.finding import Evidence, Finding, NextTool, Severity
 from profkit.model.kernel_names import Precision
@@ -130,22 +130,14 @@ def _profile(result: Distance, family: Family) -> tuple[NextTool, ...]:
     """A profile of the kernel that the family loses most in."""
     if not family.kernel:
         return ()
-    launch = result.launches.get(family.kernel)
     look_for = (
         "memory throughput far below 80 % of peak: latency, occupancy or access pattern"
         if family.limit is Limit.MEMORY
         else "tensor (pipe) utilization, the grid against the number of SMs, and stalls"
     )
-    return (
-        kernel_profile(
-            result.scope,
-            family.kernel,
-            "what keeps this kernel from its roof?",
-            look_for,
-            launch=None if launch is None else launch.before,
-            lasts_ns=0 if launch is None else launch.duration_ns,
-        ),
-    )
+    typical = result.launches.get(family.kernel)
+    question = "what keeps this kernel from its roof?"
+    return (typical_profile(result.scope, family.kernel, typical, question, look_for),)
 
 
 def _above(result: Distance) -> Finding:
