@@ -151,9 +151,9 @@ def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
         with blamed(f"analysing {analyzer.name}", facts.trace.meta.source):
             result = analyzer.measure(facts)
             if isinstance(result, Skipped):
-                return _Answer(result)
+                return _Answer(replace(result, analyzer=analyzer.name))
             findings = _placed(analyzer, facts, result, analyzer.judge(result))
-            return _Answer(result, findings, (analyzer.present(result),))
+            return _Answer(result, findings, (replace(analyzer.present(result), analyzer=analyzer.name),))
     except InternalError as told:
         if analyzer.name == quality.ANALYZER.name:  # nothing can be said of a capture that nobody checked
             raise

@@ -99,7 +99,6 @@ def measure(facts: Facts) -> Kernels | Skipped:
     work = cpu_work(facts) if facts.cpu is not None else device_work(facts)
     if work.name.size == 0:
         return Skipped(
-            analyzer="kernels",
             reason="no kernels or operators in the window",
             how_to_get="profile with activities=[CPU, CUDA] while the job computes",
         )
@@ -326,7 +325,6 @@ def present(result: Kernels) -> Section:
     label = "operator (self time)" if result.scope.is_cpu else "kernel"
     by = {"launched by": "text"} if any(use.operator for use in result.top) else {}
     return Section(
-        analyzer="kernels",
         title="operators" if result.scope.is_cpu else "kernels",
         values={
             "n_rows": result.n_rows,

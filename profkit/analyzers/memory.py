@@ -68,7 +68,7 @@ def measure(facts: Facts) -> Memory | Skipped:
     """Count allocator calls and the idle time that begins inside them."""
     main = facts.main_device
     if main is None:
-        return Skipped(analyzer="memory", reason="no device in this trace", how_to_get=RECORD_A_DEVICE)
+        return Skipped(reason="no device in this trace", how_to_get=RECORD_A_DEVICE)
     trace = facts.trace
     rows = facts.calls_in_window(CallKind.ALLOC)
     calls = trace.calls
@@ -246,7 +246,6 @@ def _fix(result: Memory) -> str:
 def present(result: Memory) -> Section:
     """Show allocator calls."""
     return Section(
-        analyzer="memory",
         title="memory",
         values={
             "n_calls": result.n_calls,

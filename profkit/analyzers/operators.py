@@ -26,7 +26,6 @@ def measure(facts: Facts) -> Operators | Skipped:
     trace = facts.trace
     if main is None or len(trace.ops) == 0 or len(trace.calls) == 0:
         return Skipped(
-            analyzer="operators",
             reason="no operators with device work in this trace",
             how_to_get=trace.meta.traits.how_to_have_operators,
         )
@@ -42,7 +41,6 @@ def measure(facts: Facts) -> Operators | Skipped:
 def present(result: Operators) -> Section:
     """Show the operators."""
     return Section(
-        analyzer="operators",
         title="operators",
         values={"known_share": result.known_share},
         tables=(

@@ -47,7 +47,6 @@ def measure(facts: Facts) -> Padded | Skipped:
     numbers = [whole_ns(told.get(key)) for key in _COUNTS] if isinstance(told, Mapping) else []
     if not isinstance(told, Mapping) or not all(numbers):
         return Skipped(
-            analyzer="padding",
             reason="no padded sequences were seen in the batches",
             how_to_get="record with profkit capture a loop that takes batches from a DataLoader",
         )
@@ -102,7 +101,6 @@ def judge(result: Padded) -> tuple[Finding, ...]:
 def present(result: Padded) -> Section:
     """Show what was counted."""
     return Section(
-        analyzer="padding",
         title="padding",
         values={"share": result.share, "n_padded": result.n_padded, "n_all": result.n_all, "longest": result.longest},
     )

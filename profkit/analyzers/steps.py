@@ -85,7 +85,6 @@ def measure(facts: Facts) -> StepTimes | Skipped:
     traits = facts.trace.meta.traits
     if not steps:
         return Skipped(
-            analyzer="steps",
             reason=f"no {traits.step_marks}, and the launch sequence shows no period with an optimizer or a batch copy",
             how_to_get=traits.how_to_mark_steps,
         )
@@ -180,7 +179,6 @@ def present(result: StepTimes) -> Section:
     """Show every step."""
     rows = tuple(zip(result.numbers, result.durations_ns, strict=True))
     return Section(
-        analyzer="steps",
         title="steps",
         values={"n_steps": len(rows), "source": result.source},
         tables=(TableView.of("steps", {"step": "count", "time": "ns"}, rows),),

@@ -41,7 +41,7 @@ class Streams(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> Streams | Skipped:
     """The streams of every device."""
     if not facts.devices:
-        return Skipped(analyzer="streams", reason="no device activity in this trace", how_to_get=RECORD_A_DEVICE)
+        return Skipped(reason="no device activity in this trace", how_to_get=RECORD_A_DEVICE)
     stream = facts.trace.gpu.stream
     return Streams(
         by_device={device.device: _streams(facts, device) for device in facts.devices},
@@ -103,7 +103,6 @@ def present(result: Streams) -> Section:
         for use in uses
     )
     return Section(
-        analyzer="streams",
         title="streams",
         values={"n_streams": result.n_streams},
         tables=(

@@ -73,7 +73,7 @@ def measure(facts: Facts) -> Syncs | Skipped:
     """Find the blocking calls and who makes them."""
     main = facts.main_device
     if main is None:
-        return Skipped(analyzer="syncs", reason="no device to wait for in this trace", how_to_get=RECORD_A_DEVICE)
+        return Skipped(reason="no device to wait for in this trace", how_to_get=RECORD_A_DEVICE)
     trace, calls, rows = facts.trace, facts.trace.calls, _waiting(facts)
     duration = calls.end_ns[rows] - calls.start_ns[rows]
     worst = int(rows[duration.argmax()]) if rows.size else -1
@@ -206,7 +206,6 @@ def _evidence(result: Syncs, fraction: float) -> Iterator[Evidence]:
 def present(result: Syncs) -> Section:
     """Show who waits."""
     return Section(
-        analyzer="syncs",
         title="synchronising calls",
         values={
             "n_calls": result.n_calls,

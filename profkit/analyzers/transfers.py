@@ -68,7 +68,6 @@ def measure(facts: Facts) -> Transfers | Skipped:
     rows = rows[gpu.kind[rows] == Kind.COPY]
     if main is None or rows.size == 0:
         return Skipped(
-            analyzer="transfers",
             reason="no copies in this trace",
             how_to_get="nothing to do: data that stays on the device needs no copies",
         )
@@ -328,7 +327,6 @@ def _fix_from(result: Transfers, way: Way) -> str:
 def present(result: Transfers) -> Section:
     """Show copies by kind."""
     return Section(
-        analyzer="transfers",
         title="copies",
         values={
             "n_copies": result.n_copies,

@@ -155,7 +155,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """An analysis that could not run: not the same as clean, not the same as failed."""
 
-    analyzer: str
+    analyzer: str = ""
+    """Its name, which the pipeline gives it."""
     reason: str
     how_to_get: str
 

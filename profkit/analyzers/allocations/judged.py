@@ -132,7 +132,6 @@ def present(result: Allocations) -> Section:
     """Show the peak of each device, and what holds the first one's."""
     first = result.held[0]
     return Section(
-        analyzer="allocations",
         title="memory held",
         values={
             "peak_bytes": first.peak_bytes,

@@ -141,7 +141,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     """Sum work and idle time by module."""
     code = facts.code
     if code is None:
-        return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
+        return Skipped(reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
     from profkit.analyzers.code.asked import on_line, own_work  # loaded for traces with stacks
 
     work, idle = work_rows(facts), idle_rows(facts)
@@ -364,15 +364,10 @@ def _last(use: ModuleUse) -> str:
 def present(result: ModuleTree) -> Section:
     """Show the tree."""
     return Section(
-        analyzer="code",
         title="modules",
         values={"work_ns": result.work_ns, "phase_ns": dict(result.phase_ns), "known_share": result.known_share},
         tables=(*_lines_table(result), *tree_table(result)),
     )
-
-
-def _hook_rows(_: Facts, result: ModuleTree) -> dict[str, Rows]:
-    return {CALLBACK.id: sum((hook.rows for hook in result.hooks), Rows.empty())}
 
 
 ANALYZER = Analyzer(
@@ -382,5 +377,5 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=lambda result: judge(result.scope, result.hooks, result.trainer),
     present=present,
-    rows=_hook_rows,
+    rows=lambda _, result: {CALLBACK.id: sum((hook.rows for hook in result.hooks), Rows.empty())},
 )

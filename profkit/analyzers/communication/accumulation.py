@@ -74,19 +74,15 @@ class Accumulation(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> Accumulation | Skipped:
     """Find the updates (from one step of the optimizer to the next), their passes, and what these reduce."""
     trace = facts.trace
-    for way, requests in ((_DDP, bucket_requests(trace)), (_FSDP, _scatters(trace))):
+    scatters = np.flatnonzero(trace.named(trace.ops.name, _SCATTER))
+    for way, requests in ((_DDP, bucket_requests(trace)), (_FSDP, scatters)):
         found = _found(facts, way, requests) if requests.size else None
         if found is not None:
             return found
     return Skipped(
-        analyzer="accumulation",
         reason="no update that reduces gradients, between two marked steps of an optimizer, is in this trace",
         how_to_get="profile several steps of a job that trains with DistributedDataParallel or FSDP2",
     )
-
-
-def _scatters(trace: Trace) -> NDArray[np.intp]:
-    return np.flatnonzero(trace.named(trace.ops.name, _SCATTER))
 
 
 def _starts(trace: Trace, pattern: re.Pattern[str]) -> I64:
@@ -219,7 +215,6 @@ def _rows(facts: Facts, result: Accumulation) -> Mapping[str, Rows]:
 def present(result: Accumulation) -> Section:
     """Show the passes of an update."""
     return Section(
-        analyzer="accumulation",
         title="backward passes that reduce gradients, in each update",
         values={"n_passes": result.n_passes, "n_updates": result.n_updates, "cost_ns": result.cost_ns},
     )

@@ -83,7 +83,6 @@ def measure(facts: Facts) -> OneByOne | Skipped:
     found = _operations(facts, asked) if asked.size else None
     if found is None:
         return Skipped(
-            analyzer="one_by_one",
             reason="no collectives that the script asks for itself, each with what it takes, are in this trace",
             how_to_get="profile a job whose script reduces gradients itself",
         )
@@ -284,7 +283,6 @@ def _rows(facts: Facts, result: OneByOne) -> Mapping[str, Rows]:
 def present(result: OneByOne) -> Section:
     """Show the runs."""
     return Section(
-        analyzer="one_by_one",
         title="collectives that the script asks for one after another",
         values={
             "n_runs": result.n_runs,

@@ -117,7 +117,6 @@ def measure(facts: Facts) -> Overlap | Skipped:
     table, rows = facts.communication
     if rows.size == 0:
         return Skipped(
-            analyzer="overlap",
             reason="no communication in this trace",
             how_to_get="profile a distributed job; on a single process there is nothing to overlap",
         )
@@ -409,7 +408,6 @@ def _unasked_part(result: Overlap) -> str:
 def present(result: Overlap) -> Section:
     """Show overlap and the longest collectives."""
     return Section(
-        analyzer="overlap",
         title="communication",
         values={
             "n_operations": result.n_operations,

@@ -272,7 +272,6 @@ def _few(result: Launches) -> Evidence:
 def present(result: Launches) -> Section:
     """Show the launch numbers and the operators that launch most."""
     return Section(
-        analyzer="launches",
         title="launches",
         values={
             "n_operations": result.n_operations,

@@ -107,7 +107,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
     hidden_ns = whole_graphs_ns(trace, main.activity.rows) or 0
     if hidden_ns > FALLBACK.limit("unknown") * facts.window_ns:  # kernels of unknown formats
         reason = f"{format_fraction(hidden_ns / facts.window_ns)} of the window is CUDA graphs without their kernels"
-        return Skipped(analyzer="precision", reason=reason, how_to_get="profkit nsys --also graphs -- COMMAND")
+        return Skipped(reason=reason, how_to_get="profkit nsys --also graphs -- COMMAND")
     rows = main.activity.rows[of_rows(gpu.kind, main.activity.rows) == Kind.COMPUTE]
     names = gpu.name[rows]
     total = np.bincount(names, weights=gpu.end_ns[rows] - gpu.start_ns[rows], minlength=1).astype(np.int64)
@@ -122,7 +122,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
         if (kind is Precision.FP64 or _DOUBLE.search(trace.name(code))) and _follows_tensors(trace.name(code))
     ]
     if not by_format and not double:
-        return Skipped(analyzer="precision", reason="no matrix kernels in this trace", how_to_get="nothing to do")
+        return Skipped(reason="no matrix kernels in this trace", how_to_get="nothing to do")
     parts = _in_full(facts, rows, told)
     full, allowable = parts.full, parts.allowable
     in_memory = [code for code in told if family_of(trace.name(code)) in MEMORY_FAMILIES and told[code] is None]
@@ -410,7 +410,6 @@ def _cast(result: MatmulPrecision, unless_meant: str) -> str:
 def present(result: MatmulPrecision) -> Section:
     """Show the formats."""
     return Section(
-        analyzer="precision",
         title="precision of matrix kernels",
         values={"by_format_ns": dict(result.by_format)},
         tables=(result.table("matrix kernels by number format"),),

@@ -241,7 +241,6 @@ def measure(facts: Facts) -> OperatorPrecision | Skipped:
     trace = facts.trace
     typed = trace.again if trace.shapes_carried is not None and trace.again is not None else trace
     without = Skipped(
-        analyzer="precision",
         reason="no kernels in this trace, and no matrix product with recorded types",
         how_to_get="record types: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)",
     )
@@ -368,7 +367,6 @@ def present(result: OperatorPrecision) -> Section:
     """Show the formats."""
     note = f"Of {result.n_later_steps} later steps, recorded with types." if result.n_later_steps else ""
     return Section(
-        analyzer="precision",
         title="precision of matrix products",
         values={"by_format_ns": dict(result.by_format), "n_later_steps": result.n_later_steps},
         tables=(result.table("matrix products by number format", note=note),),

@@ -297,7 +297,6 @@ def present(result: Quality) -> Section:
     """Show every check with its value."""
     rows = tuple((check.id, "ok" if check.ok else "FAILS", check.message) for check in checks(result))
     return Section(
-        analyzer="quality",
         title="capture quality",
         values={"confidence_cap": confidence_cap(result), "n_launches_during_capture": result.n_during_capture},
         tables=(TableView.of("checks", {"check": "text", "": "text", "seen": "text"}, rows),),

@@ -52,7 +52,7 @@ def without_work(trace: Trace) -> Skipped:
         reason = f"operators were recorded without shapes, and {doubt}"
     elif trace.meta.has_shapes or (trace.signatures and has_ops):
         reason, how = "no operator with recorded shapes has a formula", ""
-    return Skipped(analyzer="roof", reason=f"{reason}: FLOPs and bytes are not known", how_to_get=how)
+    return Skipped(reason=f"{reason}: FLOPs and bytes are not known", how_to_get=how)
 
 
 def judge(result: Distance) -> tuple[Finding, ...]:

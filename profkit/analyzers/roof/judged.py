@@ -208,7 +208,7 @@ def spared(result: Distance) -> tuple[tuple[Use, float], ...]:
     """Such products, with what each would take less at the share of its roof that aligned ones reach, in ns."""
     found = [use for use in result.uses if is_unaligned(use)]
     reference = _reference(result) if found else 1.0
-    return tuple((use, _gain_ns(use, reference)) for use in found)
+    return tuple((use, max(use.time_ns - (use.roof_ns or 0.0) / reference, 0.0)) for use in found)
 
 
 def is_unaligned(use: Use) -> bool:
@@ -224,10 +224,6 @@ def _reference(result: Distance) -> float:
     time_ns = sum(use.time_ns for use in aligned)
     reached = sum(use.roof_ns or 0.0 for use in aligned) / time_ns if time_ns else 0.0
     return min(max(reached, BELOW_ROOF.limit("share")), 1.0)
-
-
-def _gain_ns(use: Use, reference: float) -> float:
-    return max(use.time_ns - (use.roof_ns or 0.0) / reference, 0.0)
 
 
 def _sizes(uses: Sequence[Use]) -> str:

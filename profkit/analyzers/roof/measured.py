@@ -49,7 +49,7 @@ def measure(facts: Facts) -> Distance | Skipped:
     result = _of_cpu(facts, work)
     if _is_elsewhere(result) or facts.calls_in_window(CallKind.LAUNCH).size:
         reason = "the operators ran on a device whose kernels are not in the trace: how long they take is not known"
-        return Skipped(analyzer="roof", reason=reason, how_to_get="record the device as well")
+        return Skipped(reason=reason, how_to_get="record the device as well")
     return result
 
 

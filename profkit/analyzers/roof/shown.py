@@ -121,7 +121,6 @@ def _seconds(result: Distance) -> float:
 def present(result: Distance) -> Section:
     """The numbers and two tables: families, and the operators with most time."""
     return Section(
-        analyzer="roof",
         title="distance from the roof",
         values=_values(result),
         tables=(_families(result), _operators(result)),

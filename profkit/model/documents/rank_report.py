@@ -100,7 +100,8 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """What one analyzer shows: plain numbers for JSON, tables for people."""
 
-    analyzer: str
+    analyzer: str = ""
+    """Its name, which the pipeline gives it."""
     title: str
     values: dict[str, object]
     tables: tuple[TableView, ...] = ()
