@@ -235,7 +235,7 @@ def unexplained(result: Seen | None) -> Unexplained | None:
     if result is None or not result.run.is_far_slower or not _is_unexplained(result.run):
         return None
     run = result.run
-    said = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in its last: the recorded steps, early in it, do not show why"
+    said = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in its last{_most_grown(run)}: the recorded steps, early in it, do not show why"
     flags = ("--unprofiled-steps", str(round(_LATE * run.n)), "--folder", _LATE_FOLDER)
     tool = NextTool(
         name="profkit run",
@@ -244,6 +244,14 @@ def unexplained(result: Seen | None) -> Unexplained | None:
         look_for=f"profkit compare OLD {_LATE_FOLDER} says which operators and lines take more",
     )
     return Unexplained(said=said, tool=tool)
+
+
+def _most_grown(run: WholeRun) -> str:
+    """The line that has most of what the step grows by, as a clause; "" where none has half."""
+    more = ((late - early, line) for line in run.lines for early, late in [_of_steps(run, line)])
+    grown_ns, line = max(more, key=lambda one: one[0], default=(0.0, None))
+    share = grown_ns / (run.last_ns - run.first_ns)
+    return f", {format_fraction(min(share, 1.0))} of that at {line.place.words}" if line and share >= _MOSTLY else ""
 
 
 def _is_unexplained(run: WholeRun) -> bool:

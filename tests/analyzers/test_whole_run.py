@@ -394,6 +394,15 @@ def test_a_run_that_becomes_slower_at_no_line_is_not_healthy(cpu_ms):
     assert not {"host.slows", "memory.recopies"} & set(found)
 
 
+@pytest.mark.parametrize(("late", "is_named"), [(0.46, True), (0.4, False)])
+def test_the_line_with_half_of_what_an_unexplained_run_grows_by_is_said(late, is_named):
+    """unet_cells at times grows in leaps: two lines join what is kept, no quarter is steady."""
+    hot = {**CAT, "share": 0.4, "n_looks": 147, "in_thirds": [0.34, 0.38, late]}
+    run = {**RUN, "n_long": 0, "first_ns": 46 * MS, "last_ns": 128 * MS, "lines": [hot]}
+    verdict, _, _ = told(computing(profkit_run=run))
+    assert (" of that at train.py:59" in verdict.headline) is is_named
+
+
 def test_steps_that_wait_for_the_machine_name_no_line():
     """Beside seven other programs a decoder was told to grow, by 31 %."""
     slower = {**SLOWER, "line": {**CAT, "text": "logits = self.tick(tokens)"}}
