@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType, MethodType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.profiler import profile as autograd_profile
@@ -23,37 +23,17 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+if TYPE_CHECKING:
+    from .listener import Listener
+
 _MARK = "_profkit_wrapped"
-
-
-class Watcher(Protocol):
-    """What is told about the training loop."""
-
-    phase: Any
-    """`None`, or a function that gives a context manager around a phase, while steps are recorded."""
-    home_thread: int
-    """The thread that trains; calls of modules in other threads are not looked at."""
-
-    def fail(self, error: BaseException) -> None: ...  # noqa: D102
-    def optimizer_made(self) -> None: ...  # noqa: D102
-    def optimizers_were_made(self) -> None: ...  # noqa: D102
-    def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None: ...  # noqa: D102
-    def gradients_zeroed(self) -> None: ...  # noqa: D102
-    def backward_began(self) -> None: ...  # noqa: D102
-    def backward_ended(self) -> None: ...  # noqa: D102
-    def data_wanted(self, iterator: Any) -> None: ...  # noqa: D102
-    def data_came(self, batch: Any) -> None: ...  # noqa: D102
-    def forward_began(self, module: Any) -> None: ...  # noqa: D102
-    def forward_ended(self, module: Any, duration_ns: int) -> None: ...  # noqa: D102
-    def profiler_begins(self, profiler: Any) -> None: ...  # noqa: D102
-    def profiler_ended(self, profiler: Any) -> None: ...  # noqa: D102
 
 
 class Hooks:
     """The wrappers of one process; `install` puts them in, `remove` takes every one out."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher: Watcher | None = watcher
+    def __init__(self, watcher: Listener) -> None:
+        self._watcher: Listener | None = watcher
         self._undo: list[Callable[[], None]] = []
         self.optimizer_depth = 0
         self.fetch_depth = 0
@@ -62,7 +42,7 @@ class Hooks:
         self._is_inside = False
         self._is_warning_off = False
 
-    def install(self, again_for: Watcher | None = None) -> None:
+    def install(self, again_for: Listener | None = None) -> None:
         """Wrap optimizer steps (of classes used from now on), loader, backward and the start of profilers."""
         self._watcher = watcher = self._watcher or again_for
         if watcher is None:
@@ -86,7 +66,7 @@ class Hooks:
         while self._undo:
             self._undo.pop()()
 
-    def watch_steps(self, watcher: Watcher) -> None:
+    def watch_steps(self, watcher: Listener) -> None:
         """After `remove`: tell the watcher of optimizers and their steps again, and of nothing else."""
         self._watcher = watcher
         self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())

@@ -187,7 +187,7 @@ def _process() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "device": _device(),
         "memory": _memory(),
-        "cores": _cores(),
+        "cores": cores(),
         "machine": _machine(),
         "gpu_uuid": _gpu_uuid(),
     }
@@ -209,7 +209,7 @@ def _gpu_uuid() -> str:
     return ""
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

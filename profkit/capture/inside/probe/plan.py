@@ -1,5 +1,6 @@
 """What a probe does in which step: drawn from a seed, by a generator of its own, the same on every rank.
 
+The first process that has a plan leaves it for the others of its host.
 Standard library only, no torch, Python 3.9 syntax.
 """
 
@@ -11,7 +12,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, Optional
+
+from ...beside import files
+from ...command import tell
 
 SETTLING: Final = 3
 """First steps that count for nothing: allocator, autotuning, first batches (as in a capture)."""
@@ -35,6 +40,8 @@ DEVICE: Final = ("device", "copy", "comm")
 LEAST_STEPS: Final = 400
 """Probed where nothing else is asked for (chosen: they tell 0 from 1 where steps vary by some 10 %)."""
 MOST_STEPS: Final = 2000
+_NAME: Final = "plan.json"
+_MOST_BYTES: Final = 1 << 16
 _LONG_ENOUGH_NS: Final = 30_000_000_000
 """Shorter steps vary more, and more of them are probed: as many as take so long, up to `MOST_STEPS` (chosen)."""
 
@@ -85,6 +92,26 @@ def from_text(text: str) -> Plan:
     places, doses_ns = tuple(map(str, given["places"])), tuple(map(int, given["doses_ns"]))
     numbers = {name: int(given[name]) for name in ("n_steps", "seed", "step_ns")}
     return Plan(places=places, doses_ns=doses_ns, cost=float(given["cost"]), **numbers)
+
+
+def plan_of_all(folder: Path, mine: Plan, world_size: int) -> Plan:
+    """The plan that the first rank has settled for; this one, where that is this process or there is but one rank.
+
+    Raises OSError.
+    """
+    text = mine.to_text().encode()
+    plan, is_mine = mine, True
+    if world_size > 1:
+        files().write_if_absent(folder / _NAME, text)
+        found: bytes = files().read_small(folder / _NAME, _MOST_BYTES, follow=False)
+        plan, is_mine = from_text(found.decode()), found == text
+    if is_mine:
+        doses = " or ".join(f"{dose / 1e6:.3g} ms" for dose in plan.doses_ns)
+        tell(
+            f"probing {plan.n_steps} steps of {plan.step_ns / 1e6:.3g} ms: {len(plan.places) * len(plan.doses_ns)} in"
+            f" {plan.block} get a delay of {doses}; that makes them at most {100 * plan.most_cost:.1f} % longer"
+        )
+    return plan
 
 
 def steps_for(step_ns: int) -> int:
