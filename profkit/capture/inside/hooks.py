@@ -23,6 +23,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from .patches import Patches
+
 if TYPE_CHECKING:
     from .listener import Listener
 
@@ -34,7 +36,8 @@ class Hooks:
 
     def __init__(self, watcher: Listener) -> None:
         self._watcher: Listener | None = watcher
-        self._undo: list[Callable[[], None]] = []
+        self._patches = Patches()
+        self._undo: list[Callable[[], None]] = []  # of the steps of optimizers
         self.optimizer_depth = 0
         self.fetch_depth = 0
         self._how = "none"
@@ -47,13 +50,16 @@ class Hooks:
         self._watcher = watcher = self._watcher or again_for
         if watcher is None:
             return
-        self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
-        self._replace(Optimizer, "zero_grad", self._wrapped_zero_grad())
-        self._replace(_BaseDataLoaderIter, "__next__", self._wrapped_next())
-        self._replace(torch.autograd, "backward", self._wrapped_backward())
-        self._replace(torch, "compile", self._wrapped_compile())
-        self._replace(autograd_profile, "_prepare_trace", self._wrapped_prepare())
-        self._replace(autograd_profile, "__exit__", self._wrapped_exit())
+        for owner, name, wrapped in (
+            (Optimizer, "_patch_step_function", self._patching),
+            (Optimizer, "zero_grad", self._zero_grad),
+            (_BaseDataLoaderIter, "__next__", self._next),
+            (torch.autograd, "backward", self._backward),
+            (torch, "compile", self._compile),
+            (autograd_profile, "_prepare_trace", self._prepare),
+            (autograd_profile, "__exit__", self._exit),
+        ):
+            self._patches.wrap(owner, name, wrapped)
         for optimizer_class in _subclasses(Optimizer):  # session(): optimizers made before
             if getattr(optimizer_class.step, "hooked", False):
                 watcher.optimizers_were_made()
@@ -63,13 +69,14 @@ class Hooks:
         """Put everything back; a wrapper that somebody else has wrapped or bound passes on without a word."""
         self.watch_forward("none")
         self._watcher = None
+        self._patches.take_out()
         while self._undo:
             self._undo.pop()()
 
     def watch_steps(self, watcher: Listener) -> None:
         """After `remove`: tell the watcher of optimizers and their steps again, and of nothing else."""
         self._watcher = watcher
-        self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
+        self._patches.wrap(Optimizer, "_patch_step_function", self._patching)
         for optimizer_class in _subclasses(Optimizer):
             if getattr(optimizer_class.step, "hooked", False):
                 self._wrap_step_of(optimizer_class)
@@ -140,23 +147,9 @@ class Hooks:
         found: AbstractContextManager[Any] = phase(name) if phase is not None else nullcontext()
         return found
 
-    def _replace(self, owner: Any, name: str, wrapper: Any) -> None:
-        original = getattr(owner, name)
-        setattr(wrapper, _MARK, True)
-        setattr(owner, name, wrapper)
-
-        def put_back() -> None:
-            if getattr(owner, name) is wrapper:
-                setattr(owner, name, original)
-
-        self._undo.append(put_back)
-
     # ------------------------------------------------------------------------------------------------ wrappers
 
-    def _wrapped_patching(self) -> Any:
-        original: Any = Optimizer._patch_step_function  # noqa: SLF001
-
-        @functools.wraps(original)
+    def _patching(self, original: Any) -> Any:
         def _patch_step_function(optimizer: Any) -> None:
             original(optimizer)
             if self._watcher is not None:
@@ -206,10 +199,7 @@ class Hooks:
 
         self._undo.append(put_back)
 
-    def _wrapped_zero_grad(self) -> Any:
-        original: Any = Optimizer.zero_grad
-
-        @functools.wraps(original)
+    def _zero_grad(self, original: Any) -> Any:
         def zero_grad(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and self._watcher is not None:
                 self._watcher.gradients_zeroed()
@@ -217,10 +207,7 @@ class Hooks:
 
         return zero_grad
 
-    def _wrapped_next(self) -> Any:
-        original: Any = _BaseDataLoaderIter.__next__
-
-        @functools.wraps(original)
+    def _next(self, original: Any) -> Any:
         def __next__(iterator: Any) -> Any:  # noqa: N807
             watcher = self._watcher
             if watcher is None:
@@ -241,10 +228,7 @@ class Hooks:
 
         return __next__
 
-    def _wrapped_backward(self) -> Any:
-        original: Any = torch.autograd.backward
-
-        @functools.wraps(original)
+    def _backward(self, original: Any) -> Any:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or self._watcher is None:
                 return original(*args, **kwargs)
@@ -260,10 +244,7 @@ class Hooks:
 
         return backward
 
-    def _wrapped_compile(self) -> Any:
-        original: Any = torch.compile
-
-        @functools.wraps(original)
+    def _compile(self, original: Any) -> Any:
         def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001
             made = original(*args, **kwargs)
             given = args[0] if args else kwargs.get("model")
@@ -292,10 +273,7 @@ class Hooks:
 
         return compiled
 
-    def _wrapped_prepare(self) -> Any:
-        original: Any = autograd_profile._prepare_trace  # noqa: SLF001
-
-        @functools.wraps(original)
+    def _prepare(self, original: Any) -> Any:
         def _prepare_trace(profiler: Any) -> Any:
             if self._watcher is not None:
                 self._watcher.profiler_begins(profiler)
@@ -303,10 +281,7 @@ class Hooks:
 
         return _prepare_trace
 
-    def _wrapped_exit(self) -> Any:
-        original: Any = autograd_profile.__exit__
-
-        @functools.wraps(original)
+    def _exit(self, original: Any) -> Any:
         def __exit__(profiler: Any, *error: Any) -> Any:  # noqa: N807
             if self._watcher is not None:
                 self._watcher.profiler_ended(profiler)

@@ -6,7 +6,6 @@ where what comes of it holds a tensor or an array: a batch. Runs in the traced p
 
 from __future__ import annotations
 
-import functools
 import queue
 import threading
 import time
@@ -15,6 +14,8 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 import torch
+
+from ..patches import Patches
 
 _SHORTEST_NS: Final = 20_000
 """Shorter waits are not noted. Chosen: as of collections (`host_watch`)."""
@@ -34,7 +35,7 @@ class Handed:
         self.rows: list[tuple[int, int, int, int]] = []
         self._home = self._native = 0
         self._putting: dict[int, int] = {}
-        self._undo: list[tuple[Any, str, Any, Any]] = []
+        self._patches = Patches()
 
     def begin(self) -> None:
         """From now on waits are noted."""
@@ -44,21 +45,14 @@ class Handed:
             (queue.Queue, "put", self._giving),
             (Future, "result", self._taking),
         ):
-            original = getattr(owner, name)
-            wrapper = wrapped(original)
-            setattr(owner, name, wrapper)
-            self._undo.append((owner, name, original, wrapper))
+            self._patches.wrap(owner, name, wrapped)
 
     def end(self) -> None:
         """Take the wrappers out, unless somebody has wrapped them since."""
         self._home = 0
-        while self._undo:
-            owner, name, original, wrapper = self._undo.pop()
-            if vars(owner).get(name) is wrapper:
-                setattr(owner, name, original)
+        self._patches.take_out()
 
     def _taking(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def take(holder: Any, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != self._home:
                 return original(holder, *args, **kwargs)
@@ -72,7 +66,6 @@ class Handed:
         return take
 
     def _giving(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def give(holder: Any, *args: Any, **kwargs: Any) -> Any:
             if self._home and len(self._putting) < _MOST_QUEUES:
                 self._putting[id(holder)] = threading.get_native_id()

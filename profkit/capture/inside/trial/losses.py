@@ -5,11 +5,12 @@ Runs in the tried process: standard library and torch only.
 
 from __future__ import annotations
 
-import functools
 from contextlib import suppress
 from typing import Any, Final
 
 import torch
+
+from ..patches import Patches
 
 _MOST: Final = 100_000
 
@@ -19,8 +20,7 @@ class Losses:
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
-        self._original: Any = None
-        self._wrapper: Any = None
+        self._patches = Patches()
 
     @property
     def count(self) -> int:
@@ -29,9 +29,9 @@ class Losses:
 
     def install(self) -> None:
         """Keep the losses from now on."""
-        original: Any = torch.autograd.backward
+        self._patches.wrap(torch.autograd, "backward", self._keeping)
 
-        @functools.wraps(original)
+    def _keeping(self, original: Any) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and len(self._kept) < _MOST:
                 with suppress(Exception):  # whatever was given: backward itself says what is wrong with it
@@ -39,13 +39,11 @@ class Losses:
                     self._kept.append(given.detach().clone() if given.numel() == 1 else None)
             return original(tensors, *args, **kwargs)
 
-        self._original, self._wrapper = original, backward
-        torch.autograd.backward = backward
+        return backward
 
     def remove(self) -> None:
         """Put torch back as it was."""
-        if torch.autograd.backward is self._wrapper:
-            torch.autograd.backward = self._original
+        self._patches.take_out()
 
     def values(self) -> list[float]:
         """The losses in the order of their backward passes; NaN for what was none."""
