@@ -21,8 +21,7 @@ from ..command import raised, tell
 from ..options import STEPS_AFTER, Options, Window, window_for
 from ..place import PLACES
 from . import clock, store
-from .exits import WaysOut, in_backward
-from .leaving import leave
+from .exits import WaysOut, in_backward, leave
 from .listener import Listener, guarded
 from .loader import FetchLog
 from .loops import Keys, Loops

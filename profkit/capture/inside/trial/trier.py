@@ -17,8 +17,7 @@ import torch
 from ...beside import files
 from ...options import Options
 from .. import clock, store
-from ..exits import in_backward
-from ..leaving import leave
+from ..exits import in_backward, leave
 from ..listener import guarded
 from ..probe.record import Row
 from ..timed import TimedLoop
