@@ -9,8 +9,7 @@ from typing import Any
 
 from profkit.capture.inside import export
 from profkit.capture.options import Options
-from profkit.capture.pins import pinned
-from profkit.capture.place import alone, part_in, set_aside, work_folder
+from profkit.capture.place import alone, part_in, pinned, set_aside, work_folder
 from profkit.version import __version__
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from profkit.capture.options import Options
-from profkit.capture.place import work_folder
+from profkit.capture.place import machine, work_folder
 from profkit.capture.tools import clocks
-from profkit.capture.tools.clocks import ClockWatch, Sample, machine, sample_of, summary, watched
+from profkit.capture.tools.clocks import ClockWatch, Sample, sample_of, summary, watched
 
 SMI = """#!{python}
 import os, sys, time

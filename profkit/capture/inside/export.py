@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ..beside import files, redact
-from ..pins import Identity, pinned
-from ..place import PLACES, RAW, alone, is_foreign_link
+from ..place import PLACES, RAW, Identity, alone, is_foreign_link, pinned
 from .added.keys import places_level, top_level, without_secrets
 from .added.rows import rows
 from .facts import wrong_in
