@@ -176,7 +176,7 @@ def test_throttled_time_is_that_between_the_samples():
 
 def test_samples_come_into_the_trace() -> None:
     pytest.importorskip("torch")
-    from profkit.capture.inside.added.keys import top_level
+    from profkit.capture.inside.added import top_level
 
     assert top_level({"clocks": {"n": 7}})["profkit_clocks"] == {"n": 7}
     assert "profkit_clocks" not in top_level({})

@@ -20,8 +20,7 @@ from typing import Any, BinaryIO, Final
 
 from ..beside import files, redact
 from ..place import PLACES, RAW, Identity, alone, is_foreign_link, pinned
-from .added.keys import places_level, top_level, without_secrets
-from .added.rows import rows
+from .added import places_level, rows, top_level, without_secrets
 from .facts import wrong_in
 from .places.fold import Fold
 

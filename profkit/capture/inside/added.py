@@ -1,4 +1,7 @@
-"""The top-level keys that a capture adds to its traces: what it knows of the run, and of the time beside the recording.
+"""What a capture adds to the profiler's export: keys before its events, and rows of its own.
+
+The keys say what it knows of the run, and of the time beside the recording; the rows what loader workers did, and what
+the script counted.
 
 Standard library only, Python 3.9 syntax.
 """
@@ -8,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Optional
 
-from ...beside import redact
-from ...lines import other_loop
+from ..beside import redact
+from ..lines import other_loop
 
+_CATEGORY: Final = "profkit"
 _MOST_WORKERS: Final = 256
 _OF_TIMED: Final = (
     "profiled",
@@ -182,3 +186,37 @@ def _mark(command: Any) -> str:
     except ImportError:  # the traced interpreter has no profkit
         return ""
     return str(signing.mark_of(signing.COMMAND, command.encode())) if isinstance(command, str) and command else ""
+
+
+def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
+    """The rows a capture adds: fetches of loader workers, each worker its own row, collections, counters of steps."""
+    fetches, own = facts.get("fetches") or [], facts.get("pid", 0)
+
+    def spent(category: str, name: str, pid: int, thread: int, start_ns: int, end_ns: int) -> dict[str, Any]:
+        event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread}
+        return {**event, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns)}
+
+    events: list[dict[str, Any]] = []
+    for pid, worker in sorted({(row[0], row[1]) for row in fetches}):
+        name = f"DataLoader worker {worker}"
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": {"name": name}})
+    for pid, worker, start_ns, end_ns, n_samples in fetches:
+        event = spent(_CATEGORY, "profkit.worker_fetch", pid, pid, start_ns, end_ns)
+        events.append({**event, "args": {"worker": worker, "samples": n_samples}})
+    for thread, start_ns, end_ns, generation in facts.get("pauses") or []:
+        name = f"Python GC (generation {generation})"
+        events.append(spent("user_annotation", name, own, thread, start_ns, end_ns))
+    for thread, start_ns, end_ns, _ in facts.get("handed") or []:
+        events.append(spent("user_annotation", "profkit.batch_of_thread", own, thread, start_ns, end_ns))
+    for name, start_ns, end_ns, number, parent, thread in facts.get("sampled") or []:
+        event = spent("python_function", name, own, thread, start_ns, end_ns)
+        events.append({**event, "args": {"Python id": number, "Python parent id": parent}})
+    for unix_ns, counts in facts.get("counters") or []:
+        for name, value in counts.items():
+            event = {"ph": "C", "cat": _CATEGORY, "name": f"profkit.{name}", "pid": own, "tid": 0}
+            events.append({**event, "ts": _us(unix_ns - base_ns), "args": {name: value}})
+    return events
+
+
+def _us(nanoseconds: int) -> float:
+    return round(nanoseconds / 1000, 3)
