@@ -21,10 +21,9 @@ from ..exits import in_backward, leave
 from ..listener import guarded
 from ..probe.record import Row
 from ..timed import TimedLoop
+from .beside import Losses, Wrote
 from .changes import change_of
 from .changes.base import wrapped
-from .losses import Losses
-from .wrote import Wrote
 
 LEAST: Final = 5
 """Steps after the settling ones without which a run tells nothing (chosen)."""

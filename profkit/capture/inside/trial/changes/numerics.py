@@ -5,7 +5,6 @@ Runs in the tried process: standard library and torch only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -27,9 +26,7 @@ class Tf32(Change):
 class Bf16(Change):
     """Forward passes under autocast to bfloat16; backward follows what forward recorded."""
 
-    def __init__(self, how: Mapping[str, Any]) -> None:
-        super().__init__(how)
-        self._device = ""
+    _device = ""
 
     def first_forward(self, module: Any) -> None:
         """Begin."""
@@ -88,10 +85,10 @@ class NoGrad(Change):
     """No graph for modules of which a backward pass reads nothing: none of their weights has a gradient after it."""
 
     _LOOKED: Final = 2  # backward passes (chosen: of two optimizers each has one)
+    why_not = "every module that is called has gradients, or gets inputs that need some"
 
     def install(self) -> None:
         """Note which modules are called, until it is known which of them are trained."""
-        self.why_not = "every module that is called has gradients, or gets inputs that need some"
         self._called: dict[int, list[Any]] = {}
         self._trained: set[int] = set()
         self._depth = self._n_backward = 0
@@ -158,9 +155,10 @@ class ChannelsLast(Change):
 class FlushDenormal(Change):
     """Subnormal numbers taken for zero, whatever the script asks for."""
 
+    why_not = "this CPU cannot take subnormal numbers for zero"
+
     def install(self) -> None:
         """In this thread, and so in all that it starts: they begin with its settings."""
-        self.why_not = "this CPU cannot take subnormal numbers for zero"
         if torch.set_flush_denormal(True):
             self.done = "subnormal numbers are taken for zero"
             wrapped(torch, "set_flush_denormal", lambda _original, _mode: True)
@@ -182,10 +180,7 @@ class _Optimizer(Change):
     """Another implementation of the optimizers that have it."""
 
     kind = ""
-
-    def __init__(self, how: Mapping[str, Any]) -> None:
-        super().__init__(how)
-        self.why_not = "the run made no optimizer"
+    why_not = "the run made no optimizer"
 
     def install(self) -> None:
         """Change the defaults of optimizers that are made from now on."""

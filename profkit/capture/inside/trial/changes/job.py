@@ -1,12 +1,13 @@
-"""Changes to how batches are loaded and copied.
+"""Changes around what the device computes: how batches are loaded and copied, the host, how ranks work together.
 
 Runs in the tried process: standard library and torch only.
 """
 
 from __future__ import annotations
 
+import gc
 import inspect
-from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final
 
 import torch
@@ -18,9 +19,7 @@ from .base import Change, wrapped
 class _Loader(Change):
     """Something else in the arguments of every DataLoader."""
 
-    def __init__(self, how: Mapping[str, Any]) -> None:
-        super().__init__(how)
-        self.why_not = "the run made no DataLoader"
+    why_not = "the run made no DataLoader"
 
     def install(self) -> None:
         """Change the arguments of loaders that are made from now on."""
@@ -110,4 +109,89 @@ class Pinned(_Loader):
         return original(tensor, *args, **kwargs)
 
 
-CHANGES: Final = {"workers": Workers, "prefetch": Prefetch, "persistent": Persistent, "pinned": Pinned}
+class NoGc(Change):
+    """No garbage collection while the steps are timed."""
+
+    def stepped(self) -> None:
+        """The model and the optimizer's state exist: they are kept out of collections, which end."""
+        if not self.done:
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+            wrapped(gc, "enable", lambda _original: None)
+            self.done = "gc.freeze(), gc.disable() after the first step"
+
+
+class Threads(Change):
+    """So many threads within an operator, whatever the script asks for."""
+
+    def install(self) -> None:
+        """Set them, once and for all."""
+        n_threads, n_before = int(self.how["n_threads"]), torch.get_num_threads()
+        torch.set_num_threads(n_threads)
+        self.done = f"threads {n_before} -> {n_threads}"
+        wrapped(torch, "set_num_threads", self._asked)
+
+    def _asked(self, _original: Any, count: int) -> None:
+        self.done = f"threads {count} -> {self.how['n_threads']}"
+
+
+class Segments(Change):
+    """Memory segments that can grow; the allocator has read it from the environment."""
+
+    def install(self) -> None:
+        """Nothing is left to do."""
+        self.done = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+class _Wrapper(Change):
+    """Other arguments of a module that wraps the model."""
+
+    module = name = ""
+
+    def install(self) -> None:
+        """Change the arguments of wrappers that are made from now on."""
+        self.why_not = f"the run made no {self.name}"
+        wrapped(getattr(import_module(self.module), self.name), "__init__", self._made)
+
+    def _made(self, original: Any, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        known = inspect.signature(original).parameters
+        said = []
+        for name, value in self.how.items():
+            if name not in known:
+                self.why_not = f"{self.name} of this torch has no {name}"
+                continue
+            if kwargs.get(name) == value:
+                self.why_not = f"{name} is {value} already"
+                continue
+            said.append(f"{name} {kwargs.get(name, known[name].default)} -> {value}")
+            kwargs[name] = value
+        self.done = self.done or ", ".join(said)
+        return original(wrapper, *args, **kwargs)
+
+
+class Ddp(_Wrapper):
+    """Other arguments of DistributedDataParallel."""
+
+    module, name = "torch.nn.parallel", "DistributedDataParallel"
+
+
+class Fsdp(_Wrapper):
+    """Other arguments of FullyShardedDataParallel."""
+
+    module, name = "torch.distributed.fsdp", "FullyShardedDataParallel"
+
+
+CHANGES: Final = {
+    "workers": Workers,
+    "prefetch": Prefetch,
+    "persistent": Persistent,
+    "pinned": Pinned,
+    "no_gc": NoGc,
+    "threads": Threads,
+    "segments": Segments,
+    "ddp_view": Ddp,
+    "ddp_bucket": Ddp,
+    "ddp_static": Ddp,
+    "fsdp_prefetch": Fsdp,
+}
