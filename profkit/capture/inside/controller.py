@@ -34,8 +34,7 @@ from .places.window import LONG, LONG_NS, SecondWindow
 from .record.host_watch import waited_for_cores_ns
 from .record.price import MOST_NS, TOO_MANY, Price
 from .record.ranges import CopyWatch, make_phase
-from .record.recorder import Recorder
-from .record.tool_recorder import ToolRecorder
+from .record.recorder import Recorder, ToolRecorder
 from .seen import Counters, Queue, Seen, has_enough, why_none, with_enough, with_fewer_before
 from .starts import WorkerStarts
 from .subnormal import Subnormals
