@@ -137,9 +137,6 @@ class Hooks:
             handle = register_module_forward_hook(forward_ended, always_call=True)
         phase.__enter__()
 
-    def _is_recording(self) -> bool:
-        return self._watcher is not None and self._watcher.phase is not None
-
     def _phase(self, name: str, by_torch: str = "") -> AbstractContextManager[Any]:
         phase = self._watcher.phase if self._watcher is not None else None
         if by_torch and getattr(phase, "is_for_tool", False):  # torch's own range there does not reach a tool
@@ -172,11 +169,8 @@ class Hooks:
                 return inner(*args, **kwargs)
             self.optimizer_depth += 1
             try:
-                if not self._is_recording():
+                with self._phase("optimizer"):
                     result = inner(*args, **kwargs)
-                else:
-                    with self._phase("optimizer"):
-                        result = inner(*args, **kwargs)
             finally:
                 self.optimizer_depth -= 1
             if self.optimizer_depth == 0 and self._watcher is not None:
@@ -216,7 +210,7 @@ class Hooks:
             is_home = threading.get_ident() == watcher.home_thread
             self.fetch_depth += is_home
             try:
-                if self._is_recording():
+                if watcher.phase is not None:
                     with self._phase("data_loader", _name_of_fetch(iterator)):
                         return original(iterator)
                 batch = original(iterator)
@@ -233,11 +227,8 @@ class Hooks:
             if torch.compiler.is_compiling() or self._watcher is None:
                 return original(*args, **kwargs)
             self._watcher.backward_began()
-            if not self._is_recording():
+            with self._phase("backward"):
                 result = original(*args, **kwargs)
-            else:
-                with self._phase("backward"):
-                    result = original(*args, **kwargs)
             if self._watcher is not None:
                 self._watcher.backward_ended()
             return result
