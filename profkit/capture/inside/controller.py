@@ -479,7 +479,7 @@ class Controller(Listener):
         self._is_settled = True
         self._second.close()
         if self.options.finishes and (self._label or self.options.tells):
-            from .report import finish_own
+            from .export import finish_own
 
             finish_own(self.options, self._pid)
 
