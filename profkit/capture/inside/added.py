@@ -9,7 +9,7 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..beside import redact
 from ..lines import other_loop
@@ -133,7 +133,7 @@ def _threads(facts: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Python 3.9
+def busy_share(fetches: Iterable[Any]) -> float | None:
     """The mean share (0-1) of their time in which workers fetch: of each from the start of a fetch to that of its last.
 
     `fetches` are (process, worker, start ns, end ns, samples). None where no worker fetched twice.
@@ -150,7 +150,7 @@ def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Pyth
     return round(sum(shares) / len(shares), 4) if shares else None
 
 
-def usual_mean(*steps_ns: int) -> Optional[int]:  # noqa: UP045 - Python 3.9
+def usual_mean(*steps_ns: int) -> int | None:
     """The mean of step times (ns) without rare long ones; None of no step.
 
     Not of all: one that saves, or a step of another kind as a rollout, is in some stretches and not in others. Not
@@ -174,7 +174,7 @@ def _workers(fetches: Iterable[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9
+def _median(lengths_ns: Iterable[int]) -> int | None:
     found = sorted(lengths_ns)
     return found[len(found) // 2] if found else None
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..beside import units
 from ..options import (
@@ -45,7 +45,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.times: dict[str, list[clock.Mark]] = {"baseline": [], "profiled": [], "after": []}
-        self.window: Optional[Window] = None  # noqa: UP045 - Python 3.9
+        self.window: Window | None = None
         self.first_step = 0
         self.n_boundaries = 0
         self.facts: dict[str, Any] = {}
@@ -173,7 +173,7 @@ class Queue:
         self.loaders: list[dict[str, Any]] = []
         """The code behind each loader whose batches the recorded steps took."""
         self._known: set[int] = set()
-        self._latest: Optional[weakref.ref[Any]] = None  # noqa: UP045 - Python 3.9
+        self._latest: weakref.ref[Any] | None = None
 
     @property
     def n_left(self) -> float:

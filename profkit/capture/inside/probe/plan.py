@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ...beside import files
 from ...command import tell
@@ -75,7 +75,7 @@ class Plan:
         """What the delays add to the time of the probed steps if all of them show."""
         return sum(self.doses_ns) * len(self.places) / self.block / max(self.step_ns, 1)
 
-    def treatment(self, step: int) -> Optional[Treatment]:  # noqa: UP045 - Python 3.9
+    def treatment(self, step: int) -> Treatment | None:
         """What is done in a step, counted from the first probed one."""
         if not 0 <= step < self.n_steps:
             return None
@@ -133,11 +133,9 @@ def ranks_of(world_size: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)
-def _block(plan: Plan, number: int) -> tuple[Optional[Treatment], ...]:  # noqa: UP045 - Python 3.9
+def _block(plan: Plan, number: int) -> tuple[Treatment | None, ...]:
     """The treatments of one block of steps, shuffled."""
-    treatments: list[Optional[Treatment]] = [  # noqa: UP045
-        (place, dose) for place in plan.places for dose in range(len(plan.doses_ns))
-    ]
+    treatments: list[Treatment | None] = [(place, dose) for place in plan.places for dose in range(len(plan.doses_ns))]
     treatments += [None] * (plan.block - len(treatments))
     random.Random(f"{plan.seed} {number}").shuffle(treatments)  # noqa: S311 - a schedule needs a seed, not a secret
     return tuple(treatments)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ...command import tell
 from ...options import Options
@@ -53,10 +53,10 @@ class Prober(TimedLoop):
 
     def _begin_again(self) -> None:
         super()._begin_again()
-        self._plan: Optional[Plan] = None  # noqa: UP045 - Python 3.9
+        self._plan: Plan | None = None
         self._n_orders = 0
-        self._drawn: Optional[Treatment] = None  # noqa: UP045
-        self._due: Optional[Treatment] = None  # noqa: UP045
+        self._drawn: Treatment | None = None
+        self._due: Treatment | None = None
         self._delayed_ns = self._given_ns = self._began_ns = self._announced_ns = 0
 
     def begin(self) -> None:

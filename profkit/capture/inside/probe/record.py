@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ...beside import files
 from .plan import HOST, Plan
@@ -28,8 +28,8 @@ class Row:
     duration_ns: int
     parts_ns: Mapping[str, int]
     n_loads: int
-    place: Optional[str] = None  # noqa: UP045 - Python 3.9
-    dose: Optional[int] = None  # noqa: UP045
+    place: str | None = None
+    dose: int | None = None
     delayed_ns: int = 0
     n_losses: int = 0
 
@@ -70,7 +70,7 @@ class Parts:
         return found
 
 
-def written(folder: Path, facts: Mapping[str, Any], plan: Optional[Plan], rows: Sequence[Row]) -> None:  # noqa: UP045
+def written(folder: Path, facts: Mapping[str, Any], plan: Plan | None, rows: Sequence[Row]) -> None:
     """Write the record of a process. Raises OSError."""
     record = {
         **facts,

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 import torch
 
@@ -173,7 +173,7 @@ def _children_of(tasks: Path) -> list[int]:
     return found
 
 
-def scheduled(thread: int, tasks: Optional[Path] = None) -> Optional[tuple[int, int]]:  # noqa: UP045
+def scheduled(thread: int, tasks: Path | None = None) -> tuple[int, int] | None:
     """How long a thread has run, and how long it was ready and waited for a core (sched(7)'s schedstat), ns."""
     with suppress(OSError, ValueError):
         run, wait, *_ = files().read_small((tasks or _THREADS) / str(thread) / "schedstat", _MOST_BYTES).split()
@@ -187,7 +187,7 @@ def waited_for_cores_ns() -> int:
     return told[1] if told else 0
 
 
-def _all_scheduled(tasks: Optional[Path] = None) -> dict[int, tuple[int, int]]:  # noqa: UP045 - Python 3.9
+def _all_scheduled(tasks: Path | None = None) -> dict[int, tuple[int, int]]:
     """The same of each thread of a process, of this one if none is given."""
     found = {}
     with suppress(OSError, ValueError):
@@ -214,7 +214,7 @@ def _switches(thread: int) -> dict[str, int]:
     return found
 
 
-def _throttled_ns() -> Optional[int]:  # noqa: UP045 - Python 3.9
+def _throttled_ns() -> int | None:
     """How long the container's quota has held its processes, ns; None where it has none."""
     with suppress(OSError, ValueError):
         for line in files().read_small(_QUOTA / "cpu.stat", _MOST_BYTES).splitlines():

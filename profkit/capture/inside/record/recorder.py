@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
@@ -38,7 +38,7 @@ class Recorder:
         self.is_busy = False
         self.seen_beside: dict[str, Any] = {}
         """What `HostWatch` and `Connections` saw of the recorded steps, after `stop`."""
-        self._watch: Optional[HostWatch] = None  # noqa: UP045 - Python 3.9
+        self._watch: HostWatch | None = None
         self._connections = Connections()
         self._last_warmup = first_step + n_warmup - 1
         self._options = options

@@ -5,6 +5,8 @@ Runs in the tried process: standard library and torch only.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -179,8 +181,11 @@ class Compiled(Change):
 class _Optimizer(Change):
     """Another implementation of the optimizers that have it."""
 
-    kind = ""
     why_not = "the run made no optimizer"
+
+    def __init__(self, how: Mapping[str, Any], kind: str) -> None:
+        super().__init__(how)
+        self.kind = kind
 
     def install(self) -> None:
         """Change the defaults of optimizers that are made from now on."""
@@ -199,19 +204,7 @@ class _Optimizer(Change):
         return original(optimizer, params, defaults)
 
 
-class Fused(_Optimizer):
-    """All parameters' updates in one kernel."""
-
-    kind = "fused"
-
-
-class Foreach(_Optimizer):
-    """Updates of all parameters by operators over lists of tensors."""
-
-    kind = "foreach"
-
-
-CHANGES: Final = {
+CHANGES: Final[dict[str, Callable[[Mapping[str, Any]], Change]]] = {
     "tf32": Tf32,
     "bf16": Bf16,
     "fp32": Single,
@@ -220,6 +213,6 @@ CHANGES: Final = {
     "cudnn_benchmark": CudnnBenchmark,
     "channels_last": ChannelsLast,
     "compile": Compiled,
-    "fused": Fused,
-    "foreach": Foreach,
+    "fused": partial(_Optimizer, kind="fused"),  # all parameters' updates in one kernel
+    "foreach": partial(_Optimizer, kind="foreach"),  # by operators over lists of tensors
 }
