@@ -285,22 +285,18 @@ def remove_published(folder: Path, *, capture_id: str = "", rank: int = -1) -> N
     if not read_manifest(folder) or is_foreign_link(folder):
         return
     with alone(folder), pinned(folder, follow=True) as at:
-        _remove_published(at, capture_id=capture_id, rank=rank)
-
-
-def _remove_published(folder: Path, *, capture_id: str, rank: int) -> None:
-    found = read_manifest(folder)
-    if not found:
-        return
-    is_same = found["capture_id"] == capture_id != ""
-    old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
-    named = [one.get("trace") for one in old] + [(one.get("places") or {}).get("trace") for one in old]
-    for name in map(str, named):
-        if _TRACE_FILE.fullmatch(name):
-            (folder / name).unlink(missing_ok=True)
-    (folder / MANIFEST).unlink()
-    if is_same:
-        write_manifest(str(folder), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
+        found = read_manifest(at)
+        if not found:
+            return
+        is_same = found["capture_id"] == capture_id != ""
+        old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
+        named = [one.get("trace") for one in old] + [(one.get("places") or {}).get("trace") for one in old]
+        for name in map(str, named):
+            if _TRACE_FILE.fullmatch(name):
+                (at / name).unlink(missing_ok=True)
+        (at / MANIFEST).unlink()
+        if is_same:
+            write_manifest(str(at), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
 
 
 def _compressor() -> Any:

@@ -198,7 +198,12 @@ def _read_gpus(watch: ClockWatch, ended: threading.Event) -> None:
     line = _line()
     if not line or ended.is_set():
         return
-    with suppress(OSError), _sampling(line) as smi:
+    sampling = [*line, "-lms", str(PERIOD_MS)]
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with (
+        suppress(OSError),
+        subprocess.Popen(sampling, stdin=none, stdout=pipe, stderr=none, start_new_session=True) as smi,  # noqa: S603 - a fixed line
+    ):
         watch.tool = smi
         try:
             while not ended.is_set() and smi.stdout is not None and (told := smi.stdout.readline(_MOST_CHARACTERS)):
@@ -207,16 +212,6 @@ def _read_gpus(watch: ClockWatch, ended: threading.Event) -> None:
                     watch.samples.append(one)
         finally:
             smi.kill()
-
-
-def _sampling(line: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - a fixed line
-        [*line, "-lms", str(PERIOD_MS)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def sample_of(line: bytes) -> Sample | None:
