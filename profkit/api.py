@@ -99,9 +99,8 @@ def triage_ranks(
     A source that cannot be analysed becomes a `Failure`; `tell` hears of each that ends, and may raise to end the run.
     Raises the last error if none can be analysed.
     """
-    from profkit.ranks.run.gathering import Gathering
     from profkit.ranks.run.jobs import Job
-    from profkit.ranks.run.workers import finished, pool_of
+    from profkit.ranks.run.workers import Gathering, finished, pool_of
 
     options = options or Options()
     is_slim = len(sources) > MAX_FULL

@@ -31,14 +31,12 @@ from profkit.plain import clean
 from profkit.redact import redacted_line
 from profkit.shell import typed
 from profkit.timeline import Facts
-from profkit.timeline.beside_ranges import beside_ranges
 from profkit.timeline.clocks import on_one_clock
 from profkit.timeline.code import carried, matched, shares
 from profkit.timeline.complete import complete
-from profkit.timeline.drawn import refuse_drawn
-from profkit.timeline.elsewhere import METAL
+from profkit.timeline.elsewhere import METAL, refuse_drawn
 from profkit.timeline.pace import Paced, paced
-from profkit.timeline.startup import settled
+from profkit.timeline.startup import beside_ranges, settled
 from profkit.timeline.whole_run import without_rare
 from profkit.units import format_fraction
 from profkit.verdict import Case, bounded, capped, decide, in_unprofiled_time, said_once

@@ -32,7 +32,6 @@ def profkit(
 ) -> subprocess.CompletedProcess[str]:
     """What `python -m profkit words...` did, with nothing on its standard input; raises where it takes too long."""
     server = _server()
-    assert server.stdin is not None
     assert server.stdout is not None
     with TemporaryDirectory(prefix="profkit-called-", dir=_folder()) as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"

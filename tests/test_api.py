@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import profkit
 from profkit.errors import TraceNotFoundError, UsageError
-from tests.calling import profkit as called
+from tests.calling import profkit as run
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = ROOT / "traces" / "baseline_cpu.pt.trace.json.gz"
@@ -31,10 +30,6 @@ def test_one_path_or_several_of_either_kind(given):
 def test_what_names_no_file_is_refused(given):
     with pytest.raises(UsageError, match="triage"):
         profkit.triage(given)
-
-
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return called(*arguments, cwd=cwd)
 
 
 def captured(folder: Path, *, name: str = "rank0.pt.trace.json.gz", at_s: int) -> None:

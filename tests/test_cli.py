@@ -37,11 +37,6 @@ def test_triage_prints_the_verdict_first() -> None:
     assert b"\x1b" not in done.stdout
 
 
-def test_json_goes_to_stdout_alone() -> None:
-    done = run("triage", DATA, "-f", "json")
-    assert json.loads(done.stdout)["verdict"]["bottleneck"] == "data-bound"
-
-
 def test_standard_input() -> None:
     done = started("triage", "-", "-f", "json", stdin=DATA.read_bytes())
     document = json.loads(done.stdout)
@@ -56,11 +51,6 @@ def test_the_suffix_of_the_output_picks_the_format(tmp_path: Path) -> None:
     assert done.stdout == b""
     assert out.read_text().startswith("## profkit: data-bound")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
-
-
-def test_fail_on() -> None:
-    assert started("triage", DATA, "--fail-on", "high").returncode == 1
-    assert run("triage", ROOT / "traces" / "baseline_cpu.pt.trace.json.gz", "--fail-on", "high").returncode == 0
 
 
 def test_steps_narrow_the_window() -> None:

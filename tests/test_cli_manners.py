@@ -16,7 +16,7 @@ from profkit.cli import COMMANDS, group
 from profkit.cli.capture import Captured
 from profkit.cli.compare import compared
 from profkit.cli.run import _places
-from profkit.cli.scaling import _scaled
+from profkit.compare.paths import scale_paths
 from profkit.errors import ProfkitError, UsageError
 from profkit.render import renderer_for
 from profkit.render.schema import SCHEMAS
@@ -30,7 +30,6 @@ DATA = ROOT / "traces" / "data_cpu.pt.trace.json.gz"
 
 def options(name: str) -> list[click.Option]:
     command = group.get_command(click.Context(group), name)
-    assert command is not None
     return [one for one in command.get_params(click.Context(command)) if isinstance(one, click.Option)]
 
 
@@ -38,9 +37,7 @@ ALL = [(name, option) for name in COMMANDS for option in options(name)]
 
 
 def record(name: str, option: click.Option) -> tuple[str, str]:
-    found = option.get_help_record(click.Context(group.get_command(click.Context(group), name)))
-    assert found is not None
-    return found
+    return option.get_help_record(click.Context(group.get_command(click.Context(group), name)))
 
 
 def run(*words: object, exits: int = 0) -> str:
@@ -170,7 +167,7 @@ def documents():
         found = compared([str(one)], [str(other)], margin=0.02, metric=None, lenient=False)
         yield f"compare {one.name} {other.name}", "compare", found
     paths = tuple(str(ROOT / "traces" / name) for name in ("ddp_strong_ws1", "ddp_strong_ws2"))
-    yield "scaling", "scaling", _scaled(paths, held=None, metric=None, capacity_bytes=None, lenient=False)
+    yield "scaling", "scaling", scale_paths(paths, held=None, metric=None, capacity_bytes=None, lenient=False)
 
 
 @pytest.mark.sampled

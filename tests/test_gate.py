@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from profkit.cli.shared.gate import gate_of, passed
 from profkit.cli.shared.settings import settings
+from profkit.cli.triage import gate_of, passed
 from profkit.errors import UsageError
 from profkit.model.finding import Severity
 from tests.calling import profkit

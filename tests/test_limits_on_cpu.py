@@ -4,29 +4,26 @@ import pytest
 
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.documents.report import Bottleneck, Verdict
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, span, trace_of
+from profkit.testing import Row, span
 from profkit.units import format_fraction
 from profkit.verdict.case import DOMINANT_ON_CPU, NEARLY_ALL_WORK_ON_CPU
+from tests.drawing import MS, in_steps, triaged
 
-MS = 1_000_000
 USUAL = LAUNCH_BOUND.limit("usual")
 
 
 def judged(*, between: float, waiting: float = 0.0, at_once: float = 0.0) -> Verdict:
     """The verdict on steps of 40 ms with shares of Python between ten operators, waiting for data, one stretch."""
-    rows: list[Row] = []
-    each = round((1 - waiting - at_once) * 4 * MS)
-    for number in range(8):
-        start = number * 40 * MS
-        rows.append(span(f"ProfilerStep#{number}", start, start + 40 * MS))
+    each, gap = round((1 - waiting - at_once) * 4 * MS), round(between * 4 * MS)
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+    def drawn(start: int, _: int) -> list[Row]:
         loaded = start + round(waiting * 40 * MS)
-        if waiting:
-            name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-            rows.append(span(name, start, loaded, cat="cpu_op"))
-        gap = round(between * 4 * MS)
-        rows += [span("aten::mm", loaded + n * each, loaded + (n + 1) * each - gap, cat="cpu_op") for n in range(10)]
-    return triage_trace(trace_of(rows))[1]
+        waits = [span(name, start, loaded, cat="cpu_op")] if waiting else []
+        work = range(loaded, loaded + 10 * each, each)
+        return [*waits, *(span("aten::mm", at, at + each - gap, cat="cpu_op") for at in work)]
+
+    return triaged(in_steps(8, 40 * MS, drawn)).verdict
 
 
 def test_what_ordinary_programs_have_of_overhead_is_no_bottleneck():

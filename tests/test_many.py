@@ -25,7 +25,7 @@ from profkit.render.json.triage import _rank
 from profkit.render.terminal import triage as terminal
 from profkit.testing import Row, kernel, launch, row_lists, span, trace_of
 from profkit.timeline import host
-from profkit.timeline.told import told
+from profkit.timeline.steps import told
 from tests.conftest import ROOT, dear, rarely
 from tests.drawing import finding_in
 
@@ -42,14 +42,9 @@ def rows(n: int, kind: str) -> Iterator[dict[str, object]]:
         args = {"device": own.get("device", 0), "stream": own.get("stream", 7), "correlation": row + 1}
         host_row = {"ph": "X", "pid": own.get("pid", 1), "tid": own.get("tid", 1), "ts": 10 * row}
         name = f"op{own.get('name', '')}"
+        call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 4, "args": {"correlation": row + 1}}
         yield {**host_row, "cat": "cpu_op", "name": f"aten::{name}", "dur": 8}
-        yield {
-            **host_row,
-            "cat": "cuda_runtime",
-            "name": "cudaLaunchKernel",
-            "dur": 4,
-            "args": {"correlation": row + 1},
-        }
+        yield {**host_row, **call}
         yield {"ph": "X", "cat": "kernel", "name": name, "ts": 10 * row + 5, "dur": 5, "args": args}
         if "step" in own:
             yield {**host_row, "cat": "user_annotation", "name": f"ProfilerStep#{row}", "dur": 10}
@@ -59,6 +54,21 @@ def rows(n: int, kind: str) -> Iterator[dict[str, object]]:
             yield {**host_row, "cat": "user_annotation", "name": f"range {row}", "dur": 1}
 
 
+def assert_bounded(path: Path, shown: str) -> None:
+    """A process of its own reads the trace and shows the report in the time and the room of its rows."""
+    code = (
+        "from profkit.api import triage\n"
+        "from profkit.render.json import triage as json\n"
+        "from profkit.render.markdown import triage as markdown\n"
+        "from profkit.render.terminal import triage as terminal\n"
+        f"report = triage([{str(path)!r}])\n{shown}\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT, timeout=MOST_S)
+    assert int(done.stdout) < MOST_KB
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     "kind", ["stream", rarely(1.4, "tid"), dear("pid"), "name", rarely(3.5, "step"), dear("cat"), "range"]
@@ -66,19 +76,7 @@ def rows(n: int, kind: str) -> Iterator[dict[str, object]]:
 def test_time_and_room_are_those_of_the_rows(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "many.json"
     path.write_text(json.dumps({"traceEvents": list(rows(ROWS, kind))}))
-    code = (
-        "import sys\nfrom profkit.api import triage\n"
-        "from profkit.render.json import triage as json\n"
-        "from profkit.render.markdown import triage as markdown\n"
-        "from profkit.render.terminal import triage as terminal\n"
-        f"report = triage([{str(path)!r}])\n"
-        "texts = [json.render(report), markdown.render(report), terminal.render(report, verbose=True)]\n"
-        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=MOST_S
-    )
-    assert int(done.stdout) < MOST_KB
+    assert_bounded(path, "json.render(report), markdown.render(report), terminal.render(report, verbose=True)")
 
 
 def test_more_devices_than_there_can_be_are_refused(tmp_path: Path) -> None:
@@ -165,16 +163,7 @@ def test_a_name_of_megabytes_is_answered_at_once(cat: str, tmp_path: Path) -> No
     args = {"device": 0, "stream": 7, "correlation": 1, "External id": 1}
     long = [{"ph": "X", "cat": cat, "name": unit * (4 * 10**6 // 5), "ts": 5, "dur": 2, "args": args} for unit in UNITS]
     path.write_text(json.dumps({"torch_version": "\u4e2d" * 200_000, "traceEvents": [*rows(50, "x"), *long]}))
-    code = (
-        "from profkit.api import triage\nfrom profkit.render.markdown import triage as markdown\n"
-        "from profkit.render.terminal import triage as terminal\n"
-        f"report = triage([{str(path)!r}])\nmarkdown.render(report), terminal.render(report, verbose=True)\n"
-        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=MOST_S
-    )
-    assert int(done.stdout) < MOST_KB
+    assert_bounded(path, "markdown.render(report), terminal.render(report, verbose=True)")
 
 
 @pytest.mark.parametrize("n_names", [1, 2 * ROWS])

@@ -414,33 +414,24 @@ def test_the_clock_says_nothing(tmp_path: Path) -> None:
     assert later.ranks[0].window_ns[0] - told.ranks[0].window_ns[0] == later_ns
 
 
-def test_names_of_threads_streams_and_processes_say_nothing(tmp_path: Path) -> None:
-    rows = _mixed_job().rows
-    renamed = [
-        replace(
-            row,
-            pid=row.pid if row.cat in {"kernel", "gpu_memcpy"} else 31,
-            tid=f"thread {row.tid}",
-            args={**row.args, "stream": row.args["stream"] + 100} if "stream" in row.args else row.args,
-        )
-        for row in rows
-    ]
-    told, other = triaged(rows, tmp_path), triaged(renamed, tmp_path)
-    assert _answer(other) == _answer(told)
-    assert other.ranks[0].devices[0].budget == told.ranks[0].devices[0].budget
+def _counted(row: Row, by: int, *keys: str) -> Row:
+    return replace(row, args={**row.args, **{key: row.args[key] + by for key in keys if key in row.args}})
 
 
-@pytest.mark.parametrize("more", [2**31 - 100, 2**31, 2**40])
-def test_how_large_the_profilers_numbers_are_says_nothing(more: int, tmp_path: Path) -> None:
+def _renamed(row: Row) -> Row:
+    """The row on threads, streams and in a process of other names."""
+    pid = row.pid if row.cat in {"kernel", "gpu_memcpy"} else 31
+    return replace(_counted(row, 100, "stream"), pid=pid, tid=f"thread {row.tid}")
+
+
+@pytest.mark.parametrize("other", [_renamed, 2**31 - 100, 2**31, 2**40])
+def test_names_of_threads_and_how_large_the_profilers_numbers_are_say_nothing(other: Any, tmp_path: Path) -> None:
     rows = _mixed_job().rows
-    counted = ("correlation", "External id", "stream")
-    larger = [
-        replace(row, args={**row.args, **{key: row.args[key] + more for key in counted if key in row.args}})
-        for row in rows
-    ]
-    told, other = triaged(rows, tmp_path), triaged(larger, tmp_path)
-    assert _answer(other) == _answer(told)
-    assert other.ranks[0].devices[0].budget == told.ranks[0].devices[0].budget
+    numbers = ("correlation", "External id", "stream")
+    changed = [_counted(row, other, *numbers) if isinstance(other, int) else other(row) for row in rows]
+    told, again = triaged(rows, tmp_path), triaged(changed, tmp_path)
+    assert _answer(again) == _answer(told)
+    assert again.ranks[0].devices[0].budget == told.ranks[0].devices[0].budget
 
 
 def test_twice_the_steps_are_twice_the_budget(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from profkit.testing import span, trace_of
 from profkit.units import format_fraction, format_ns
 from tests.analyzers.test_findings import Job, healthy, launch_bound, starved, synchronising
 from tests.conftest import every
+from tests.drawing import in_steps, triaged
 
 HERE = Path(__file__).parent.parent / "traces"
 TRACES = sorted(HERE.rglob("*.json.gz"))
@@ -36,7 +37,6 @@ def assert_one_number(report: Report) -> None:
     """The report of one trace says each number once; real traces beside the repository are asked in their own test."""
     rank = report.ranks[0]
     device = words.main_device(rank)
-    assert device is not None
     budget = device.budget
     assert sum(budget.tenths.values()) == (1000 if budget.window_ns else 0)
     for finding in report.findings:
@@ -54,7 +54,6 @@ def assert_one_number(report: Report) -> None:
 def _assert_share(finding: Finding, rank: RankReport) -> None:
     """What the evidence says of the window, and what stands beside the title, is what the bar shows."""
     device, part = words.main_device(rank), kind_of(finding.id).part
-    assert device is not None
     if part is None or "of the window" not in finding.measure.statement or finding.id == "host.sync":
         return  # what waits cost comes from a replay, and is in later idle time too
     shown = round(1000 * shown_share(finding, device.budget))
@@ -156,9 +155,8 @@ def test_drawn_traces_say_each_number_once(job: Callable[[], Job]) -> None:
 
 def test_the_time_between_two_markers_is_part_of_a_step() -> None:
     """Markers of 27 ms that begin every 28 ms: a step takes 28 ms, in the headline and in the table."""
-    rows = [span(f"ProfilerStep#{k}", k * 28 * MS, k * 28 * MS + 27 * MS) for k in range(50)]
-    rows += [span("aten::mm", k * 28 * MS + MS, k * 28 * MS + 26 * MS, cat="cpu_op") for k in range(50)]
-    rank, verdict = triage_trace(trace_of(rows))
+    work = lambda at, _: [span("aten::mm", at + MS, at + 26 * MS, cat="cpu_op")]  # noqa: E731
+    rank, verdict = triage_trace(trace_of(in_steps(50, 28 * MS, work, marked_ns=27 * MS)))
     assert verdict.step_ns == round((50 * 28 * MS - MS) / 50)
     assert rank.steps.p50_ns == 28 * MS
 
@@ -169,16 +167,13 @@ def test_the_capture_and_its_triage_say_one_cost_of_the_profiler(tmp_path: Path)
     of_capture = {"n_steps": 5, "first_step": 9, "step_source": "x", "stop_ns": 0, "export_ns": 0, "trace": "t.json"}
     (line,) = told([{"rank": 0, **of_capture, **facts}], tmp_path)
     assert "100 ms a step before, 112 ms profiled (1.12x)" in line
-    rows = [span(f"ProfilerStep#{k}", k * 113 * MS, (k + 1) * 113 * MS) for k in range(5)]
-    rows += [span("aten::mm", k * 113 * MS, k * 113 * MS + MS, cat="cpu_op") for k in range(5)]
-    means = {"profkit_unprofiled_step_mean_ns": 100 * MS, PROFILED: 112 * MS}
-    rank, _ = triage_trace(trace_of(rows, **means))
-    (cost,) = [check for check in rank.checks if check.id == "profiler.cost"]
-    assert cost.message.startswith("the profiler makes the steps 1.12x as long")
-    assert "112 ms for 100 ms by the clock of the capture" in cost.message, "the trace's steps take 113 ms"
-    (cost,) = [
-        check
-        for check in triage_trace(trace_of(rows, **means | {PROFILED: 113 * MS}))[0].checks
-        if check.id == "profiler.cost"
-    ]
-    assert "clock" not in cost.message
+    rows = in_steps(5, 113 * MS, lambda at, _: [span("aten::mm", at, at + MS, cat="cpu_op")])
+
+    def cost(profiled_ms: int) -> str:
+        means = {"profkit_unprofiled_step_mean_ns": 100 * MS, PROFILED: profiled_ms * MS}
+        (check,) = [one for one in triaged(rows, **means).rank.checks if one.id == "profiler.cost"]
+        return check.message
+
+    assert cost(112).startswith("the profiler makes the steps 1.12x as long")
+    assert "112 ms for 100 ms by the clock of the capture" in cost(112), "the trace's steps take 113 ms"
+    assert "clock" not in cost(113)

@@ -3,11 +3,9 @@
 import pytest
 
 from profkit.model.documents.report import Bottleneck
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, span, trace_of
-from tests.drawing import in_steps, launched
+from profkit.testing import Row, span
+from tests.drawing import MS, in_steps, launched, triaged
 
-MS = 1_000_000
 OTHER = {
     "name": "Adam (optimizer 2)",
     "recorded": "SGD (optimizer 1)",
@@ -28,7 +26,7 @@ def steps() -> list[Row]:
 
 
 def test_a_loop_that_is_not_the_job_gets_no_verdict_but_the_command_for_it():
-    _, verdict = triage_trace(trace_of(steps(), profkit_other_loop=OTHER))
+    verdict = triaged(steps(), profkit_other_loop=OTHER).verdict
     assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
     assert "the loop of SGD (optimizer 1), 9.0 % of the time" in verdict.headline
     assert "that of Adam (optimizer 2) took 380 ms" in verdict.headline
@@ -40,5 +38,5 @@ def test_a_loop_that_is_not_the_job_gets_no_verdict_but_the_command_for_it():
     [{"share": 0.45}, {"share": "0.1"}, {"options": "--optimizer 2; rm -rf /"}, {"options": ""}, {"spent_ns": None}],
 )
 def test_the_recorded_loop_is_judged_where_it_may_be_the_job_or_nothing_sound_is_told(change):
-    _, verdict = triage_trace(trace_of(steps(), profkit_other_loop={**OTHER, **change}))
+    verdict = triaged(steps(), profkit_other_loop={**OTHER, **change}).verdict
     assert verdict.bottleneck is Bottleneck.DATA

@@ -25,8 +25,7 @@ def read(name: str, folder: Path) -> list[Trace]:
 
 
 def durations(trace: Trace) -> list[int]:
-    lengths: list[int] = (trace.gpu.end_ns - trace.gpu.start_ns).tolist()
-    return lengths
+    return (trace.gpu.end_ns - trace.gpu.start_ns).tolist()
 
 
 @pytest.mark.parametrize("name", TRUTHS)

@@ -136,7 +136,6 @@ def tools_of(report: Report) -> list[NextTool]:
 @pytest.mark.parametrize("text", WHOLE)
 def test_a_recorded_command_is_shown_quoted(text: str, shell: Shell) -> None:
     line = recorded(text)
-    assert line is not None
     assert line.words == tuple(shlex.split(text))
     assert recorded(line.text) == line
     assert shell.calls(line.text) == [line.words]

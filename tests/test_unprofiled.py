@@ -14,9 +14,7 @@ from profkit.render.schema import schema
 from profkit.render.words.triage import step_sentence
 from profkit.testing import span, trace_of
 from tests.conftest import ROOT
-from tests.drawing import in_steps, launched
-
-MS = 1_000_000
+from tests.drawing import MS, finding_in, in_steps, launched, triaged
 
 
 def starved(
@@ -102,7 +100,7 @@ def test_confidence_falls_with_the_profilers_cost():
 
 def gain_ms(trace, finding: str) -> float:
     """What a fix saves of a step at most, as the report has it."""
-    return next(one.recoverable_ns for one in triage_trace(trace)[0].findings if one.id == finding) / MS
+    return finding_in(trace, finding).recoverable_ns / MS
 
 
 def test_kernels_last_as_long_without_the_profiler():
@@ -121,17 +119,6 @@ def test_a_wait_for_data_lasts_as_long_without_the_profiler():
 
 
 RANKS = ROOT / "traces" / "ddp_weak_ws2"
-
-
-def test_on_a_cpu_a_collection_of_garbage_lasts_as_long_without_the_profiler():
-    held = lambda at, _: [  # noqa: E731
-        span("Python GC (generation 2)", at, at + 10 * MS, cat="user_annotation"),
-        span("aten::mm", at + 10 * MS, at + 40 * MS - 1000, cat="cpu_op"),
-    ]
-    rows = in_steps(8, 40 * MS, held)
-    report = reported(trace_of(rows, profkit_unprofiled_step_mean_ns=25 * MS))
-    (pause,) = (finding for finding in report.findings if finding.id == "host.gc")
-    assert (report.verdict.step_ns, pause.recoverable_ns) == (25 * MS, 10 * MS)
 
 
 def test_of_ranks_too_step_and_gain_are_those_without_the_profiler():
@@ -163,17 +150,23 @@ def test_ranks_whose_unprofiled_steps_are_not_known_or_no_shorter_are_as_recorde
     assert "the profiler" not in step_sentence(report)
 
 
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
 @pytest.mark.parametrize(
-    ("wait_ms", "plain_ms", "gain_ms"), [(10, 30, 10), (35, 20, 17.5)], ids=["shorter than the step", "slowed as well"]
+    ("held", "finding", "held_ms", "plain_ms", "gain_ms"),
+    [
+        (NEXT, "input.starved", 10, 30, 10),
+        (NEXT, "input.starved", 35, 20, 17.5),
+        ("Python GC (generation 2)", "host.gc", 10, 25, 10),
+    ],
+    ids=["a wait shorter than the step", "a wait that is slowed as well", "a collection of garbage"],
 )
-def test_on_a_cpu_a_wait_for_data_lasts_as_long_without_the_profiler(wait_ms, plain_ms, gain_ms):
-    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-    held = lambda at, _: [  # noqa: E731
-        span(name, at, at + wait_ms * MS, cat="cpu_op"),
-        span("aten::mm", at + wait_ms * MS, at + 40 * MS - 1000, cat="cpu_op"),
+def test_on_a_cpu_what_holds_the_step_up_lasts_as_long_without_the_profiler(held, finding, held_ms, plain_ms, gain_ms):
+    drawn = lambda at, _: [  # noqa: E731
+        span(held, at, at + held_ms * MS, cat="cpu_op" if held == NEXT else "user_annotation"),
+        span("aten::mm", at + held_ms * MS, at + 40 * MS - 1000, cat="cpu_op"),
     ]
-    rows = in_steps(8, 40 * MS, held)
-    report = reported(trace_of(rows, profkit_unprofiled_step_mean_ns=plain_ms * MS))
-    (starving,) = (finding for finding in report.findings if finding.id == "input.starved")
-    assert report.verdict.step_ns == plain_ms * MS
-    assert starving.recoverable_ns == pytest.approx(gain_ms * MS, rel=0.01), "the profiler slows operators alone"
+    verdict, found, _ = triaged(in_steps(8, 40 * MS, drawn), profkit_unprofiled_step_mean_ns=plain_ms * MS)
+    assert verdict.step_ns == plain_ms * MS
+    assert found[finding].recoverable_ns == pytest.approx(gain_ms * MS, rel=0.01), "the profiler slows operators alone"

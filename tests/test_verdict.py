@@ -19,9 +19,8 @@ from profkit.pipeline import analyse, triage_trace
 from profkit.testing import draw, kernel, launch, span, trace_of
 from profkit.verdict import CHEAPER_WORK, LEAVE_IT, decide
 from tests.analyzers.test_findings import Job, starved
-from tests.drawing import in_steps, launched
+from tests.drawing import MS, finding_in, in_steps, launched
 
-MS = 1_000_000
 NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
@@ -68,11 +67,8 @@ def worked(share: float, n_steps: int = 8):
 def test_what_nobody_looked_for_is_not_ruled_out():
     rank, verdict = triage_trace(worked(0.9))
     assert {"input", "overlap", "transfers"} <= {skip.analyzer for skip in rank.skipped}
-    assert not [
-        line
-        for line in verdict.ruled_out
-        if line.startswith(tuple(map(words, ("idle_data", "comm_exposed", "copy_exposed"))))
-    ]
+    unasked = tuple(map(words, ("idle_data", "comm_exposed", "copy_exposed")))
+    assert not [line for line in verdict.ruled_out if line.startswith(unasked)]
 
 
 @pytest.mark.parametrize(("share", "fix"), [(0.9, LEAVE_IT), (0.76, CHEAPER_WORK)])
@@ -118,15 +114,9 @@ def gathers(longest_ns: int, n_steps: int):
     ("longest_ns", "n_steps", "is_said"), [(60 * MS, 1, True), (60 * MS, 4, False), (MS, 1, False)]
 )
 def test_one_collective_that_holds_most_is_said(longest_ns, n_steps, is_said):
-    rank, _ = triage_trace(gathers(longest_ns, n_steps))
-    (found,) = [finding for finding in rank.findings if finding.id == "comm.exposed"]
-    assert (
-        any(
-            "one call takes 60.0 ms, the median of similar calls is 1.00 ms" in item.statement
-            for item in found.evidence
-        )
-        == is_said
-    )
+    found = finding_in(gathers(longest_ns, n_steps), "comm.exposed")
+    lone = "one call takes 60.0 ms, the median of similar calls is 1.00 ms"
+    assert any(lone in item.statement for item in found.evidence) == is_said
     assert (found.confidence < 0.4) == is_said
 
 
@@ -165,30 +155,20 @@ def test_a_small_cause_says_why_its_confidence_is_lower(share, is_said):
     ("gap_us", "title"), [(20, "a few gaps hold most"), (2000, "a few long host stalls cause most")]
 )
 def test_only_a_long_gap_is_called_a_long_stall(gap_us, title):
-    job = Job(n_steps=1, step_us=4 * gap_us)
+    job, each_us = Job(n_steps=1, step_us=4 * gap_us), 0.25 if gap_us < 100 else 10
     for k in range(30):
-        job.work(
-            "gemm_bf16",
-            3 * gap_us + (0.25 if gap_us < 100 else 10) * k,
-            3 * gap_us + (0.25 if gap_us < 100 else 10) * k + 0.2,
-        )
-    found = next(one for one in triage_trace(job.trace())[0].findings if one.id == "host.stall")
-    assert found.title.startswith(title)
+        job.work("gemm_bf16", 3 * gap_us + each_us * k, 3 * gap_us + each_us * k + 0.2)
+    assert finding_in(job.trace(), "host.stall").title.startswith(title)
 
 
 def test_the_advice_for_idle_time_before_copies_is_about_what_the_host_prepares():
     job = Job(n_steps=6, step_us=1000)
     for start in job.starts:
-        for k in range(2):
-            job.copy("Memcpy HtoD (Pageable -> Device)", start + 400 * k + 380, start + 400 * k + 390)
+        for at in (start, start + 400):
+            job.copy("Memcpy HtoD (Pageable -> Device)", at + 380, at + 390)
             for n in range(8):
-                job.work(
-                    "gemm_bf16",
-                    start + 400 * k + 391 + n,
-                    start + 400 * k + 391.9 + n,
-                    issued=start + 400 * k + 375 + n,
-                )
-    found = next(one for one in triage_trace(job.trace())[0].findings if one.id == "host.launch_bound")
+                job.work("gemm_bf16", at + 391 + n, at + 391.9 + n, issued=at + 375 + n)
+    found = finding_in(job.trace(), "host.launch_bound")
     assert "before each Memcpy HtoD" in found.fix
     assert "prepare the data in a worker" in found.fix
     assert "pinned" not in found.fix  # the copies take next to nothing
@@ -207,10 +187,8 @@ def test_the_larger_saving_comes_first_not_the_larger_part_of_the_bar() -> None:
     assert (first.id, second.id) == ("input.starved", "host.launch_bound")
     assert first.fraction < second.fraction
     assert analysed.verdict.bottleneck is Bottleneck.DATA
-    assert (first.recoverable_ns, second.recoverable_ns) == (
-        pytest.approx(14_000, abs=500),
-        pytest.approx(12_000, abs=700),
-    )
+    assert first.recoverable_ns == pytest.approx(14_000, abs=500)
+    assert second.recoverable_ns == pytest.approx(12_000, abs=700)
 
 
 def asked(*findings: Finding, share: float = 0.6, compute: float = 0.95, matrix: float = 0.3) -> Verdict:

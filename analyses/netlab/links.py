@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profkit.findings.communication import BANDWIDTH
-from profkit.ranks.align.connections import links_between
-from profkit.ranks.measure.slow_links import host_links
+from profkit.ranks.measure.slow_links import host_links, links_between
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import outcomes_of
 

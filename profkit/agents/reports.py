@@ -15,11 +15,15 @@ KINDS: Final = ("triage", "compare", "where")
 """The documents whose numbers have ids."""
 
 
+def text_of(path: Path, hint: str) -> bytes:
+    """What is in the file of a report; raises TraceNotFoundError."""
+    try:
+        return read_small(path, MOST_BYTES)
+    except OSError as error:
+        raise TraceNotFoundError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+
+
 def read_report(path: Path) -> dict[str, Any]:
     """The plain values of a report of triage, compare or where; raises TraceNotFoundError, TraceFormatError."""
-    try:
-        text = read_small(path, MOST_BYTES)
-    except OSError as error:
-        hint = "profkit triage TRACE -f json -o report.json writes one"
-        raise TraceNotFoundError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+    text = text_of(path, "profkit triage TRACE -f json -o report.json writes one")
     return read_document(text, str(path), *(f"profkit.{kind}/1" for kind in KINDS), use="has numbers with ids")

@@ -12,7 +12,7 @@ from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
 from profkit.shell import clean
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import whole_ns
+from profkit.timeline.code.helpers import whole_ns
 from profkit.units import format_fraction
 
 _LONGEST_NAME = 40

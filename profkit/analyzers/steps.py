@@ -18,10 +18,17 @@ from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.intervals import Intervals
 from profkit.plain import clean
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import whole_ns
+from profkit.timeline.code.helpers import whole_ns
 from profkit.timeline.input import loader_ranges
-from profkit.timeline.steps import EDGES_ON_DEVICE, edges, step_lengths_ns, steps_in_window, whole_steps
-from profkit.timeline.told import needed_ns, told
+from profkit.timeline.steps import (
+    EDGES_ON_DEVICE,
+    edges,
+    needed_ns,
+    step_lengths_ns,
+    steps_in_window,
+    told,
+    whole_steps,
+)
 from profkit.timeline.whole_run import whole_run
 from profkit.units import MANY_FETCHES, format_count, format_fraction, format_ns, format_numbers
 

@@ -9,13 +9,23 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import Does, chore_of, fix_of_growth, fix_of_rare, joins
+from profkit.analyzers.tools import operators, py_spy_main
+from profkit.findings.chores import Does, chore_of, decomposes, fix_of_growth, fix_of_rare, joins, makes_square_bases
 from profkit.findings.kind import FindingKind
-from profkit.findings.whole_run import GROWS, OTHER_STEPS, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SINKS, SLOWS
+from profkit.findings.whole_run import (
+    DECOMPOSES,
+    GROWS,
+    OTHER_STEPS,
+    RARE,
+    RARE_INPUT,
+    RECOPIES,
+    REST_METRIC,
+    SINKS,
+    SLOWS,
+)
 from profkit.model.code import ACTING, PlaceShare
 from profkit.model.documents.rank_report import Section
-from profkit.model.finding import Evidence, Finding, Severity, Skipped
+from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
 from profkit.redact.later import later
 from profkit.shell import clean
 from profkit.timeline import Facts
@@ -81,7 +91,7 @@ def judge(result: Seen) -> tuple[Finding, ...]:
 
 def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     kind, run, scope, first = _kind(rare), result.run, result.scope, _first(rare)
-    saved = 1 - _modelled(rare) if kind is RARE and not _is_model(rare) else 1.0
+    saved = 1 - _modelled(rare) if kind in (RARE, DECOMPOSES) and not _is_model(rare) else 1.0
     share = rare.share * saved  # all of it: what no look found at the line lies beside it in the same steps
     if share < kind.limit("run"):
         return ()
@@ -89,12 +99,13 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
     often = (
         f"every {round(rare.every)} steps" if rare.is_regular and rare.every >= 2 else f"in {rare.n} of {n_steps} steps"
     )
+    often += f" from step {rare.since} on" if rare.since else ""
     what = _STARTS if rare.way == "start" else first.place.words
     per_step_ns = rare.beyond_ns / n_steps
     # the other findings are in recorded time: turned back by `in_unprofiled_time`, it is this again
     weight = (scope.step_ns or run.usual_ns) / run.usual_ns
     more = [line for line in (*rare.lines[1:], *rare.inside) if line.share > 0]
-    how = "" if rare.n_steps > run.n else " without the profiler"
+    how = "" if rare.n_steps > run.n or rare.since else " without the profiler"
     said = (
         f"{often} a step takes {format_ns(rare.long_ns)}, the others {format_ns(run.usual_ns)} ({n_steps} steps{how})"
     )
@@ -104,12 +115,18 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
         Evidence(said, "whole_run.long_ns", float(rare.long_ns), "ns"),
         Evidence(there, "whole_run.at_place", rare.at_place, "fraction"),
     ]
+    if rare.since:
+        said = f"before step {rare.since} the run does none of it: its share is of the steps from there on"
+        evidence.append(Evidence(said, "whole_run.since", float(rare.since), "count"))
     if saved < 1:
         said = f"{format_fraction(1 - saved)} of what these take more is forward passes of the model, and no part of the share"
         evidence.append(Evidence(said, REST_METRIC, per_step_ns * (1 - saved) * weight, "ns"))
     if more:
         said = "; ".join(f"{line.place.words} ({format_fraction(line.share)})" for line in more[:3])
         evidence.append(Evidence(f"there most often: {said}", "whole_run.n_lines", float(len(more)), "count"))
+    if kind is DECOMPOSES and makes_square_bases(first.text):
+        said = "torch.linalg.svd has full_matrices=True unless told otherwise: it makes a square basis of each side, also of the longer one, whatever is used of it"
+        evidence.append(Evidence(said, "whole_run.full_matrices", 1.0, "count"))
     of = " of an evaluation" if saved < 1 and rare.evaluates(first) else ""
     return (
         kind.found(
@@ -130,10 +147,15 @@ def _rare(result: Seen, rare: Rare) -> tuple[Finding, ...]:
                 OTHER_STEPS.fixes[0] if kind is OTHER_STEPS or _is_acting(rare) else "",
                 result.package,
             ),
-            next_tools=(py_spy_main(scope.command),),
+            next_tools=(_shapes(scope) if kind is DECOMPOSES else py_spy_main(scope.command),),
             one_stretch=share,
         ),
     )
+
+
+def _shapes(scope: Scope) -> NextTool:
+    look_for = "the shapes of aten::linalg_svd and its like, and what is used of what they give"
+    return operators(scope, "which matrices does the line decompose?", look_for, flags="--shapes")
 
 
 def _first(rare: Rare) -> Line:
@@ -159,7 +181,9 @@ def _kind(rare: Rare) -> FindingKind:
         return RARE_INPUT
     is_acting = _is_acting(rare) and rare.share < RARE.limit("acting")
     is_small = _is_model(rare) and rare.share < RARE.limit("evaluation")
-    return OTHER_STEPS if is_acting or is_small else RARE
+    if is_acting or is_small:
+        return OTHER_STEPS
+    return DECOMPOSES if decomposes(_first(rare).text) else RARE
 
 
 def _is_acting(rare: Rare) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -123,7 +122,8 @@ def command(
 def _exports(folder: Path, chosen: dict[str, Any]) -> str:
     from profkit.capture import runner
 
-    return runner.exports(_options(folder, {**chosen, "tells": True}, command="", finishes=True), os.environ)
+    asked = {**_with_stacks(chosen), "tells": True, "finishes": True}
+    return runner.exports(options_of(folder, asked, ()), os.environ)
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,10 +148,9 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) -> Captured:
     """Run the command with the capture in it, put the traces together, say how it went on stderr."""
     from profkit.capture import runner
-    from profkit.capture.command import redacted_command
     from profkit.capture.tools.clocks import watched
 
-    options = _options(folder, chosen, command=redacted_command(command_line), finishes=False)
+    options = options_of(folder, {**_with_stacks(chosen), "finishes": False}, command_line)
     with runner.holding(options) as problem:
         if chosen["strict"]:
             if problem:
@@ -159,7 +158,6 @@ def captured(command_line: Sequence[str], folder: Path, chosen: dict[str, Any]) 
             runner.require_torch(command_line)
         if problem:
             say(f"{problem}; running without a capture")
-        if problem:
             code = runner.run(command_line, options=None).code
             return Captured(code=code, folder=folder, has_trace=False, is_lacking=True, is_strict=chosen["strict"])
         with watched(options) as clocks:
@@ -259,16 +257,19 @@ def _next_free(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-{number}")
 
 
-def _options(folder: Path, chosen: dict[str, Any], *, command: str, finishes: bool) -> Any:
+def options_of(folder: Path, chosen: Mapping[str, Any], command: Sequence[str]) -> Any:
+    """What the traced process is told; numbers of None are chosen there."""
+    from profkit.capture.command import redacted_command
     from profkit.capture.options import Options
 
-    if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", chosen["ranks"]):
-        raise UsageError(f"--ranks {chosen['ranks']!r} is neither all nor a list of ranks", hint="--ranks 0,3")
     given = {name: value for name, value in chosen.items() if value is not None}
-    given["has_budget"] = "stack_steps" not in given
-    if given.get("stacks") is False:
-        given["stack_steps"] = 0
-    return Options(folder=str(folder), command=command, capture_id=uuid.uuid4().hex, finishes=finishes, **given)
+    return Options(folder=str(folder), command=redacted_command(command), capture_id=uuid.uuid4().hex, **given)
+
+
+def _with_stacks(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, with the steps for Python stacks: none of them without stacks."""
+    stack_steps = 0 if chosen["stacks"] is False else chosen["stack_steps"]
+    return {**chosen, "stack_steps": stack_steps, "has_budget": chosen["stack_steps"] is None}
 
 
 def _circumstances(options: Any) -> dict[str, Any]:

@@ -18,20 +18,13 @@ from profkit.shell import clean, line_of
 _WIDEST: Final = 96
 
 
-class _FindingId(click.ParamType):  # type: ignore[type-arg]
-    name = "id"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        """The ids that begin so; with `--report`, those of the report's evidence."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name) for name in _names(ctx.params.get("report")) if name.startswith(incomplete)]
+def _names_like(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The ids that begin so; with `--report`, those of the report's evidence."""
+    return [name for name in _names(ctx.params.get("report")) if name.startswith(incomplete)]
 
 
 @click.command("explain", cls=Command, short_help="What a finding, a verdict or a number means, and how to prove it.")
-@click.argument("name", required=False, type=_FindingId(), metavar="[ID]")
+@click.argument("name", required=False, shell_complete=_names_like, metavar="[ID]")
 @click.option(
     "--report",
     type=click.Path(path_type=Path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ import click
 
 from profkit.allocator import collector_paused
 from profkit.cli.shared.command import Command
+from profkit.cli.shared.newest import newest_capture
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import (
     Option,
@@ -23,11 +25,13 @@ from profkit.cli.shared.say import say
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from profkit.cli.parts.tabled import Table
     from profkit.cli.shared.gathered import Asked, Gathered
     from profkit.export.document import Written
     from profkit.export.own import Around
+    from profkit.export.place import Place
+    from profkit.export.tables import Columns
     from profkit.ingest.bytes.bytesource import Progress
+    from profkit.model.trace import Trace
 
 _JSON: Final = (".json", ".json.gz")
 _SUFFIXES: Final = (*_JSON, ".csv", ".parquet", ".speedscope.json")
@@ -78,17 +82,13 @@ def command(
     """
     click.get_current_context().with_resource(collector_paused(is_last=True))
     load_numpy()
-    from profkit.cli.parts.tabled import Table
     from profkit.cli.shared.gathered import Asked, local_files
     from profkit.cli.triage import jobs_for, parsed_steps
 
     suffix = _suffix(output)
     if table and suffix in (*_JSON, ".speedscope.json"):
         raise UsageError(f"--table is for .csv and .parquet, not {suffix}", hint="leave it out, or write a .csv")
-    if not paths:
-        from profkit.cli.shared.newest import newest_capture
-
-        paths = (newest_capture(),)
+    paths = paths or (newest_capture(),)
     with local_files(paths) as sources, ReadingProgress() as progress:
         _refuse_overwriting(output, sources)
         asked = Asked(lenient=lenient, step_range=parsed_steps(step_text), jobs=jobs_for(sources))
@@ -97,7 +97,7 @@ def command(
         elif suffix == ".speedscope.json":
             _charts(sources, asked, around, output, progress)
         else:
-            _table(sources, Table(name=table, asked=asked, key=around), output, progress)
+            _table(sources, asked, around, table, output, progress)
     return 0
 
 
@@ -128,26 +128,69 @@ def _chrome(sources: list[str], asked: Asked, key: str | None, output: Path, pro
     _tell(found, asked, where, written, n_bytes, output)
 
 
-def _table(sources: list[str], table: Table, output: Path, progress: Progress) -> None:
+def _table(
+    sources: list[str], asked: Asked, key: str | None, table: str | None, output: Path, progress: Progress
+) -> None:
     """Write a table and say which, with how many rows."""
-    from profkit.cli.parts.tabled import tabled
     from profkit.cli.shared.output import deliver_chunks
     from profkit.export.tables import csv_of, parquet_of
 
-    name, columns = tabled(sources, table, progress)
+    name, columns = _tabled(sources, asked, key, table, progress)
     is_csv = output.name.lower().endswith(".csv")
     deliver_chunks(csv_of(columns) if is_csv else [parquet_of(columns)], output)
     n = len(next(iter(columns.values()), []))
     say(f"wrote {output}: the table {name}, {n:,} row{'' if n == 1 else 's'}")
 
 
+def _tabled(
+    sources: list[str], asked: Asked, key: str | None, name: str | None, progress: Progress
+) -> tuple[str, Columns]:
+    """The name of the table, of none asked for the device's work or operators where there is none; its columns."""
+    from profkit.cli.shared.gathered import gathered
+    from profkit.export import tables
+
+    if name in tables.OF_REPORTS:
+        found = gathered(sources, asked, progress)
+        if name == "budget":
+            return name, tables.budget(found.ranks)
+        if name == "findings":
+            return name, tables.findings(found.findings)
+        return "work", tables.work(found.tracks)
+    parts: list[Columns] = []
+    for trace, place, window_ns in _each_trace(sources, asked, key, progress):
+        name = name or ("gpu" if len(trace.gpu) else "ops")
+        rank = place.rank if trace.meta.rank is None else trace.meta.rank
+        parts.append(tables.of_trace(trace, name, rank=rank, shift_ns=place.shift_ns, window_ns=window_ns))
+    return name or "gpu", tables.together(parts)
+
+
+def _each_trace(
+    sources: list[str], asked: Asked, key: str | None, progress: Progress
+) -> Iterator[tuple[Trace, Place, tuple[int, int] | None]]:
+    """Each trace with its place among the others, and the window of it that is asked for, on its own clock."""
+    from profkit.cli.shared.gathered import gathered, windows_of
+    from profkit.export.place import Place
+    from profkit.ingest.read import read_traces
+    from profkit.pipeline import narrowed
+
+    if len(sources) == 1 and key is None:
+        for trace in read_traces(sources[0], lenient=asked.lenient, jobs=asked.jobs, progress=progress):
+            cut = trace if asked.step_range is None else narrowed(trace, asked.step_range)
+            yield trace, Place(rank=trace.meta.rank), None if asked.step_range is None else cut.window_ns
+        return
+    found = gathered(sources, asked, progress)
+    windows = windows_of(found, asked, _around(found, key))
+    for path, _ in found.files():
+        for number, trace in found.traces_in(path, lenient=asked.lenient, progress=progress):
+            yield trace, found.places[number], windows[number]
+
+
 def _charts(sources: list[str], asked: Asked, key: str | None, output: Path, progress: Progress) -> None:
-    from profkit.cli.parts.tabled import each_trace
     from profkit.cli.shared.output import deliver_chunks
     from profkit.export.speedscope import Charts
 
     charts = Charts()
-    for trace, place, window_ns in each_trace(sources, asked, key, progress):
+    for trace, place, window_ns in _each_trace(sources, asked, key, progress):
         charts.add(trace, prefix=place.prefix, shift_ns=place.shift_ns, window_ns=window_ns)
     deliver_chunks([charts.text(Path(sources[0]).name)], output)
     say(f"wrote {output}: {len(charts)} charts, a thread or a stream each; look at it on https://www.speedscope.app")

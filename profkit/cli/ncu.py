@@ -11,16 +11,16 @@ from typing import Any, Final
 import click
 
 from profkit import files
+from profkit.cli.capture import options_of
 from profkit.cli.shared.command import Launcher, command_line_argument
 from profkit.cli.shared.nsight import (
     Done,
     Job,
-    capture_options,
-    checked_ranks,
     output_folder,
     records_all,
     run_job,
     show,
+    tell_reports,
     tool_options,
 )
 from profkit.cli.shared.options import Option, count_option, output_option, ranks_option
@@ -87,7 +87,6 @@ def command(
     from profkit.capture.tools.ncu import HELP, REPORTS, ncu_line, target_of
     from profkit.capture.tools.nsight import find_tool, require
 
-    checked_ranks(ranks)
     if trace is not None:
         _refuse_two_ways(kernel, command_line, run_recorded=run_recorded)
         kernel, found_skip, known = _hottest(trace)
@@ -114,7 +113,7 @@ def command(
     job = Job(
         tool=tool,
         words=placed(launch, (tool.path or "ncu", *line.flags), ranks),
-        options=capture_options(folder, asked, command_line),
+        options=options_of(folder, asked, command_line),
         line=line,
         is_whole=whole,
     )
@@ -206,9 +205,7 @@ def _finish(done: Done, folder: Path, tool: Any, log: Path | None, *, is_whole: 
         return done.code or 4
     for report in done.reports:
         _write_page(tool, report)
-    say(f"{len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}")
-    what = done.reports[0] if len(done.reports) == 1 else folder
-    say_below(line_of("profkit kernels", path_word(str(what))).text)
+    tell_reports(done, folder, "profkit kernels", done.reports[0] if len(done.reports) == 1 else folder)
     return done.code
 
 

@@ -8,23 +8,22 @@ from typing import Any
 
 import click
 
+from profkit.cli.capture import options_of
 from profkit.cli.shared.command import Launcher, command_line_argument, required
 from profkit.cli.shared.nsight import (
     Done,
     Job,
-    capture_options,
-    checked_ranks,
     output_folder,
     records_all,
     run_job,
     runs_python,
     show,
+    tell_reports,
     tool_options,
 )
 from profkit.cli.shared.options import output_option, ranks_option, steps_option
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
-from profkit.shell import line_of, path_word
 
 DEFAULT_FOLDER = "profkit-nsys"
 MARKED_STEPS = 20
@@ -77,8 +76,8 @@ def command(
     line = nsys_line(tool, target=str(folder / launch.report_name), also=wanted, trace=trace, is_whole=whole)
     job = Job(
         tool=tool,
-        words=placed(launch, (tool.path or "nsys", "profile", *line.flags), checked_ranks(ranks)),
-        options=capture_options(folder, {**chosen, **marked, "ranks": ranks, "tool": "nsys"}, command_line),
+        words=placed(launch, (tool.path or "nsys", "profile", *line.flags), ranks),
+        options=options_of(folder, {**chosen, **marked, "ranks": ranks, "tool": "nsys"}, command_line),
         line=line,
         is_whole=whole,
     )
@@ -132,8 +131,5 @@ def _finish(done: Done, folder: Path, tool: Any, *, is_whole: bool) -> int:
             say(f"{report.name} could not be exported ({last[0]})")
         else:
             exported.append(report.with_suffix(".sqlite"))
-    say(f"{len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}")
-    if exported:
-        what = exported[0] if len(exported) == 1 else folder
-        say_below(line_of("profkit triage", path_word(str(what))).text)
+    tell_reports(done, folder, "profkit triage", (exported[0] if len(exported) == 1 else folder) if exported else None)
     return done.code

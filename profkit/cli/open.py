@@ -13,6 +13,7 @@ import click
 
 from profkit import files
 from profkit.cli.shared.command import Command
+from profkit.cli.shared.newest import newest_capture
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import around_option, common_options, count_option, lenient_option, step_range_option
 from profkit.cli.shared.progress import ReadingProgress
@@ -69,10 +70,7 @@ def command(
     from profkit.export.serve import Handover, viewers_address
 
     ui = viewers_address(ui)
-    if not paths:
-        from profkit.cli.shared.newest import newest_capture
-
-        paths = (newest_capture(),)
+    paths = paths or (newest_capture(),)
     with _exported(paths, around, step_text, lenient=lenient) as (trace, name):
         handover = Handover(trace, name, ui=ui, port=port)
         with handover.serving():

@@ -9,7 +9,7 @@ from profkit.cli.shared.command import Command
 from profkit.cli.shared.options import lenient_option, report_options, showing
 from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.progress import ReadingProgress
-from profkit.model.documents.scaling import Held, ScalingReport
+from profkit.model.documents.scaling import Held
 
 
 @click.command("scaling", cls=Command, short_help="Does the job scale, and is the baseline sound?")
@@ -46,17 +46,12 @@ def command(
       profkit scaling run2/ run4/ run8/ --held weak
       profkit scaling results.csv run2/ run8/              runs of the table, evidence of the traces
     """
-    report = _scaled(paths, held=Held(held) if held else None, metric=metric, capacity_bytes=capacity, lenient=lenient)
-    show("scaling", report, how, source=paths[0])
-    return 0
-
-
-def _scaled(
-    paths: tuple[str, ...], *, held: Held | None, metric: str | None, capacity_bytes: float | None, lenient: bool
-) -> ScalingReport:
     from profkit.compare.paths import scale_paths
 
+    kind = Held(held) if held else None
     with ReadingProgress() as progress:
-        return scale_paths(
-            paths, held=held, metric=metric, capacity_bytes=capacity_bytes, lenient=lenient, progress=progress
+        report = scale_paths(
+            paths, held=kind, metric=metric, capacity_bytes=capacity, lenient=lenient, progress=progress
         )
+    show("scaling", report, how, source=paths[0])
+    return 0

@@ -1,4 +1,4 @@
-"""`profkit triage`: from traces to a verdict."""
+"""`profkit triage`: from traces to a verdict, and the gate: which findings fail it, and over which limit."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from profkit.allocator import collector_paused
 from profkit.cli.shared.command import Command
-from profkit.cli.shared.gate import SEVERITIES, gate_of, passed
+from profkit.cli.shared.newest import newest_capture
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import (
     PLACE,
@@ -28,7 +29,11 @@ from profkit.cli.shared.options import (
 )
 from profkit.cli.shared.output import Showing, show
 from profkit.cli.shared.progress import ReadingProgress
+from profkit.cli.shared.say import say, say_below
+from profkit.cli.shared.settings import NEVER, Settings, settings
 from profkit.errors import ProfkitError, UsageError, blamed
+from profkit.model.finding import SEVERITY_FROM, Finding, Severity, severity_of
+from profkit.units import format_fraction
 
 if TYPE_CHECKING:
     from profkit.crosscheck.sources import Sources
@@ -36,6 +41,9 @@ if TYPE_CHECKING:
     from profkit.model.documents.report import Report
     from profkit.ranks.reduce.options import Options
 
+SEVERITIES: Final = (*(one.value for one in Severity), NEVER)
+_SHOWN: Final = 5
+_LONGEST: Final = 240
 _PARALLEL_FROM_BYTES = 2 * 2**20  # compressed; below, starting threads or processes costs more than it gives
 _MAX_AUTO_JOBS = 4
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
@@ -139,20 +147,12 @@ def command(
     from profkit.ranks.reduce.options import Options
 
     gate = gate_of(fail_on)
-    if not paths:
-        from profkit.cli.shared.newest import newest_capture
-
-        paths = (newest_capture(),)
+    paths = paths or (newest_capture(),)
     sources = sources_of(paths)
     room = _room(sources) if how.fmt == "html" else 0
     options = Options(lenient=lenient, step_range=parsed_steps(step_text), command=command, tracks_room=room)
     keeping = {"cache": cache, "is_cached": not no_cache, "is_strict": strict, "dask": dask}
-    measured = probe_in(probe, paths)
-    report = report_of(sources, options, jobs, keeping)
-    if measured is not None:
-        from profkit.probe.against_trace import with_probe
-
-        report = with_probe(report, measured)
+    report = report_of(sources, options, jobs, keeping, probe_in(probe, paths))
     show("triage", report, how, source=report.verdict.source)
     return int(not passed(report, gate))
 
@@ -181,8 +181,13 @@ def _room(given: Sources) -> int:
     return room_for(len(given.first))
 
 
-def report_of(given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any]) -> Report:
-    """The report on what was given; `keeping` is for many ranks: what is kept of them, and who reads them."""
+def report_of(
+    given: Sources, options: Options, jobs: int, keeping: Mapping[str, Any], measured: ProbeReport | None
+) -> Report:
+    """The report on what was given, with what was measured beside it.
+
+    `keeping` is for many ranks: what is kept of them, and who reads them.
+    """
     sources = list(given.first)
     _tune_malloc(_largest_bytes(sources))
     with ReadingProgress() as progress:
@@ -209,7 +214,11 @@ def report_of(given: Sources, options: Options, jobs: int, keeping: Mapping[str,
             reading = Reading(options=options, jobs=jobs or jobs_for(sources), progress=progress)
             with blamed("setting the other tool beside it", sources[0]):
                 report = handed_over(report, given, reading)
-    return report
+    if measured is None:
+        return report
+    from profkit.probe.against_trace import with_probe
+
+    return with_probe(report, measured)
 
 
 def parsed_steps(text: str | None) -> tuple[int, int] | None:
@@ -253,3 +262,101 @@ def _tune_malloc(n_bytes: int) -> None:
         libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, 2 * _KEPT_BYTES)
         libc.mallopt(_M_TOP_PAD, 2 * _KEPT_BYTES)
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """What fails a report: a severity, or of some findings a share of the window."""
+
+    fail_on: Severity | None
+    asked: str
+    """How that was asked for."""
+    settings: Settings
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing can fail."""
+        return self.fail_on is None and not self.settings.limits
+
+    def fails(self, finding: Finding) -> bool:
+        """Whether a finding does: by its own limit where it has one, else by its severity."""
+        if finding.id in self.settings.limits:
+            limit = self.settings.limits[finding.id]
+            return limit is not None and finding.fraction > limit
+        return self.fail_on is not None and finding.severity.rank <= self.fail_on.rank
+
+
+def gate_of(flag: str | None) -> Gate:
+    """The gate of a command: `--fail-on`, else the settings; raises UsageError as `settings` does."""
+    if flag == NEVER:
+        return Gate(fail_on=None, asked="", settings=Settings())
+    found = settings()
+    if flag is not None:
+        return Gate(fail_on=Severity(flag), asked=f"--fail-on {flag}", settings=found)
+    named = f"fail-on = {found.fail_on.value!r}" if found.fail_on is not None else "limits"
+    return Gate(fail_on=found.fail_on, asked=f"{named} of {found.origin}", settings=found)
+
+
+def passed(report: Report, gate: Gate) -> bool:
+    """Whether a report passes, said with the numbers; without a word where nothing can fail."""
+    if gate.is_open:
+        return True
+    failing = _worst_of_each([finding for finding in report.findings if gate.fails(finding)])
+    if not failing:
+        say(f"{gate.asked}: {_nothing(report, gate)}; exit code 0")
+        return True
+    n_failing = len(failing)
+    say(f"{gate.asked}: {n_failing} finding{'s fail' if n_failing > 1 else ' fails'}; exit code 1")
+    for finding in failing[:_SHOWN]:
+        say_below(_why(finding, report, gate))
+    if n_failing > _SHOWN:
+        say_below(f"and {n_failing - _SHOWN} more")
+    return False
+
+
+def _worst_of_each(findings: list[Finding]) -> list[Finding]:
+    """Of each id the largest, the worst first: ranks share most of their findings."""
+    ordered = sorted(findings, key=lambda one: (one.severity.rank, -one.fraction))
+    return list({one.id: one for one in reversed(ordered)}.values())[::-1]
+
+
+def _why(finding: Finding, report: Report, gate: Gate) -> str:
+    of_rank = f" of rank {finding.rank}" if finding.rank is not None and len(report.ranks) > 1 else ""
+    said = finding.measure.statement
+    said = said if len(said) <= _LONGEST else f"{said[: _LONGEST - 3]}..."
+    return f"{finding.id}{of_rank}: {_over(finding, report, gate)}: {said}"
+
+
+def _over(finding: Finding, report: Report, gate: Gate) -> str:
+    """Its number and the limit that it is over."""
+    limit = gate.settings.limits.get(finding.id)
+    if limit is not None:
+        return f"{_share(finding, report)}, limit {format_fraction(limit)} ({gate.settings.origin})"
+    assert gate.fail_on is not None  # noqa: S101 - it fails by its severity
+    least = SEVERITY_FROM.get(gate.fail_on)
+    if severity_of(finding.fraction) is finding.severity and least is not None:
+        return f"{_share(finding, report)}, {gate.fail_on.value} is from {format_fraction(least)}"
+    return f"severity {finding.severity.value}, whatever its share"
+
+
+def _share(finding: Finding, report: Report) -> str:
+    from profkit.render.words.triage import share_of  # of numpy, too, which other commands need not load
+
+    return f"{share_of(finding, report) or format_fraction(finding.fraction)} of the window"
+
+
+def _nothing(report: Report, gate: Gate) -> str:
+    """Why nothing fails: the largest of what was found, and its limit."""
+    largest = next(iter(_worst_of_each(list(report.findings))), None)
+    if largest is None:
+        return "nothing was found"
+    said = f"{largest.severity.value}, {_share(largest, report)}"
+    limits = ", ".join(_limits_of(largest, gate))
+    return f"no finding fails; the largest is {largest.id} ({said}{f'; {limits}' if limits else ''})"
+
+
+def _limits_of(finding: Finding, gate: Gate) -> Iterator[str]:
+    if finding.id in gate.settings.limits:
+        limit = gate.settings.limits[finding.id]
+        yield f"limit {format_fraction(limit)}" if limit is not None else "it never fails"
+    elif gate.fail_on is not None and (least := SEVERITY_FROM.get(gate.fail_on)) is not None:
+        yield f"{gate.fail_on.value} is from {format_fraction(least)}"

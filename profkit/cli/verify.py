@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from profkit.agents.reports import text_of
 from profkit.allocator import collector_paused
 from profkit.cli.shared.amounts import metric_option
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import PLACE, color_option, lenient_option, step_range_option, verbose_option
 from profkit.cli.shared.sides import ManyPaths, side_options, sides_of
-from profkit.errors import TraceNotFoundError, UsageError
-from profkit.files import read_small
+from profkit.errors import UsageError
 from profkit.redact import redacted_text
 from profkit.shell import clean, line_of, path_word
 from profkit.version import __version__
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from profkit.model.documents.report import Report
     from profkit.render.json.recomputed import Checked, Difference
 
-_MOST_BYTES: Final = 256 * 2**20
-"""Of a report: one on thousands of ranks takes some tens of MB."""
 _SHOWN: Final = 10
 _LONGEST: Final = 100
 _BEFORE: Final = 24  # characters of a long text before the place in which it differs
@@ -80,7 +78,8 @@ def command(
     from profkit.render.json import compare, triage
     from profkit.render.json.recomputed import checked, read_document
 
-    said = read_document(_text_of(report), str(report), triage.SCHEMA_ID, compare.SCHEMA_ID)
+    text = text_of(report, "give the report first, then its traces")
+    said = read_document(text, str(report), triage.SCHEMA_ID, compare.SCHEMA_ID)
     if said["schema"] == compare.SCHEMA_ID:
         if step_text is not None or probe is not None:
             raise UsageError("--step-range and --probe are of reports of triage", hint="leave them out")
@@ -109,14 +108,6 @@ def _counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def _text_of(report: Path) -> bytes:
-    try:
-        return read_small(report, _MOST_BYTES)
-    except OSError as error:
-        hint = "give the report first, then its traces"
-        raise TraceNotFoundError(f"cannot read {report}: {error.strerror}", hint=hint) from None
-
-
 def _recomputed(paths: tuple[str, ...], step_text: str | None, probe: Path | None, *, lenient: bool) -> Report:
     """The report that triage makes of these paths now, of nothing that an earlier run kept."""
     click.get_current_context().with_resource(collector_paused(is_last=True))
@@ -127,13 +118,7 @@ def _recomputed(paths: tuple[str, ...], step_text: str | None, probe: Path | Non
 
     sources = sources_of(paths)
     options = Options(lenient=lenient, step_range=parsed_steps(step_text))
-    measured = probe_in(probe, paths)
-    report = report_of(sources, options, 0, {"is_cached": False})
-    if measured is None:
-        return report
-    from profkit.probe.against_trace import with_probe
-
-    return with_probe(report, measured)
+    return report_of(sources, options, 0, {"is_cached": False}, probe_in(probe, paths))
 
 
 def _compared_again(

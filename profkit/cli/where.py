@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from profkit.cli.shared.command import Command
+from profkit.cli.shared.newest import newest_capture
 from profkit.cli.shared.numeric import load_numpy
 from profkit.cli.shared.options import (
     color_option,
+    findings_like,
     format_option,
     lenient_option,
     output_option,
@@ -20,7 +22,6 @@ from profkit.cli.shared.options import (
 from profkit.cli.shared.output import Showing, deliver, format_for, show
 from profkit.cli.shared.progress import ReadingProgress
 from profkit.errors import UnsupportedTraceError, UsageError
-from profkit.findings import KINDS
 
 if TYPE_CHECKING:
     from profkit.pipeline import Analysed
@@ -29,21 +30,9 @@ _FLAMES = (".speedscope.json", ".collapsed")
 """How names of files end that a flame graph is written into."""
 
 
-class _What(click.ParamType):  # type: ignore[type-arg]
-    name = "what"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        """The ids of findings that begin so."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name) for name in KINDS if name.startswith(incomplete)]
-
-
 @click.command("where", cls=Command, short_help="The lines and modules of your code behind a finding or a kernel.")
 @click.argument("path", required=False, type=click.Path(allow_dash=True), metavar="[TRACE]")
-@click.argument("what", required=False, type=_What(), metavar="[FINDING|KERNEL|MODULE]")
+@click.argument("what", required=False, shell_complete=findings_like, metavar="[FINDING|KERNEL|MODULE]")
 @format_option("where")
 @output_option("the report; to x.speedscope.json or x.collapsed, the host's time by stack for a flame graph")
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Of several ranks, this one.")
@@ -81,10 +70,7 @@ def command(
       profkit where trace.json.gz -o host.speedscope.json  the host's time for https://www.speedscope.app
     """
     load_numpy()
-    if path is None:
-        from profkit.cli.shared.newest import newest_capture
-
-        path = newest_capture()
+    path = newest_capture() if path is None else path
     is_flame = output is not None and output.name.endswith(_FLAMES)
     if is_flame and (fmt or what):
         raise UsageError(f"{output} takes the stacks of the whole window", hint="leave out -f and what to look at")

@@ -24,7 +24,7 @@ from profkit.ingest.kineto.decimals import DecimalError, us_to_ns
 from profkit.ingest.kineto.merged_ranks import OF_RANKS
 from profkit.model.arrays import I64
 from profkit.model.documents.tracks import Tracks
-from profkit.timeline.drawn import EXPORT
+from profkit.timeline.elsewhere import EXPORT
 from profkit.version import __version__
 
 MARK: Final = EXPORT

@@ -9,7 +9,7 @@ import msgspec
 
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.findings.trainers import setting
-from profkit.findings.whole_run import RECOPIES, SINKS, SLOWS
+from profkit.findings.whole_run import DECOMPOSES, RECOPIES, SINKS, SLOWS
 from profkit.model.documents.report import Bottleneck
 from profkit.redact.later import later
 
@@ -74,6 +74,11 @@ CHORES: Final = tuple(
             r"\b(?:np|numpy)\.(?:histogram|percentile|quantile|median|linalg|corrcoef|cov|fft|unique|sort|argsort)",
             "computes numbers with NumPy",
             "compute them every few hundred steps, or with torch on the tensors as they are",
+        ),
+        (
+            r"\b(?:np|numpy)\.(?:moveaxis|rollaxis|swapaxes|transpose|ascontiguousarray|asfortranarray)\(",
+            "copies NumPy arrays into another layout",
+            "keep the array as batches take it, laid out once before the loop: samples along the first axis and contiguous, so that data[index] copies whole rows and none are turned around",
         ),
         (
             r"\b(?:pd|pandas)\.|\.i?loc\[|\.(?:iterrows|itertuples|groupby|to_csv)\(",
@@ -162,6 +167,16 @@ def chore_of(text: str) -> Chore | None:
     return next((one for one in CHORES if one.calls.search(text)), None)
 
 
+def decomposes(text: str) -> bool:
+    """Whether a line with that text decomposes a matrix by torch."""
+    return _DECOMPOSES.search(text) is not None
+
+
+def makes_square_bases(text: str) -> bool:
+    """Whether it makes all singular vectors of both sides, which is torch.linalg.svd's default."""
+    return _SQUARE.search(text) is not None
+
+
 def joins(text: str, callee: str = "") -> bool:
     """Whether a line with that text, or what it calls, joins arrays, tensors or tables: what was kept is copied."""
     return callee in _JOINING or _JOINS.search(text) is not None
@@ -226,6 +241,9 @@ _JOINS: Final = later(
 _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "insert"})
 """Functions of libraries that make one longer array, tensor or table of several; `stack` does not: all it takes have one
 shape, and what is kept has more rows than what is new. Those of lists are C code, no frame."""
+_DECOMPOSES: Final = later(r"\btorch\.(?:linalg\.)?(?:svd|eigh?|qr|pinv|cholesky|inv|matrix_exp)\(")
+_SQUARE: Final = later(r"\btorch\.linalg\.svd\((?:[^(),]|\([^()]*\))+\)")
+"""With one argument."""
 _FIXES: Final = {
     RECOPIES.id: "append to a Python list and join once after the loop; or keep running sums, where only these are read",
     SLOWS.id: "if it goes through all that was seen so far: keep running sums or a window of fixed length, and look up in a set or a dictionary, not in a list",
@@ -233,6 +251,8 @@ _FIXES: Final = {
 }
 _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 """Words of functions that build data sets and their loaders; what iterates over one is told as a wait for it."""
+_DECODES: Final = frozenset({"beam", "decode", "decoding", "greedy"})
+"""Words of functions that make sequences one token after the other."""
 _WRITES: Final = frozenset(
     {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
 )
@@ -273,6 +293,11 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
     if rare.way == "save":
         return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
+    if rare.functions & _DECODES and not other:
+        return (
+            "",
+            f"if it decodes token by token, stop as soon as all sequences have ended (if done.all(): break); else {_LESS}",
+        )
     if rare.is_model:
         return "evaluation", "evaluate less often, on fewer and larger batches, under torch.inference_mode()"
     if rare.functions & _DATA:
@@ -282,6 +307,10 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
         return "outputs", fix
     if other:
         return "", other
+    if decomposes(rare.text):
+        fixes = DECOMPOSES.fixes if "svd" in rare.text else DECOMPOSES.fixes[1:]
+        thin = ("full_matrices=False",) if makes_square_bases(rare.text) else ()
+        return "", "; ".join((*thin, *fixes))
     chore = chore_of(rare.text)
     if chore is None and rare.is_evaluation:
         fix = "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches"

@@ -27,6 +27,9 @@ _OF_LOOP: Final = 0.3
 
 LATENCY_METRIC: Final = "comm.small_message_ns"
 """The evidence by which transfers are latency: fewer and larger ones save most of it."""
+SENDS_METRIC: Final = "comm.sends_fraction"
+"""The evidence by which most of it is sends and receives of a CPU: stages of a pipeline wait in these for each other's work."""
+SENDS_FIX: Final = "if the ranks are stages of a pipeline: spare work on the stages, which shortens the waits as well; more micro-batches; one forward, one backward (1F1B) in place of all forward passes first; move layers from the busiest stage"
 DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
 """DistributedDataParallel's `bucket_cap_mb` where nobody sets it."""
 
@@ -67,7 +70,9 @@ EXPOSED: Final = FindingKind(
             " GB/s",
         ),
         "mostly": Threshold(
-            0.5, "for {} of its time; and said if such waiting is that much of all communication", "chosen"
+            0.5,
+            "for {} of its time; and said if such waiting, or on a CPU sends and receives, are that much of all",
+            "chosen",
         ),
     },
     lookalikes=(
@@ -81,6 +86,7 @@ EXPOSED: Final = FindingKind(
         "triage all ranks to find the late one",
         "bucket size, prefetch, accumulation",
         "fewer bytes, better topology",
+        SENDS_FIX,
     ),
 )
 
@@ -183,7 +189,7 @@ EXTRA: Final = FindingKind(
     part=parts.COMM,
     supersedes=(
         Supersedes("comm.asked", Way.SAID_ONCE, 0.5),
-        Supersedes("comm.bandwidth", Way.JOINED),
+        Supersedes("comm.bandwidth", Way.JOINED, 0.5),
         Supersedes("comm.skew", Way.JOINED),
     ),
     meaning="The script reduces something besides gradients: a loss, a metric, gradients for a second time.",

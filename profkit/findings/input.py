@@ -49,6 +49,13 @@ STARVED: Final = FindingKind(
             "chosen: half of the time of four such workers is then lost by one",
             "",
         ),
+        "tensors": Threshold(
+            32,
+            "a batch of {} tensors or more, taken over for half of the waiting, is one handed over in pieces",
+            "chosen: a usual batch has up to ten; each takes 0.5 ms on a CPU of two cores (trip_duration of"
+            " round 7), so fewer cost less than a step shows",
+            "",
+        ),
         "line": Threshold(0.3, "a line of the script's own with {} of the time comes first in what to do", "chosen"),
         "most": Threshold(
             0.8,
@@ -73,6 +80,7 @@ STARVED: Final = FindingKind(
 )
 
 SAMPLER_FIX: Final = "make the sampler cheaper: it has {share} of this time, in the training process, whatever num_workers is; draw the indices of an epoch at once, as tensors or arrays"
+HANDED_FIX: Final = "pad or stack in collate_fn{} in the worker, so that it hands over a few large tensors a batch, not lists of small ones: each tensor costs a file descriptor, a map of memory and a message between the processes; more workers do not help"
 REPEATED_FIX: Final = "divide files or records among the workers before these are read and decoded (files[info.id :: info.num_workers] of get_worker_info()), not when a sample is made"
 _LINES: Final = (
     (

@@ -66,6 +66,9 @@ LINE: Final = FindingKind(
             "chosen: lines of usual loops start less",
         ),
         "own_explained": Threshold(0.5, "there, another finding explains it with {} of it", "chosen: half of it"),
+        "own_generic": Threshold(
+            1.5, "there, kernel.unfused with {} of it", "chosen: fusing it, with what lies around, is no cause"
+        ),
     },
     lookalikes=("a model that needs all that it computes: then leave it",),
     proof="Leave a part of that line's work out for some steps: what the step loses is what it costs.",
@@ -78,13 +81,14 @@ OWN_SHARE: Final = "code.own_share"
 OWN_STARTED: Final = "code.own_started"
 """Which part of all operators is started there."""
 _OFTEN_WASTED: Final = (
-    (later(r"\b(?:sort|argsort|msort|unique)"), "where few of sorted values are kept, topk"),
-    (later(r"inverse|linalg_inv|pinv"), "in place of an inverse and a product, torch.linalg.solve"),
-    (later(r"one_hot|scatter"), "in place of one-hot vectors and a product, an embedding or an index"),
-    (later(r"svd|eigh?\b|cholesky|_qr\b|lstsq|cdist|fft"), "a smaller input, or once where it does not change"),
+    (later(r"\b(?:sort|argsort|msort|unique)"), "sorted values of which few are kept (topk)"),
+    (later(r"inverse|linalg_inv|pinv"), "an inverse that is multiplied (torch.linalg.solve)"),
+    (later(r"one_hot|scatter"), "one-hot vectors that are multiplied (an embedding, an index)"),
+    (later(r"svd|eigh?\b|cholesky|_qr\b|lstsq|cdist|fft"), "a larger input than needed, or one that does not change"),
+    (later(r"aten::cat"), "what grows by torch.cat in a loop (it is copied each time: collect a list, join it once)"),
     (
-        later(r"_to_copy|copy_|clone|repeat|contiguous|aten::cat"),
-        "copies: views (expand) in place of repeat() and contiguous(), one number format, lists joined once",
+        later(r"_to_copy|copy_|clone|repeat|contiguous"),
+        "copies (views, as expand() makes, in place of repeat() and contiguous(); one number format)",
     ),
 )
 """What lines with such operators often waste, from reports of strangers' programs."""
@@ -115,8 +119,8 @@ def questions(operators: Sequence[tuple[str, float]], text: str) -> str:
     ]
     if any(count >= _A_LOOP for _, count in operators):
         asked.append("a loop of small calls that one batched call could do")
-    often = f"; often it is: {'; '.join(asked)}" if asked else ""
-    return f"is all that this line computes needed, and once only? The same on the same input is made once{often}"
+    often = f". Look for: {'; '.join(asked)}" if asked else ""
+    return f"is all that this line computes needed, and once only? What has the same input again can be kept{often}"
 
 
 def is_often_wasted(operators: Sequence[str]) -> bool:

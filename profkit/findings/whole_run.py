@@ -12,7 +12,7 @@ _WORTH: Final = Threshold(
 )
 REST_METRIC: Final = "whole_run.rest_ns"
 """Of the evidence that rare steps also do what no fix saves, ns per step of the run."""
-_MEASURED: Final = "The capture times all steps of the run, not only the recorded ones, and beside the recording a thread of its own looks at the line that runs, four times a step, at most every 20 ms, after 500 looks every 50 ms. Rare are steps 1.5 times as long as the median or longer, and beyond three distances of the quartiles. What they take beyond the mean of the others counts, where two thirds of it lie at one line, or at up to three, and the other steps have clearly less there (30 points). Three such steps show it, or two that take four times the median or more: of these one may be a recorded step, or the one that the run ends in. Inside of a trainer's evaluation the line is that of what it does beside the model. Longer steps that are at the same lines as the others are no finding."
+_MEASURED: Final = "The capture times all steps of the run, not only the recorded ones, and beside the recording a thread of its own looks at the line that runs, four times a step, at most every 20 ms, after 500 looks every 50 ms. Rare are steps 1.5 times as long as the median or longer, and beyond three distances of the quartiles. What they take beyond the mean of the others counts, where two thirds of it lie at one line, or at up to three, and the other steps have clearly less there (30 points). Three such steps show it, or two that take four times the median or more: of these one may be a recorded step, or the one that the run ends in. Inside of a trainer's evaluation the line is that of what it does beside the model. Longer steps that are at the same lines as the others are no finding. Where they come every so many steps, up to the end of the run, and begin later than that, the share is of the steps from there on."
 
 RARE: Final = FindingKind(
     id="host.rare",
@@ -44,6 +44,23 @@ RARE: Final = FindingKind(
         "do it less often, or in a thread or process beside the training",
         "save asynchronously (torch.distributed.checkpoint.async_save), or only what changes",
         "keep metrics as tensors on the device, write them every few hundred steps",
+    ),
+)
+
+DECOMPOSES: Final = FindingKind(
+    id="work.rare",
+    title="some steps also decompose matrices",
+    bottleneck=Bottleneck.KERNEL,
+    is_of_run=True,
+    supersedes=RARE.supersedes,
+    meaning="Every so many steps a line decomposes a matrix: an optimizer's subspace, a preconditioner, a whitening. That is work of torch's own, not Python, and takes the cube of a side: often only a few directions of it are used, or one side is much longer than needed.",
+    measured=_MEASURED + " It is a decomposition where the line's text calls one of torch.linalg.",
+    thresholds={"run": _WORTH},
+    lookalikes=("a decomposition of which all is used, as often as it is needed: its share is its price",),
+    proof="Do it half as often for some steps: the mean step becomes shorter by half of the share shown.",
+    fixes=(
+        "eigh of the smaller Gram matrix (g @ g.T for a wide g, g.T @ g for a tall one) gives the singular vectors of the short side, and torch.svd_lowrank the first few",
+        "do it less often: what it gives changes slowly; on blocks, or for the largest matrices alone",
     ),
 )
 

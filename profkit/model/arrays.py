@@ -8,7 +8,7 @@ compiled library does some of it, to the same bits; numpy's way stands below, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -69,6 +69,14 @@ def narrowed(column: Whole) -> Whole:
 def of_rows(column: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
     """The rows of a column at positions in order, each once: the column itself where these are all of it."""
     return column if rows.size == len(column) else picked(column, rows)
+
+
+def looked_up(column: NDArray[Any], rows: NDArray[np.integer[Any]], none: int = -1) -> NDArray[Any]:
+    """The rows of a column, `none` for row -1."""
+    if column.size == 0:
+        return np.full(rows.shape, none, column.dtype)
+    values: NDArray[Any] = np.where(rows >= 0, column[np.maximum(rows, 0)], column.dtype.type(none))
+    return values
 
 
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -235,6 +243,20 @@ def laid_out(groups: Sequence[NDArray[Any]], times: Sequence[I64]) -> list[I64] 
     if stride * n_groups > _MOST:
         return None
     return [group.astype(np.int64) * stride + (each - low) for group, each in zip(groups, times, strict=True)]
+
+
+def last_begun(begun: Mapping[int, tuple[I64, I64]], group: NDArray[np.integer[Any]], at: I64) -> I64:
+    """For each (group, time): what goes with the last of its group's times up to then, -1 for none.
+
+    `begun` are the times of each group, in order, and what goes with each.
+    """
+    out = np.full(at.size, -1, np.int64)
+    for code in distinct_codes(group).tolist():
+        if code in begun:
+            times, values = begun[code]
+            mine = np.flatnonzero(group == code)
+            out[mine] = looked_up(values, place_among(times, at[mine], after=True) - 1)
+    return out
 
 
 def measure(start: I64, end: I64) -> int:

@@ -107,6 +107,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         """The number that it is judged by: the first of its evidence."""
         return self.evidence[0]
 
+    def has(self, metric: str) -> bool:
+        """Whether there is evidence of that metric."""
+        return any(item.metric == metric for item in self.evidence)
+
     def seen(self, metric: str) -> Evidence:
         """The evidence of one metric."""
         return next(item for item in self.evidence if item.metric == metric)

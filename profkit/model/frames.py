@@ -7,32 +7,18 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec.structs import fields
 from numpy.typing import NDArray
 
 from profkit.errors import UsageError
+from profkit.model.arrays import looked_up
 from profkit.model.table import Table
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES: Final = (
-    "gpu",
-    "collectives",
-    "ops",
-    "calls",
-    "spans",
-    "python",
-    "overhead",
-    "waits",
-    "device_spans",
-    "sync_rows",
-    "memory",
-    "flows",
-    "samples",
-    "work",
-    "steps",
-)
+TABLES: Final = (*(each.name for each in fields(Trace) if Table in getattr(each.type, "__mro__", ())), "steps")
 """The names that `Trace.to_pandas` takes: the tables of a trace, and its steps."""
 _STRINGS: Final = frozenset({"name", "collective", "dtype", "group_name", "group_ranks", "module", "caller"})
 """Columns whose numbers stand for the trace's strings."""
@@ -132,7 +118,4 @@ def _steps(trace: Trace, start_ns: NDArray[np.int64]) -> Any:
     starts = np.array([step.start_ns for step in trace.steps], np.int64)
     ends = np.array([step.end_ns for step in trace.steps], np.int64)
     place = np.searchsorted(starts, start_ns, side="right") - 1
-    is_outside = place < 0
-    if starts.size:
-        is_outside = is_outside | (start_ns >= ends[np.maximum(place, 0)])
-    return pd.arrays.IntegerArray(place.astype(np.int64), np.asarray(is_outside))
+    return pd.arrays.IntegerArray(place.astype(np.int64), (place < 0) | (start_ns >= looked_up(ends, place)))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.model import arrays
 from profkit.model.arrays import I64
+
+if TYPE_CHECKING:
+    from profkit.model.trace import CpuOps, GpuWork, Spans
 
 
 class Intervals(msgspec.Struct, frozen=True):
@@ -28,6 +33,11 @@ class Intervals(msgspec.Struct, frozen=True):
     def of(cls, start_ns: I64, end_ns: I64) -> Intervals:
         """The union of any intervals, in any order."""
         return cls(*arrays.union(np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)))
+
+    @classmethod
+    def of_rows(cls, table: GpuWork | CpuOps | Spans, rows: NDArray[Any]) -> Intervals:
+        """The union of some rows (positions or a mask) of a table."""
+        return cls.of(table.start_ns[rows], table.end_ns[rows])
 
     @classmethod
     def pairs(cls, pairs: Iterable[tuple[int, int]]) -> Intervals:

@@ -200,7 +200,7 @@ _WHOLE: Final = {
 def told(name: str) -> KernelName:
     """What the name of a kernel or operator tells."""
     text = spelled(name)
-    grammar, match = _of_library(text)
+    grammar, match = _first(_OF_LIBRARIES, text)
     by_words = _of_words(text) if grammar is None or not grammar.what else None
     grammar = grammar or by_words
     if grammar is None:
@@ -220,10 +220,6 @@ def told(name: str) -> KernelName:
 def is_collective(text: str) -> bool:
     """Whether a name in lower case is, by a library's words, what ranks do together."""
     return _first(_COLLECTIVES, text)[0] is not None
-
-
-def _of_library(text: str) -> tuple[Grammar | None, re.Match[str] | None]:
-    return _first(_OF_LIBRARIES, text)
 
 
 def _of_words(text: str) -> Grammar | None:

@@ -14,9 +14,9 @@ from profkit.model.trace import CallKind, Kind, SpanKind
 from profkit.redact.later import later
 
 
-def _folded(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def _folded(pattern: str) -> re.Pattern[str]:
     """Compile a pattern for text in lower case: faster to search than one that ignores case."""
-    return later(pattern.lower(), flags)
+    return later(pattern.lower())
 
 
 # Names come from strangers: no pattern here may take more than time in proportion to a name, whatever it holds. A bare

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, Bool, Whole, distinct, distinct_codes, is_one_of
-from profkit.model.connection import Connection
 from profkit.model.signature import Signature
 from profkit.model.table import Table
 
@@ -127,18 +126,6 @@ class ShapesDoubt(StrEnum):
     """On a CPU products take much longer in one step than in another."""
 
 
-class RuntimeCalls(Table, frozen=True, kw_only=True):
-    """CUDA/HIP/MTIA runtime and driver calls on the host."""
-
-    start_ns: I64
-    end_ns: I64
-    name: I32
-    kind: I8
-    thread: I32
-    correlation: Whole
-    external_id: Whole
-
-
 class Spans(Table, frozen=True, kw_only=True):
     """Named host ranges: `record_function`, the profiler's own annotations, profiler overhead."""
 
@@ -147,6 +134,13 @@ class Spans(Table, frozen=True, kw_only=True):
     name: I32
     kind: I8
     thread: I32
+
+
+class RuntimeCalls(Spans, frozen=True, kw_only=True):
+    """CUDA/HIP/MTIA runtime and driver calls on the host."""
+
+    correlation: Whole
+    external_id: Whole
 
 
 class PythonFrames(Spans, frozen=True, kw_only=True):
@@ -297,6 +291,25 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     how_to_be_steady: str
 
 
+MOST_LISTED: Final = 256
+"""Objects of a list in the metadata that are read. Chosen: a capture writes a few, a file may hold any number."""
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """One end of a TCP connection of a rank's host, as its kernel counted while steps were recorded. Times in ns."""
+
+    id: str
+    """The same at both ends; no address can be read from it."""
+    end: int
+    """Which of the two ends this is, 0 or 1."""
+    acked_bytes: int
+    """What this end sent and the other acknowledged."""
+    busy_ns: int
+    """How long what it sent was under way, or stood in line for the link: without the time in which the other end had
+    no room for more, or a buffer of this end was too small."""
+    resent_bytes: int
+
+
 class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace says of itself; `metadata` holds the rest, secrets redacted."""
 
@@ -331,6 +344,11 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
     command: str = ""
     """What the user runs: the recorded command where this user's own capture wrote it (`profkit.signing`), else ""."""
+
+    def listed(self, key: str) -> list[Mapping[str, Any]]:
+        """The first objects of a list in `metadata`; none of anything else."""
+        told = self.metadata.get(key)
+        return [one for one in told[:MOST_LISTED] if isinstance(one, Mapping)] if isinstance(told, list) else []
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):

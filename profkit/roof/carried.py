@@ -20,8 +20,7 @@ from profkit.model.trace import I32, Kind, ShapesDoubt, Trace
 from profkit.roof.formulas import PRODUCTS
 from profkit.timeline.code.match import Match, match_ops
 from profkit.timeline.host import enclosing_op, parent_rows
-from profkit.timeline.steps import step_of
-from profkit.timeline.told import told
+from profkit.timeline.steps import step_of, told
 
 _FEW: Final = 0.05
 """Share of the operators with kernels that may launch others from step to step, as sorting does, where values decide.

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import distinct_codes, is_one_of, of_rows
+from profkit.model.arrays import of_rows
 from profkit.model.intervals import Intervals
 from profkit.model.names import WHOLE_GRAPH
 from profkit.model.trace import Kind, Trace
@@ -49,8 +49,7 @@ def device_activity(trace: Trace, device: int) -> Activity:
     kinds = of_rows(gpu.kind, rows)
 
     def of(kind: Kind) -> Intervals:
-        chosen = rows[kinds == kind]
-        return Intervals.of(gpu.start_ns[chosen], gpu.end_ns[chosen]).clip(low, high)
+        return Intervals.of_rows(gpu, rows[kinds == kind]).clip(low, high)
 
     compute, comm, copy = of(Kind.COMPUTE), of(Kind.COMM), of(Kind.COPY)
     return Activity(rows=rows, compute=compute, comm=comm, copy=copy, any=compute | comm | copy)
@@ -59,8 +58,5 @@ def device_activity(trace: Trace, device: int) -> Activity:
 def whole_graphs_ns(trace: Trace, rows: NDArray[np.intp]) -> int | None:
     """Time of the window in CUDA graphs that were recorded as one row each, ns; None where there are none."""
     gpu = trace.gpu
-    codes = distinct_codes(of_rows(gpu.name, rows)).tolist()
-    mine = rows[
-        is_one_of(of_rows(gpu.name, rows), [code for code in codes if trace.name(code).startswith(WHOLE_GRAPH)])
-    ]
-    return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns).total_ns if mine.size else None
+    mine = rows[trace.named(of_rows(gpu.name, rows), WHOLE_GRAPH)]
+    return Intervals.of_rows(gpu, mine).clip(*trace.window_ns).total_ns if mine.size else None

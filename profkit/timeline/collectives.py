@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.model import names
-from profkit.model.arrays import I64, Bool, distinct_codes
+from profkit.model.arrays import I64, Bool, distinct_codes, looked_up
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import I32, CpuOps, GpuWork, Kind, RuntimeCalls, Trace
@@ -41,15 +41,13 @@ def element_bytes(dtype: str) -> int:
 def bytes_of(trace: Trace, rows: NDArray[np.intp]) -> I64:
     """What each device row moves, the larger of what goes in and comes out, bytes; `UNKNOWN` where that is not told."""
     table, place = trace.collectives, arguments_of(trace, rows)
-    if len(table) == 0:
-        return np.full(rows.size, UNKNOWN, np.int64)
     widths = np.full(len(trace.strings) + 1, UNKNOWN, np.int64)  # the last is for "no string"
     for code in distinct_codes(table.dtype):
         widths[code] = element_bytes(trace.name(int(code)))
     width = widths[table.dtype]
     elements = np.minimum(np.maximum(table.in_elements, table.out_elements), _MOST_ELEMENTS)
     told = np.where((elements >= 0) & (width > 0), elements * width, UNKNOWN)
-    return np.where(place >= 0, told[np.maximum(place, 0)], UNKNOWN)
+    return looked_up(told, place, UNKNOWN)
 
 
 def is_request(trace: Trace, names: I32) -> Bool:
@@ -87,7 +85,7 @@ def asked_by_name(
     chosen = np.flatnonzero((asking | tokens)[ops.name])
     if chosen.size == 0:
         return np.empty(0, np.intp)
-    during = Intervals.of(ops.start_ns[chosen], ops.end_ns[chosen])
+    during = Intervals.of_rows(ops, chosen)
     rows = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (gpu.launch_row >= 0) & (gpu.graph_node == 0))
     at = calls.start_ns[gpu.launch_row[rows]]
     is_near = during.contains(at)

@@ -97,12 +97,12 @@ def cpu_budget(trace: Trace) -> CpuBudget:
     leaves = Intervals.of(start, end).clip(low, high)
     heads = Intervals.of(start, np.minimum(end, start + cost)).clip(low, high)
     wrappers = Intervals.of(ops.start_ns, ops.end_ns).clip(low, high) - leaves
-    compiled = _compiled(trace)
+    compiled = _span_set(trace, spans.kind == SpanKind.COMPILED)  # their kernels are no operators
     is_short = wrappers.lengths_ns <= WRAPPER_NS
     short = Intervals(wrappers.start_ns[is_short], wrappers.end_ns[is_short]) - compiled
-    calls = Intervals.of(ops.start_ns[asks], ops.end_ns[asks])
+    calls = Intervals.of_rows(ops, asks)
     is_node = np.array([_is_node(name) for name in trace.strings], np.bool_)[ops.name] | scopes(trace, ops, nested)
-    working = Intervals.of(ops.start_ns[~is_node & ~asks], ops.end_ns[~is_node & ~asks]) | compiled
+    working = Intervals.of_rows(ops, ~is_node & ~asks) | compiled
     # FSDP waits for its collectives inside autograd nodes, a script inside the forward() of its torch.autograd.Function
     # (a name without a namespace): neither does work outside the operators it calls
     waiting = calls | (comm - working)
@@ -131,12 +131,7 @@ def _is_node(name: str) -> bool:
 
 
 def _span_set(trace: Trace, rows: NDArray[np.bool_]) -> Intervals:
-    return Intervals.of(trace.spans.start_ns[rows], trace.spans.end_ns[rows]).clip(*trace.window_ns)
-
-
-def _compiled(trace: Trace) -> Intervals:
-    """Calls of compiled graphs: their kernels are no operators."""
-    return _span_set(trace, trace.spans.kind == SpanKind.COMPILED)
+    return Intervals.of_rows(trace.spans, rows).clip(*trace.window_ns)
 
 
 def _op_cost_ns(durations_ns: NDArray[np.int64]) -> int:

@@ -1,4 +1,7 @@
-"""What a recording is of: PyTorch or another program; a device of which it holds nothing, or one that nobody uses."""
+"""What a recording is of: PyTorch or another program; a device of which it holds nothing, or one that nobody uses.
+
+Or of no job at all: exports that are pictures of a recording.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profkit.errors import UnsupportedTraceError
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
 from profkit.model.names import WHOLE_GRAPH, is_inductors
 from profkit.model.trace import Kind, Trace
+from profkit.plain import clean
 from profkit.redact.later import later
 
+EXPORT: Final = "profkit_export"
+"""The key under which a file says that `profkit export` wrote it, and of what."""
 METAL: Final = "Apple's GPU (MPS)"
 _UNRECORDED: Final = (
     (METAL, later(r"mps|^aten::linear_backward$|^(?:autograd::\S+ )?LinearBackward0$")),
@@ -49,6 +56,24 @@ _FORMAT: Final = 1
 _AGAIN: Final = 3
 _MUCH: Final = 0.1
 """Of the window: conversions take less. Chosen, both."""
+
+
+def refuse_drawn(trace: Trace) -> None:
+    """Raise UnsupportedTraceError for an export that is a picture: of one chosen moment, or of another tool's rows."""
+    told = trace.meta.metadata.get(EXPORT)
+    if not isinstance(told, dict):
+        return
+    if told.get("around"):
+        raise UnsupportedTraceError(
+            f"{trace.meta.source} holds the moments around {clean(str(told['around']))} that `profkit export --around`"
+            " chose, which are no usual step",
+            hint="profkit triage on the whole trace; profkit open shows these moments",
+        )
+    if told.get("drawn_from"):
+        raise UnsupportedTraceError(
+            f"{trace.meta.source} holds what `profkit export` drew of a recording by {clean(str(told['drawn_from']))}",
+            hint="profkit triage on that recording; profkit open shows this file",
+        )
 
 
 def is_of_torch(trace: Trace) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.allocator import return_free_memory
-from profkit.model.arrays import I64, distinct_codes, is_one_of
+from profkit.model.arrays import I64, distinct_codes, is_one_of, of_rows, place_among
 from profkit.model.budget import Budget
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_of_training
@@ -20,10 +20,9 @@ from profkit.timeline.activity import Activity, device_activity
 from profkit.timeline.code import code_of
 from profkit.timeline.cpu import CpuBudget, cpu_budget
 from profkit.timeline.elsewhere import is_of_torch
-from profkit.timeline.exposed import unasked
 from profkit.timeline.host import HostStates, enclosing_op, host_states
-from profkit.timeline.idle import IdleCauses, IdlePlaces, Queue, idle_causes, idle_places, launch_queue
-from profkit.timeline.launch_order import shortened
+from profkit.timeline.idle import MAX_LATENCY_NS, IdleCauses, IdlePlaces, Queue, idle_causes, idle_places, launch_queue
+from profkit.timeline.launch_order import asked_ns, shortened
 from profkit.timeline.replay import Gains, gains, what_if
 from profkit.timeline.steps import step_lengths_ns, steps_in_window
 
@@ -34,6 +33,8 @@ T = TypeVar("T")
 
 EDGE_STEPS: Final = 2
 """Chosen: a window that begins and ends inside steps holds less than that beside the whole ones."""
+
+_NO_CALLS: Final = np.empty(0, np.int32)
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,10 +47,10 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     device: int
     activity: Activity
     queue: Queue
-    idle: IdleCauses
-    unasked: Intervals
-    """Exposed communication under which the host, at its own pace, had not asked for the next compute."""
     budget: Budget
+    idle: IdleCauses = IdleCauses()
+    unasked: Intervals = Intervals.empty()
+    """Exposed communication under which the host, at its own pace, had not asked for the next compute."""
     most_unasked_ns: int = 0
     """The same where the host may have waited unseen, too."""
     gains: Gains = Gains()
@@ -67,10 +68,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     trace: Trace
     host: HostStates
-    devices: tuple[DeviceFacts, ...]
-    cpu: CpuBudget | None
-    cpu_budget: Budget | None
-    op_of_call: NDArray[np.int32]
+    devices: tuple[DeviceFacts, ...] = ()
+    cpu: CpuBudget | None = None
+    cpu_budget: Budget | None = None
+    op_of_call: NDArray[np.int32] = _NO_CALLS
     """Per runtime call, the row of the innermost operator around it, `NO_ROW` for none; empty without a device."""
     code: Code | None = None
     """The lines, functions and modules of the user's code; None where no Python frames were recorded."""
@@ -79,37 +80,20 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def of(cls, trace: Trace, code: Code | None = None) -> Facts:
         """The facts of a trace; `code` is given where its places were recorded apart."""
         code = code_of(trace) if code is None else code
-        if trace.device_indices:
-            # first, since it needs the most room beside the trace
-            inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
-            host = host_states(trace)
-            active = [device_activity(trace, index) for index in trace.device_indices]
-            main = _busiest(active)
-            devices = tuple(
-                _device(trace, activity, host, (index, inside, code) if place == main else (index, None, None))
-                for place, (index, activity) in enumerate(zip(trace.device_indices, active, strict=True))
-            )
-            return_free_memory(trace.meta.n_events)
-            return cls(
-                trace=trace,
-                host=host,
-                devices=devices,
-                cpu=None,
-                cpu_budget=None,
-                op_of_call=inside,
-                code=code,
-            )
-        host, cpu = host_states(trace), cpu_budget(trace)
-        parts, none = _cpu_parts(trace, cpu), np.empty(0, np.int32)
-        return cls(
-            trace=trace,
-            host=host,
-            devices=(),
-            cpu=cpu,
-            cpu_budget=parts,
-            op_of_call=none,
-            code=code,
+        if not trace.device_indices:
+            host, cpu = host_states(trace), cpu_budget(trace)
+            return cls(trace=trace, host=host, cpu=cpu, cpu_budget=_cpu_parts(trace, cpu), code=code)
+        # first, since it needs the most room beside the trace
+        inside = enclosing_op(trace.ops, trace.calls.thread, trace.calls.start_ns).astype(np.int32)
+        host = host_states(trace)
+        active = [device_activity(trace, index) for index in trace.device_indices]
+        main = _busiest(active)
+        devices = tuple(
+            _device(trace, activity, host, (index, inside, code) if place == main else (index, None, None))
+            for place, (index, activity) in enumerate(zip(trace.device_indices, active, strict=True))
         )
+        return_free_memory(trace.meta.n_events)
+        return cls(trace=trace, host=host, devices=devices, op_of_call=inside, code=code)
 
     def once(self, make: Callable[[Facts], T]) -> T:
         """What `make` works out of these facts; several may ask, and it is worked out once."""
@@ -264,11 +248,8 @@ def _device(
     parts = _parts(activity, idle)
     budget = Budget(window_ns=trace.window_duration_ns, **{name: times.total_ns for name, times in parts.items()})
     if op_of_call is None:
-        none = Intervals.empty()
-        return DeviceFacts(
-            device=device, activity=activity, queue=queue, idle=IdleCauses.none(), unasked=none, budget=budget
-        )
-    unasked_times, at_most = unasked(trace, activity, parts["comm_exposed"], host, queue.latency_ns)
+        return DeviceFacts(device=device, activity=activity, queue=queue, budget=budget)
+    unasked, at_most = _unasked(trace, activity, parts["comm_exposed"], host, queue.latency_ns)
     del parts
     return_free_memory(trace.meta.n_events)  # the replay needs the most room
     gained = gains(trace, activity, host, idle, queue, at_most.total_ns)
@@ -278,7 +259,7 @@ def _device(
         activity=activity,
         queue=queue,
         idle=idle,
-        unasked=unasked_times,
+        unasked=unasked,
         most_unasked_ns=at_most.total_ns,
         budget=budget,
         gains=gained,
@@ -286,17 +267,43 @@ def _device(
     )
 
 
+def _unasked(
+    trace: Trace, activity: Activity, exposed: Intervals, host: HostStates, latency_ns: int
+) -> tuple[Intervals, Intervals]:
+    """Exposed communication under which the host had not asked for the next compute: surely its own pace, and at most.
+
+    Exposed is not blocking: had the communication taken no time, the device would have waited for the host there.
+    What the host spends in a blocking call counts as held: it may wait for this very communication. So does a loader.
+    A host of which nothing is recorded until it goes on as a collective ends may wait for that: at most it was behind.
+    Empty where a launch is not known.
+    """
+    none = Intervals.empty()
+    if not exposed or not host.is_known:
+        return none, none
+    rows = activity.rows[of_rows(trace.gpu.kind, activity.rows) == Kind.COMPUTE]
+    if rows.size == 0:
+        return none, none
+    place = place_among(trace.gpu.start_ns[rows], exposed.end_ns)
+    exists = place < rows.size
+    following = rows[np.minimum(place, rows.size - 1)]
+    is_linked = trace.gpu.launch_row[following] >= 0
+    asked = np.where(exists & is_linked, asked_ns(trace, following), exposed.start_ns)
+    late = Intervals.of(exposed.start_ns, np.minimum(asked, exposed.end_ns)) - host.blocked - host.loader
+    recorded = host.dispatching | host.blocked | host.loader
+    following_starts = np.append(recorded.start_ns, np.iinfo(np.int64).max // 2)
+    goes_on = following_starts[place_among(recorded.start_ns, exposed.start_ns)]
+    ends = np.sort(trace.gpu.end_ns[activity.rows[of_rows(trace.gpu.kind, activity.rows) == Kind.COMM]])
+    may_wait = place_among(ends, goes_on + latency_ns, after=True) > place_among(ends, goes_on - MAX_LATENCY_NS)
+    may_wait &= ~recorded.contains(exposed.start_ns)
+    return late - Intervals(exposed.start_ns[may_wait], exposed.end_ns[may_wait]), late
+
+
 def _parts(activity: Activity, idle: IdleCauses) -> dict[str, Intervals]:
     return {
         "compute": activity.compute,
         "comm_exposed": activity.comm_exposed,
         "copy_exposed": activity.copy_exposed,
-        "idle_data": idle.data,
-        "idle_sync": idle.sync,
-        "idle_launch": idle.launch,
-        "idle_host": idle.host,
-        "idle_dependency": idle.dependency,
-        "idle_unknown": idle.unknown,
+        **idle.parts,
     }
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from profkit.findings.capture import FEW_STEPS, QUALITY
 from profkit.model.arrays import median, order_of
 from profkit.model.intervals import Intervals
-from profkit.model.trace import CallKind, Kind, RuntimeCalls, SpanKind, Spans, Trace
+from profkit.model.trace import CallKind, Kind, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline.steps import edges, steps_in_window
 
@@ -71,9 +71,10 @@ def first_use(trace: Trace, op_of_call: NDArray[np.int32]) -> FirstUse | None:
     trials = is_event & (op_of_call >= 0) if op_of_call.size and len(trace.ops) else is_event
     loads = trace.named(calls.name, _LOADING)
     found = FirstUse(
-        loading=_times(calls, loads | _first_launches(trace)) | _times(overhead, trace.named(overhead.name, _LOADED)),
-        allocating=_times(calls, calls.kind == CallKind.ALLOC),
-        trying=_times(calls, trials),
+        loading=Intervals.of_rows(calls, loads | _first_launches(trace))
+        | Intervals.of_rows(overhead, trace.named(overhead.name, _LOADED)),
+        allocating=Intervals.of_rows(calls, calls.kind == CallKind.ALLOC),
+        trying=Intervals.of_rows(calls, trials),
         compiling=first_compilations(trace),
     )
     if len(trace.steps) > 1:
@@ -103,8 +104,7 @@ def _first_launches(trace: Trace) -> NDArray[np.bool_]:
 def first_compilations(trace: Trace) -> Intervals:
     """The compilations of functions that were not compiled before: what runs next on their thread has number 0."""
     spans = trace.spans
-    rows = np.flatnonzero(spans.kind == SpanKind.COMPILING)
-    return Intervals.of(spans.start_ns[rows], spans.end_ns[rows]) - recompilations(trace)
+    return Intervals.of_rows(spans, spans.kind == SpanKind.COMPILING) - recompilations(trace)
 
 
 def recompilations(trace: Trace) -> Intervals:
@@ -119,9 +119,4 @@ def recompilations(trace: Trace) -> Intervals:
     for row in rows.tolist():
         mine = regions[(spans.thread[regions] == spans.thread[row]) & (spans.start_ns[regions] >= spans.end_ns[row])]
         kept.append(bool(mine.size) and int(spans.name[mine[0]]) in again)
-    rows = rows[np.array(kept, np.bool_)]
-    return Intervals.of(spans.start_ns[rows], spans.end_ns[rows])
-
-
-def _times(table: RuntimeCalls | Spans, rows: NDArray[np.bool_]) -> Intervals:
-    return Intervals.of(table.start_ns[rows], table.end_ns[rows])
+    return Intervals.of_rows(spans, rows[np.array(kept, np.bool_)])

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, place_among, rows_by_value
+from profkit.model.arrays import I64, MANY, distinct_codes, is_one_of, laid_out, looked_up, place_among, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import CallKind, CpuOps, Spans, Trace
@@ -106,7 +106,7 @@ def enclosing_op(ops: CpuOps | Spans, thread: NDArray[np.int32], at_ns: I64) -> 
             continue
         rows = rows.astype(np.int32)
         place = _innermost(ops.start_ns[rows], ops.end_ns[rows], at_ns[wanted])
-        out[wanted] = np.where(place >= 0, rows[np.maximum(place, 0)], NO_ROW)
+        out[wanted] = looked_up(rows, place)
     return out
 
 
@@ -146,7 +146,7 @@ def _parents(start: I64, end: I64) -> NDArray[np.int32]:
         here = order[edges[level] : edges[level + 1]]
         if upper.size and here.size:
             place = np.searchsorted(upper, here) - 1
-            parent[here] = np.where(place >= 0, upper[np.maximum(place, 0)], -1)
+            parent[here] = looked_up(upper, place)
     return parent
 
 
@@ -171,11 +171,11 @@ def parent_rows(ops: CpuOps) -> I64:
     order = np.argsort(ops.thread, kind="stable")
     if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
         parent = _parents(*line)
-        out[order] = np.where(parent >= 0, order[np.maximum(parent, 0)], NO_ROW)
+        out[order] = looked_up(order, parent)
         return out
     for _, rows in rows_by_value(ops.thread):
         parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
-        out[rows] = np.where(parent >= 0, rows[np.maximum(parent, 0)], NO_ROW)
+        out[rows] = looked_up(rows, parent)
     return out
 
 
@@ -217,12 +217,12 @@ def host_states(trace: Trace) -> HostStates:
     # most calls are inside an operator: two large sets less
     outside = in_ops.covered_ns(calls.start_ns, calls.end_ns) < calls.end_ns - calls.start_ns
     outside &= on_thread & ~blocking
-    dispatch = in_ops | Intervals.of(calls.start_ns[outside], calls.end_ns[outside])
+    dispatch = in_ops | Intervals.of_rows(calls, outside)
     low, high = trace.window_ns
     has_ops = bool(is_one_of(ops.thread, threads).any())
     return HostStates(
         input=input_times(trace, threads, has_ops=has_ops),
-        blocked=Intervals.of(calls.start_ns[blocking], calls.end_ns[blocking]),
+        blocked=Intervals.of_rows(calls, blocking),
         dispatching=dispatch.clip(low, high),
         has_ops=has_ops,
         is_known=has_ops or trace.meta.traits.has_host_calls,
@@ -258,7 +258,7 @@ def os_waits(trace: Trace, threads: tuple[int, ...], during: Intervals) -> tuple
     spent: list[tuple[str, int]] = []
     for code, places in rows_by_value(waits.name[mine]):
         rows = mine[places]
-        total = (Intervals.of(waits.start_ns[rows], waits.end_ns[rows]) & during).total_ns
+        total = (Intervals.of_rows(waits, rows) & during).total_ns
         if total:
             spent.append((trace.name(int(code)), total))
     return tuple(sorted(spent, key=lambda wait: -wait[1]))
@@ -283,14 +283,7 @@ def _dispatching_ops(trace: Trace, threads: tuple[int, ...]) -> Intervals:
     start, end, thread = ops.start_ns[top], ops.end_ns[top], ops.thread[top]
     del top
     keep = end - start <= QUIET_OP_NS
-    if len(threads) > MANY:
-        calling = trace.calls.thread[launches]
-        line = laid_out((calling, thread, thread), (trace.calls.start_ns[launches], start, end))
-        if line is not None:
-            at = np.sort(line[0], kind="stable")
-            keep |= place_among(at, line[2]) > place_among(at, line[1])
-            return Intervals.of(start[keep], end[keep])
-    for code in threads:
+    for code in threads:  # a hundred at most: each has one launch in a hundred
         mine = np.flatnonzero(~keep & (thread == code))
         at = trace.calls.start_ns[launches[trace.calls.thread[launches] == code]]
         keep[mine] = place_among(at, end[mine]) > place_among(at, start[mine])
@@ -304,20 +297,8 @@ def self_times_ns(ops: CpuOps) -> I64:
 
 def without_children_ns(ops: CpuOps, own_ns: I64) -> I64:
     """What each operator has of a time (`own_ns`, per row) without what the operators it encloses have of it."""
-    out = own_ns.copy()
-    if len(ops) >= algebra.LEAST and (around := algebra.parent_rows(ops.start_ns, ops.end_ns, ops.thread)) is not None:
-        has_one = around >= 0
-        np.subtract.at(out, around[has_one], own_ns[has_one])
-        return np.maximum(out, 0)
-    order = np.argsort(ops.thread, kind="stable")
-    if distinct_codes(ops.thread).size > MANY and (line := _on_one_line(ops, order)) is not None:
-        parent = _parents(*line)
-        inside = parent >= 0
-        np.subtract.at(out, order[parent[inside]], own_ns[order[inside]])
-        return np.maximum(out, 0)
-    for _, rows in rows_by_value(ops.thread):
-        parent = _parents(ops.start_ns[rows], ops.end_ns[rows])
-        inside = parent >= 0
-        np.subtract.at(out, rows[parent[inside]], own_ns[rows[inside]])
+    out, around = own_ns.copy(), parent_rows(ops)
+    is_inside = around >= 0
+    np.subtract.at(out, around[is_inside], own_ns[is_inside])
     positive: I64 = np.maximum(out, 0)
     return positive

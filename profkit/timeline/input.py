@@ -17,6 +17,7 @@ from profkit.model.arrays import I64, distinct, distinct_codes, is_member, is_on
 from profkit.model.intervals import Intervals
 from profkit.model.names import COPIES_FROM_DEVICE, COPIES_TO_DEVICE
 from profkit.model.trace import CallKind, Kind, SpanKind, Spans, Trace
+from profkit.redact.later import later
 from profkit.timeline.elsewhere import is_of_torch
 
 LEAST_NS: Final = 1_000_000
@@ -28,6 +29,8 @@ _LEAST: Final = 3
 _MOSTLY: Final = 0.5
 _KEEPS_UP: Final = 0.01
 """Of the window: who waits less for workers is given batches as early as they are asked for. Chosen."""
+OF_WORKERS: Final = later("MultiProcessing")
+"""In the name that torch gives to a wait for a batch, where worker processes make it."""
 _HANDOVER_NS: Final = 5_000_000
 """Of a loader with workers, a wait beyond which the batch was not ready. Chosen: taking over one that is ready takes
 0.1 to 3 ms."""
@@ -52,17 +55,16 @@ def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> Inp
     """What these launching threads, of a host with or without operators, spend in the input pipeline."""
     spans, (low, high) = trace.spans, trace.window_ns
     mine, other = loader_ranges(spans, threads)
-    waits, elsewhere = (_intervals(spans, rows).clip(low, high) for rows in (mine, other))
+    waits, elsewhere = (Intervals.of_rows(spans, rows).clip(low, high) for rows in (mine, other))
     if waits or elsewhere or has_ops or not (trace.meta.traits.has_host_calls and is_of_torch(trace)):
-        by_workers = mine & is_one_of(spans.name, _of_workers(trace))
-        late = _intervals(spans, by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)).clip(low, high)
+        by_workers = mine & trace.named(spans.name, OF_WORKERS)
+        late = Intervals.of_rows(spans, by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)).clip(low, high)
         return InputTimes(waits=waits, elsewhere=elsewhere, awaited=_held_up(late, low, high), is_marked=True)
     found = _before_batches(trace, threads)
     start, end, thread = found.start_ns, found.end_ns, found.thread
     is_asleep = np.zeros(start.size, np.bool_)
     for one in distinct_codes(thread).tolist():
-        rows = np.flatnonzero(trace.waits.thread == one)
-        held = Intervals.of(trace.waits.start_ns[rows], trace.waits.end_ns[rows])
+        held = Intervals.of_rows(trace.waits, trace.waits.thread == one)
         is_asleep |= (thread == one) & (held.covered_ns(start, end) >= _MOSTLY * (end - start))
     return InputTimes(
         waits=Intervals.of(start, end).clip(low, high),
@@ -87,14 +89,6 @@ def loader_ranges(spans: Spans, threads: tuple[int, ...]) -> tuple[NDArray[np.bo
 
 def _held_up(late: Intervals, low: int, high: int) -> Intervals:
     return late if late.total_ns >= _KEEPS_UP * (high - low) else Intervals.empty()
-
-
-def _intervals(spans: Spans, rows: NDArray[np.bool_]) -> Intervals:
-    return Intervals.of(spans.start_ns[rows], spans.end_ns[rows])
-
-
-def _of_workers(trace: Trace) -> list[int]:
-    return [code for code, name in enumerate(trace.strings) if "MultiProcessing" in name]
 
 
 class _Stretches(msgspec.Struct, frozen=True):

@@ -22,9 +22,7 @@ _OTHERS: Final = later(r"^(?:AMD|Radeon|Intel)|^MI\d|Instinct|gfx\d")
 
 def capability_of(trace: Trace, device: int) -> tuple[int, int] | None:
     """The compute capability that the file says of a device: Kineto as two numbers, nsys' reader as "7.5"."""
-    given = trace.meta.metadata.get("deviceProperties")
-    found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    one = next((one for one in found if one.get("id") == device), {})
+    one = next((one for one in trace.meta.listed("deviceProperties") if one.get("id") == device), {})
     major, minor, said = one.get("computeMajor"), one.get("computeMinor"), one.get("computeCapability")
     if isinstance(major, int) and isinstance(minor, int):
         return (major, minor) if major > 0 else None

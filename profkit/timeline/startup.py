@@ -4,7 +4,7 @@
 say that they set up or warm up, behind many copies before the first kernel (a few are the input of the work), at the
 first of the steps found by their period that is not held up. It ends with the last one that is not: an evaluation, a
 next epoch's workers. Steps that the host marked lose first ones that are held up where many regular ones follow. What
-is left out is said.
+is left out is said; of steps that are ranges of the program, what lies outside of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from profkit.findings.capture import QUALITY
 from profkit.model.arrays import distinct_codes, is_one_of, median, order_of
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_starting
-from profkit.model.trace import DEVICE_STEPS, Kind, SpanKind, Trace
+from profkit.model.trace import DEVICE_STEPS, RANGED_STEPS, Kind, SpanKind, Trace
 from profkit.timeline.activity import busiest_device
 from profkit.timeline.launch_order import asked_ns
 from profkit.timeline.pace import Paced
@@ -42,6 +42,9 @@ _HELD_UP: Final = 10
 step is the user's word, and a checkpoint or a first batch takes less."""
 _WORTH: Final = 0.01
 """Of the window: less changes no number that is read."""
+_MOST_BESIDE: Final = 0.1
+"""Share of the busy time of the recording, from which what lies outside of the steps is said. Chosen: less is the tail
+of a loop."""
 
 
 def settled(trace: Trace) -> Paced:
@@ -88,7 +91,8 @@ def _from_steady_step(trace: Trace) -> Paced:
     if len(kept) == len(steps) and beside <= QUALITY.limit("steps.startup") * (high - low):
         return Paced(trace)
     window = kept[0].start_ns, kept[-1].end_ns
-    note = f"the window is the {len(kept)} steps found by their period: {_left_out(trace, window)} is left out"
+    left_ns = (high - low) - (window[1] - window[0])
+    note = f"the window is the {len(kept)} steps found by their period: {format_ns(left_ns)} is left out"
     return Paced(replace(trace, window_ns=window), note)
 
 
@@ -128,10 +132,24 @@ def _is_input(trace: Trace, first_ns: int) -> bool:
     rows = np.flatnonzero((gpu.start_ns >= low) & (gpu.start_ns < first_ns))
     if not 0 < rows.size <= _MOST_INPUTS or (gpu.kind[rows] != Kind.COPY).any():
         return False
-    copying = Intervals.of(gpu.start_ns[rows], gpu.end_ns[rows]).total_ns
+    copying = Intervals.of_rows(gpu, rows).total_ns
     return copying >= _MOST_COPYING * (first_ns - low)
 
 
-def _left_out(trace: Trace, window: tuple[int, int]) -> str:
-    low, high = trace.window_ns
-    return format_ns((high - low) - (window[1] - window[0]))
+def beside_ranges(trace: Trace) -> Paced:
+    """The trace as it is, with a note where the device does much outside of steps that are ranges of the program."""
+    if trace.step_source != RANGED_STEPS or not trace.steps or not trace.device_indices:
+        return Paced(trace)
+    gpu = trace.gpu
+    busy = Intervals.of_rows(gpu, gpu.device == busiest_device(trace))
+    low, high = trace.steps[0].start_ns, trace.steps[-1].end_ns
+    left_ns = busy.total_ns - busy.clip(low, high).total_ns
+    if left_ns <= _MOST_BESIDE * busy.total_ns:
+        return Paced(trace)
+    share = format_fraction(left_ns / busy.total_ns)
+    n = len(trace.steps)
+    note = (
+        f"the steps are {n} ranges of the program that recur: {format_ns(left_ns)} of GPU work ({share} of the"
+        " recording's) lies outside of them and is left out"
+    )
+    return Paced(trace, note)

@@ -1,4 +1,4 @@
-"""The steps of a trace: those inside its window, their edges, and the step that a time lies in."""
+"""The steps of a trace: those inside its window, their edges, the step that a time lies in, and what was worked on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, IntervalArrays, place_among
-from profkit.model.trace import DEVICE_STEPS, I32, Step, Trace
+from profkit.model.arrays import I64, IntervalArrays, place_among, rows_by_value
+from profkit.model.trace import DEVICE_STEPS, EMBEDDED, I32, Step, Trace
 
 EDGES_ON_DEVICE: Final = (DEVICE_STEPS, "period", "span")
 """Where a step begins with a kernel; else it begins on the host."""
+_TOLD: Final = ("tokens", "padded_tokens", "samples")
+_MOST: Final = 2.0**53  # beyond, a float64 counts no longer in ones
 
 
 def steps_in_window(trace: Trace) -> tuple[Step, ...]:
@@ -52,3 +55,34 @@ def step_of(times_ns: I64, steps: Sequence[Step]) -> I32:
     start, end = edges(steps)
     place = (place_among(start, times_ns, after=True) - 1).astype(np.int32)
     return np.where((place >= 0) & (times_ns < end[place]), place, np.int32(-1))
+
+
+def needed_ns(compute_ns: I64, tokens: I64, padded_tokens: I64) -> NDArray[np.float64]:
+    """What compute on padded tokens would need for the real ones, if it grew with them; ns, in the shape given."""
+    needed: NDArray[np.float64] = compute_ns * tokens / np.maximum(padded_tokens, 1)
+    return needed
+
+
+def told(trace: Trace) -> dict[str, I64]:
+    """The counts per step, by the names of `StepRows`; 0 where nothing is known.
+
+    What is told within a step adds up, as it does with gradient accumulation. Of embeddings the one with most indices
+    counts: a model may look up positions or types beside its tokens, never more of them.
+    """
+    out = {name: np.zeros(len(trace.steps), np.int64) for name in (*_TOLD, "embedded")}
+    work = trace.work
+    if len(work) == 0 or not trace.steps:
+        return out
+    place = step_of(work.start_ns, trace.steps)
+    inside = np.flatnonzero(place >= 0)
+    for code, mine in rows_by_value(work.name[inside]):
+        rows = inside[mine]
+        there, of_row = np.unique(place[rows], return_inverse=True)
+        total = np.bincount(of_row, work.value[rows])
+        counts = np.rint(np.clip(total, 0, _MOST)).astype(np.int64)
+        name = trace.name(int(code))
+        if name.startswith(EMBEDDED):
+            out["embedded"][there] = np.maximum(out["embedded"][there], counts)
+        elif name in _TOLD:
+            out[name][there] = counts
+    return out

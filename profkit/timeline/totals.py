@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.model.arrays import I64, is_one_of, of_rows
 from profkit.model.intervals import Intervals
-from profkit.model.trace import CpuOps, Kind, RuntimeCalls, Spans, Trace
+from profkit.model.trace import CpuOps, Kind, Spans, Trace
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.facts import Facts
 from profkit.timeline.host import self_times_ns
@@ -67,7 +67,7 @@ def _tables(trace: Trace) -> Iterable[tuple[str, _Columns]]:
     copies = gpu.kind == Kind.COPY
     for table, rows in (("kernels", ~copies), ("copies", copies)):
         yield table, (gpu.name[rows], gpu.start_ns[rows], gpu.end_ns[rows])
-    host: dict[str, RuntimeCalls | Spans | CpuOps] = {
+    host: dict[str, Spans | CpuOps] = {
         "calls": trace.calls,
         "waits": trace.waits,
         "ranges": trace.spans,

@@ -16,7 +16,7 @@ from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Step, Trace
 from profkit.plain import clean
-from profkit.timeline.code.loaders import restarts
+from profkit.timeline.code.helpers import restarts
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.pace import Paced
 from profkit.timeline.steps import edges, step_lengths_ns, steps_in_window
@@ -147,6 +147,8 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     n_looks: _Amount
     n_steps: _Amount = 0
     """The steps that `n` of are long; 0 where these are those of the run that nothing recorded."""
+    since: _Amount = 0
+    """The step from which on they come, where the run began without them: `n_steps` and `share` are of these."""
     modelled: _Share = 0.0
     """Of what they take more (0-1), what modules compute at the lines: the forward passes of an evaluation."""
     is_regular: bool = False
@@ -367,8 +369,7 @@ def _is_start(trace: Trace, rare: Rare) -> bool:
 
 def _n_workers(trace: Trace) -> int:
     """The most workers of a loader whose batches the recorded steps took."""
-    told = trace.meta.metadata.get("profkit_loaders")
-    counts = [one.get("n_workers") for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    counts = [one.get("n_workers") for one in trace.meta.listed("profkit_loaders")]
     return max((count for count in counts if isinstance(count, int)), default=0)
 
 
@@ -409,7 +410,7 @@ def without_rare(trace: Trace) -> Paced:
 def _fetches_many(trace: Trace, steps: Sequence[Step]) -> NDArray[np.bool_]:
     """Which steps fetch far more batches than the others, shape (n,)."""
     mine = loader_ranges(trace.spans, ())[0]
-    begun = Intervals.of(trace.spans.start_ns[mine], trace.spans.end_ns[mine]).start_ns  # ranges inside others apart
+    begun = Intervals.of_rows(trace.spans, mine).start_ns  # ranges inside others apart
     place = np.searchsorted(edges(steps)[0], begun, "right") - 1
     counts = np.bincount(place[(place >= 0) & (begun < trace.window_ns[1])], minlength=len(steps))
     return counts >= MANY_FETCHES * max(median(counts), 1)

@@ -10,7 +10,7 @@ from profkit.analyzers.base import Scope
 from profkit.findings import kind_of
 from profkit.findings.chores import EVERY_METRIC
 from profkit.findings.ranks.stragglers import RARE_WORK
-from profkit.findings.whole_run import RARE, RARE_INPUT, RECOPIES, REST_METRIC, SINKS, SLOWS
+from profkit.findings.whole_run import DECOMPOSES, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SINKS, SLOWS
 from profkit.model.budget import Budget
 from profkit.model.code import PlaceShare
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
@@ -96,12 +96,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rare_ns(self) -> int:
         """What rare steps, and steps that grow, add to the mean step, in the time of recorded ones."""
-        added = (RARE.id, RARE_WORK.id, RARE_INPUT.id, RECOPIES.id, SINKS.id, SLOWS.id)
-        return sum(
-            one.recoverable_ns
-            for one in self.findings
-            if one.id in added or any(item.metric == EVERY_METRIC for item in one.evidence)
-        ) + round(sum(item.value for one in self.findings for item in one.evidence if item.metric == REST_METRIC))
+        added = (RARE.id, DECOMPOSES.id, RARE_WORK.id, RARE_INPUT.id, RECOPIES.id, SINKS.id, SLOWS.id)
+        return sum(one.recoverable_ns for one in self.findings if one.id in added or one.has(EVERY_METRIC)) + round(
+            sum(item.value for one in self.findings for item in one.evidence if item.metric == REST_METRIC)
+        )
 
     @property
     def compute(self) -> float:

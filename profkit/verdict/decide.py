@@ -11,7 +11,7 @@ from typing import Final
 from profkit.analyzers.tools import graph_timeline, operators, recapture, system_timeline
 from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED, WHOLE_GRAPHS
-from profkit.findings.communication import LATENCY_METRIC
+from profkit.findings.communication import LATENCY_METRIC, SENDS_METRIC
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.findings.input import STARVED
@@ -145,8 +145,7 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
 
 def _can_be_had(cause: Finding) -> bool:
     """Whether all of a cause that most ranks share can be had: what hosts do, and the latency of many collectives."""
-    is_latency = any(item.metric == LATENCY_METRIC for item in cause.evidence)
-    return kind_of(cause.id).bottleneck in _OF_HOSTS or is_latency
+    return kind_of(cause.id).bottleneck in _OF_HOSTS or cause.has(LATENCY_METRIC)
 
 
 def _of_a_peer(causes: Sequence[Finding]) -> Finding | None:
@@ -243,13 +242,12 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     listed = compete.led_by(top, (*causes, *shown.of_work(case)))
     started = _started(case) if top.id == LAUNCH_BOUND.id else None
     if started is not None:
-        listed.insert(1, started)
+        listed.insert(1, started[0])
     return Verdict(
         bottleneck=kind.bottleneck,
         is_healthy=False,
         confidence=stated(confidence, 1.0 if kind.is_of_run else case.confidence_cap, is_cpu=case.is_cpu),
-        headline=shown.headline(case, top)
-        + (f"; {started.seen(OWN_STARTED).statement} at {started.places[0].place.name}" if started is not None else ""),
+        headline=shown.headline(case, top) + (started[1] if started is not None else ""),
         step_ns=case.step_ns,
         recoverable_ns=top.recoverable_ns,
         speedup_ceiling=shown.ceiling(case, top),
@@ -348,7 +346,7 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     of_line = least
     if line is not None and line.measure.metric == OWN_SHARE:
         line = line if line.fraction >= LINE.limit("own") else None
-        of_line = 1.0 if is_generic else LINE.limit("own_explained")
+        of_line = LINE.limit("own_generic" if is_generic else "own_explained")
     if rows is not None and saves < least * rows.fraction:
         return rows
     if line is not None and saves < of_line * line.fraction and not _is_there(top, line):
@@ -365,12 +363,13 @@ def _is_odd(line: Finding | None) -> bool:
     return line is not None and line.measure.metric == OWN_SHARE and line.fraction >= LINE.limit("odd")
 
 
-def _started(case: Case) -> Finding | None:
-    """The place that starts many of the operators, outside any layer, as a question."""
+def _started(case: Case) -> tuple[Finding, str] | None:
+    """The place that starts many of the operators, outside any layer, as a question, and that as a clause."""
     line = case.question
-    if line is None or line.measure.metric != OWN_SHARE:
+    many = next((one for one in line.evidence if one.metric == OWN_STARTED), None) if line is not None else None
+    if line is None or many is None:
         return None
-    return line if line.seen(OWN_STARTED).value >= LINE.limit("started") else None
+    return line, f"; {format_fraction(many.value)} of the operators are started at {line.places[0].place.name}"
 
 
 def _is_usual(case: Case, top: Finding, other: Finding) -> bool:
@@ -394,7 +393,12 @@ def _outweighs(case: Case, cause: Finding) -> bool:
 
 
 def _saves_little(case: Case, cause: Finding) -> bool:
-    """Whether so much of a cause stays on a CPU that its fix saves, at most, less than a dominant share."""
+    """Whether so much of a cause stays on a CPU that its fix saves, at most, less than a dominant share.
+
+    Of waits for the work of other stages nobody knows that it saves more.
+    """
+    if cause.has(SENDS_METRIC):
+        return True
     whole_ns = case.step_ns or case.budget.window_ns
     if not case.is_cpu or not cause.recoverable_ns or not whole_ns:
         return False
@@ -403,7 +407,7 @@ def _saves_little(case: Case, cause: Finding) -> bool:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
-    if finding.id in _ASKED and not finding.recoverable_ns:
+    if (finding.id in _ASKED and not finding.recoverable_ns) or finding.has(SENDS_METRIC):
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]

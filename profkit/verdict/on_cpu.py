@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
+from profkit.findings.communication import SENDS_METRIC
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import GIL
 from profkit.model.documents.report import Bottleneck, Verdict, speedup
@@ -42,6 +43,11 @@ def most_ns(recoverable_ns: int, whole_ns: int | None, beyond: float | None = No
     return round(whole_ns * most_share(recoverable_ns / whole_ns, beyond))
 
 
+def _is_bound(finding: Finding) -> bool:
+    """Whether its time is a bound alone of what a fix saves: so is waiting for the work of other stages."""
+    return kind_of(finding.id).is_bound or finding.has(SENDS_METRIC)
+
+
 def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> tuple[Verdict, tuple[Finding, ...]]:
     """The verdict and all findings with what their fixes save at most, where the time of the cause is no bound."""
     top = verdict.findings[0] if verdict.recoverable_ns and verdict.findings else None
@@ -56,12 +62,12 @@ def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> t
 
     def bound(finding: Finding) -> Finding:
         at_most = most(finding.recoverable_ns, finding.most_recoverable_ns, finding.id)
-        if kind_of(finding.id).is_bound:
+        if _is_bound(finding):
             return replace(finding, recoverable_ns=at_most or 0)
         return replace(finding, most_recoverable_ns=at_most)
 
     at_most = most(verdict.recoverable_ns, whole_ns, verdict.findings[0].id) if verdict.findings else None
-    if verdict.findings and kind_of(verdict.findings[0].id).is_bound and at_most and verdict.step_ns:
+    if verdict.findings and _is_bound(verdict.findings[0]) and at_most and verdict.step_ns:
         ceiling = speedup(1 - at_most / verdict.step_ns)
         verdict, at_most = replace(verdict, recoverable_ns=at_most, speedup_ceiling=ceiling), None
     shown = replace(

@@ -85,7 +85,7 @@ def line(case: Case) -> str:
 def with_line(finding: Finding, case: Case) -> Finding:
     """A finding on the work with that line as its last evidence, unless its own first place says as much."""
     one = case.busiest
-    if one is None or any(item.metric == LINE_SHARE for item in finding.evidence):
+    if one is None or finding.has(LINE_SHARE):
         return finding
     said = (each.share * finding.fraction for each in finding.places if each.place.name == one.place.name)
     if sum(said) >= SAID * one.share:

@@ -16,11 +16,10 @@ import msgspec
 import pytest
 from mcp import Client, MCPError
 
-from profkit.agents import tools, work
+from profkit.agents import tools
 from profkit.agents.root import Root
 from profkit.agents.server import server_of
-from profkit.agents.tools import TOOLS, Answer, Desk, Tool
-from profkit.agents.work import Deadline, Kept, Made, TimeIsUpError
+from profkit.agents.tools import TOOLS, Answer, Deadline, Desk, Kept, Made, TimeIsUpError, Tool
 from profkit.errors import RAISE
 from profkit.render.agent.page import MOST_CHARS
 from tests.agents.conftest import Server, serving
@@ -203,7 +202,7 @@ def test_too_many_files_and_bytes_are_refused_before_they_are_read(
 
 
 def test_reports_are_kept_up_to_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_MOST_KEPT", 2)
+    monkeypatch.setattr(tools, "_MOST_KEPT", 2)
     kept, made = Kept(), []
     for name in ("a", "b", "a", "c", "b"):
         (tmp_path / name).write_text(name) if not (tmp_path / name).exists() else None

@@ -13,8 +13,7 @@ from tests.conftest import ROOT
 
 
 def golden(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "tests" / "goldens" / name).read_text(encoding="utf-8"))
-    return found
+    return json.loads((ROOT / "tests" / "goldens" / name).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(

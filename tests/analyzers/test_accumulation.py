@@ -5,14 +5,11 @@ from typing import Any
 
 import pytest
 
-from profkit.testing import Row, kernel, launch, operator, span
-from tests.drawing import finding_in
+from profkit.testing import Row, operator, span
+from tests.drawing import ACCUMULATES, BASE, NCCL, US, finding_in, in_steps, launched
 
-BASE, US = 10**9, 1000
 PASS = 5_000 * US
 N_UPDATES = 5
-NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 DDP = "DistributedDataParallel.forward"
 
 
@@ -22,45 +19,45 @@ def job(
     *,
     on_gpu: bool = False,
     forward: str = DDP,
-    node: str = NODE,
+    node: str = ACCUMULATES,
     request: str = "c10d::allreduce_",
     n_optimizers: int = 1,
 ) -> list[Row]:
     """Updates of as many passes as `reduces` has entries: requests of 1 ms each, and gradients that are added to."""
-    rows: list[Row] = []
-    length = len(reduces) * PASS
-    for update in range(N_UPDATES):
-        first = BASE + update * length
-        rows.append(span(f"ProfilerStep#{update}", first, first + length))
+
+    def drawn(first: int, update: int) -> list[Row]:
+        rows: list[Row] = []
         for number, (n_requests, n_adds) in enumerate(zip(reduces, adds, strict=True)):
-            at = first + number * PASS
+            at, key = first + number * PASS, 1000 * update + 100 * number
             rows.append(operator(forward, at, at + 100 * US))
             rows.append(operator("aten::mm", at + 100 * US, at + 900 * US))
             for k in range(max(n_requests, n_adds, 1)):
                 begin = at + (1000 + 1200 * k) * US
-                key = 1000 * update + 100 * number + k + 1
                 rows.append(operator(node, begin, begin + 200 * US))
-                if k < n_adds:
-                    rows.append(operator("aten::add_", begin + 10 * US, begin + 20 * US))
-                if k >= n_requests:
-                    continue
-                rows.append(operator(request, begin + 50 * US, begin + 150 * US))
-                if on_gpu:
-                    rows.append(launch(begin + 60 * US, begin + 70 * US, correlation=key))
-                    start = begin + PASS + 150 * US  # the host is a pass ahead
-                    rows.append(kernel(NCCL, start, start + 1000 * US, correlation=key, stream=20))
-                else:
-                    rows.append(span("gloo:all_reduce", begin + 150 * US, begin + 1150 * US, tid=99))
+                rows += [operator("aten::add_", begin + 10 * US, begin + 20 * US)] * (k < n_adds)
+                rows += [operator(request, begin + 50 * US, begin + 150 * US)] * (k < n_requests)
+                start = begin + 150 * US
+                if k < n_requests and on_gpu:  # the host is a pass ahead
+                    rows += launched(
+                        NCCL, begin + 60 * US, start + PASS, start + PASS + 1000 * US, key + k + 1, stream=20
+                    )
+                elif k < n_requests:
+                    rows.append(span("gloo:all_reduce", start, start + 1000 * US, tid=99))
             if on_gpu:
-                key = 1000 * update + 100 * number + 50
-                rows.append(launch(at + 200 * US, at + 210 * US, correlation=key))
-                rows.append(kernel("gemm", at + PASS + 220 * US, at + PASS + 900 * US, correlation=key))
+                rows += launched("gemm", at + 200 * US, at + PASS + 220 * US, at + PASS + 900 * US, key + 50)
             if number >= len(reduces) - n_optimizers:
                 rows.append(span("Optimizer.step#SGD.step", at + 4600 * US, at + 4700 * US))
-    return rows
+        return rows
+
+    return in_steps(N_UPDATES, len(reduces) * PASS, drawn, begin_ns=BASE)
 
 
 found = partial(finding_in, finding_id="comm.accumulation")
+FSDP = {
+    "forward": "FSDP::root_pre_forward",
+    "node": "FSDP::post_backward_reduce (b.0)",
+    "request": "c10d::_reduce_scatter_base_",
+}
 
 
 @pytest.mark.parametrize(
@@ -69,15 +66,7 @@ found = partial(finding_in, finding_id="comm.accumulation")
         (4, {}, "no_sync()"),
         (2, {}, "no_sync()"),
         (3, {"on_gpu": True}, "no_sync()"),
-        (
-            4,
-            {
-                "forward": "FSDP::root_pre_forward",
-                "node": "FSDP::post_backward_reduce (b.0)",
-                "request": "c10d::_reduce_scatter_base_",
-            },
-            "set_requires_gradient_sync",
-        ),
+        (4, FSDP, "set_requires_gradient_sync"),
     ],
 )
 def test_each_micro_batch_reduces(n: int, more: dict[str, Any], fix: str) -> None:

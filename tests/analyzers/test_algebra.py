@@ -7,8 +7,8 @@ import pytest
 
 from profkit.analyzers.patterns.algebra import _fast, _largest_prime
 from profkit.testing import Row, span
-from tests.analyzers.test_spared import BASE, N_STEPS, NODE, STEP, US, at, found, steps
-from tests.drawing import finding_in
+from tests.analyzers.test_spared import N_STEPS, found, steps
+from tests.drawing import BASE, NODE, STEP, US, at, finding_in, frame, twins
 
 
 def test_a_length_is_taken_apart_and_the_next_fast_one_is_even() -> None:
@@ -20,18 +20,10 @@ def convolved(step: int, *, n: int = 2039, padded: bool = True, pad: bool = Fals
     """An FFT of 200 us, padded from 1,020 values, and one back of 100 us in the backward pass."""
     number, given = 100 * step + 1, 1020 if padded else n
     first = at(step, "aten::constant_pad_nd", 1, 4, [(8, 1020), (), ()], ["", f"[0, {n - 1020}]", "0"])
+    taken = [(8, n if pad else given), (), (), ()], ["", "" if pad else n, -1]
     return [
         *([first] if pad else []),
-        at(
-            step,
-            "aten::fft_rfft",
-            5,
-            220,
-            [(8, n if pad else given), (), (), ()],
-            ["", "" if pad else n, -1],
-            Sequence_number=number,
-            Fwd_thread_id=0,
-        ),
+        at(step, "aten::fft_rfft", 5, 220, *taken, Sequence_number=number, Fwd_thread_id=0),
         at(step, "aten::_fft_r2c", 10, 210, [(8, n), (), (), ()], ["", "[1]", 0, "True"]),
         at(step, NODE + "FftR2CBackward0", 931, 939, Sequence_number=number, Fwd_thread_id=1),
         at(step, "aten::_fft_c2r", 932, 938, [(8, n // 2 + 1), (), (), ()], ["", "[1]", 2, n]),
@@ -51,11 +43,6 @@ def test_a_length_that_nothing_is_padded_to_has_no_saving() -> None:
     one = found("work.awkward_fft", lambda step: convolved(step, n=2042, padded=False))
     assert one.title == "FFTs have length 2,042, with the prime factor 1,021; the next fast length is 2,048"
     assert (one.recoverable_ns, one.most_recoverable_ns) == (0, None)
-
-
-@pytest.mark.parametrize("n", [2048, 2025, 1980, 1300, 1024])
-def test_a_length_of_small_factors_is_fine(n: int) -> None:
-    assert found("work.awkward_fft", lambda step: convolved(step, n=n)) is None
 
 
 def expanded(
@@ -94,21 +81,6 @@ def test_copies_in_memory_of_their_own_are_as_many(copy: str) -> None:
     assert found("work.one_matrix", lambda step: expanded(step, strides=(1024, 32, 1), copy=copy)) is not None
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs"),
-    [
-        (("aten::linalg_slogdet", (1024, 32, 1)), {}),
-        (("aten::linalg_slogdet", (1024, 32, 1)), {"copy": "aten::add"}),
-        (("aten::bmm", (1024, 32, 1)), {}),
-        (("aten::bmm",), {"rows": 64}),
-        (("aten::relu",), {}),
-    ],
-    ids=["own matrices", "copies with something of their own", "own factors", "many rows each", "elementwise"],
-)
-def test_matrices_that_differ_and_large_products_are_fine(args: Any, kwargs: Any) -> None:
-    assert found("work.one_matrix", lambda step: expanded(step, *args, **kwargs)) is None
-
-
 def watched(
     step: int, name: str = "aten::linalg_eigvalsh", *, begin: int = 300, used: bool = False, between: bool = True
 ) -> list[Row]:
@@ -133,26 +105,6 @@ def test_a_figure_that_no_gradient_goes_through_is_a_bound(name: str) -> None:
     assert one.most_recoverable_ns is None
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda step: watched(step, used=True),
-        lambda step: watched(step, begin=2),
-        lambda step: watched(step, begin=750) if not step else [],
-        lambda step: watched(step, "aten::quantile"),
-        lambda step: watched(step, "aten::cdist"),
-    ],
-    ids=["the loss needs it", "before the forward pass", "in one step", "a threshold", "matching"],
-)
-def test_what_the_step_may_need_is_no_figure(made: Any) -> None:
-    assert found("work.figures", made) is None
-
-
-def test_a_preconditioner_behind_the_backward_pass_is_no_figure() -> None:
-    behind = lambda step: [at(step, "aten::linalg_eigvalsh", 955, 999)]  # noqa: E731
-    assert found("work.figures", behind) is None
-
-
 def solved(step: int, name: str = "aten::linalg_solve", *, matrix: Any = (32, 32), columns: int = 1) -> list[Row]:
     """A solve of 200 us, and its backward node of 8 us."""
     number, dims = 100 * step + 1, [matrix, (512, 32, columns), ()]
@@ -170,33 +122,19 @@ def test_a_solve_with_one_matrix_and_a_batch_of_right_sides_copies_it(name: str)
     assert one.recoverable_ns == pytest.approx(208 * US * 0.9, rel=1e-3)
 
 
-@pytest.mark.parametrize("kwargs", [{"matrix": (512, 32, 32)}, {"columns": 32}], ids=["own matrices", "many columns"])
-def test_a_batch_of_solves_that_differ_is_fine(kwargs: Any) -> None:
-    assert found("work.one_matrix", lambda step: solved(step, **kwargs)) is None
-
-
 def factored(
     step: int, *, n: int = 20_480, size: int = 2, name: str = "aten::linalg_cholesky", solves: Any = None
 ) -> list[Row]:
     """A check of 20 us, a factor of 80 us and a solve of 100 us of tiny matrices, and backward nodes of 4 us."""
     number, taken, flat = 100 * step + 1, (n // 8, 8, size, size), solves or (1, n, size, size)
-    numbered, node = {"Fwd_thread_id": 0}, {"Fwd_thread_id": 1}
+    numbered, node, behind = {"Fwd_thread_id": 0}, {"Fwd_thread_id": 1}, {"Sequence_number": number + 1}
     strides = {"Input_Strides": [[8 * size * size, size * size, size, 1], []]}
     given = {"Input_Strides": [[prod(flat[1:]), size * size, size, 1], [size, 1], []]}
     return [
         at(step, "aten::isclose", 10, 30, [taken, taken, ()]),
         at(step, name, 40, 120, [taken, ()], Sequence_number=number, **strides, **numbered),
-        at(
-            step,
-            "aten::linalg_solve_triangular",
-            130,
-            230,
-            [flat, (n, size), ()],
-            Sequence_number=number + 1,
-            **given,
-            **numbered,
-        ),
-        at(step, NODE + "LinalgSolveTriangularBackward0", 931, 935, Sequence_number=number + 1, **node),
+        at(step, "aten::linalg_solve_triangular", 130, 230, [flat, (n, size), ()], **behind, **given, **numbered),
+        at(step, NODE + "LinalgSolveTriangularBackward0", 931, 935, **behind, **node),
         at(step, NODE + "LinalgCholeskyExBackward0", 935, 939, Sequence_number=number, **node),
     ]
 
@@ -211,16 +149,12 @@ def test_factors_of_tiny_matrices_are_named_with_the_solves_behind_them() -> Non
 
 
 def test_the_density_that_makes_them_is_named_with_its_line_and_its_checks() -> None:
-    begins = [BASE + step * STEP for step in range(N_STEPS)]
-    rows = [*steps(factored), span("torch/profiler/p.py(1): start", 1, 2, cat="python_function")]
-    for begin in begins:
-        rows.append(span("train.py(30): density", begin + 5 * US, begin + 240 * US, cat="python_function"))
-        called = "torch/distributions/multivariate_normal.py(1): __init__"
-        rows.append(span(called, begin + 6 * US, begin + 239 * US, cat="python_function"))
+    called = "torch/distributions/multivariate_normal.py(1): __init__"
+    frames = lambda step: [frame(step, "train.py(30): density", 5, 240), frame(step, called, 6, 239)]  # noqa: E731
     one = finding_in(
-        rows,
+        [*steps(factored, frames), span("torch/profiler/p.py(1): start", 1, 2, cat="python_function")],
         "work.small_matrices",
-        profkit_call_lines={"unix_ns": [begin + 6 * US for begin in begins], "line": [31] * N_STEPS},
+        profkit_call_lines={"unix_ns": [BASE + k * STEP + 6 * US for k in range(N_STEPS)], "line": [31] * N_STEPS},
         profkit_source_lines={"train.py:31": "return MultivariateNormal(mean, covariance_matrix=cov).log_prob(x)"},
         profkit_user_files=["train.py"],
     )
@@ -230,13 +164,40 @@ def test_the_density_that_makes_them_is_named_with_its_line_and_its_checks() -> 
     assert one.fix.startswith("write the log density out for this size")
 
 
-@pytest.mark.parametrize(
-    "kwargs", [{"n": 512}, {"size": 8}, {"name": "aten::linalg_inv"}], ids=["few", "larger ones", "inverses"]
-)
-def test_few_or_larger_matrices_and_inverses_are_fine(kwargs: Any) -> None:
-    assert found("work.small_matrices", lambda step: factored(step, **kwargs)) is None
-
-
 def test_solves_with_other_matrices_are_left_out() -> None:
     one = found("work.small_matrices", lambda step: factored(step, solves=(1, 4096, 2, 2)))
     assert one.evidence[0].value == N_STEPS * (80 + 4) * US
+
+
+HEALTHY = {
+    "work.awkward_fft": {
+        f"{n:,} has small factors": lambda step, n=n: convolved(step, n=n) for n in (2048, 2025, 1980, 1300, 1024)
+    },
+    "work.one_matrix": {
+        "own matrices": lambda step: expanded(step, strides=(1024, 32, 1)),
+        "copies with something of their own": lambda step: expanded(step, strides=(1024, 32, 1), copy="aten::add"),
+        "own factors": lambda step: expanded(step, "aten::bmm", (1024, 32, 1)),
+        "many rows each": lambda step: expanded(step, "aten::bmm", rows=64),
+        "elementwise": lambda step: expanded(step, "aten::relu"),
+        "own matrices are solved": lambda step: solved(step, matrix=(512, 32, 32)),
+        "many columns are solved": lambda step: solved(step, columns=32),
+    },
+    "work.figures": {
+        "the loss needs it": lambda step: watched(step, used=True),
+        "before the forward pass": lambda step: watched(step, begin=2),
+        "in one step": lambda step: watched(step, begin=750) if not step else [],
+        "a threshold": lambda step: watched(step, "aten::quantile"),
+        "matching": lambda step: watched(step, "aten::cdist"),
+        "a preconditioner behind the backward pass": lambda step: [at(step, "aten::linalg_eigvalsh", 955, 999)],
+    },
+    "work.small_matrices": {
+        "few": lambda step: factored(step, n=512),
+        "larger ones": lambda step: factored(step, size=8),
+        "inverses": lambda step: factored(step, name="aten::linalg_inv"),
+    },
+}
+
+
+@pytest.mark.parametrize(("finding_id", "made"), twins(HEALTHY))
+def test_algebra_that_is_needed_is_fine(finding_id: str, made: Any) -> None:
+    assert found(finding_id, made) is None

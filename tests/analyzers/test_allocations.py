@@ -9,13 +9,9 @@ from profkit.analyzers.allocations import measure
 from profkit.analyzers.allocations.measured import Allocations
 from profkit.model.code import Phase
 from profkit.model.finding import Skipped
-from profkit.testing import HOST_PID, Row, kernel, launch, operator, span, trace_of
-from profkit.timeline import Facts
-from tests.drawing import finding_in
+from profkit.testing import HOST_PID, Row, operator, span
+from tests.drawing import BASE, NODE, STEP, US, facts_of, finding_in, launched
 
-BASE = 10**9
-US = 1000
-STEP = 1000 * US
 MB = 10**6
 EARLIER = 400 * MB
 
@@ -60,15 +56,8 @@ def steps(n: int, of: Allocator, *, kept: tuple[int, ...] = (), without: tuple[s
             span(f"ProfilerStep#{step + 3}", at, at + STEP),
             operator("aten::linear", at + 100 * US, at + 200 * US, Sequence_number=step, Fwd_thread_id=0),
             operator("aten::empty", at + 110 * US, at + 120 * US),
-            operator(
-                "autograd::engine::evaluate_function: AddmmBackward0",
-                at + 500 * US,
-                at + 700 * US,
-                Sequence_number=step,
-                Fwd_thread_id=1,
-            ),
-            launch(at + 130 * US, at + 140 * US, correlation=step + 1),
-            kernel("gemm", at + 150 * US, at + 900 * US, correlation=step + 1),
+            operator(NODE + "AddmmBackward0", at + 500 * US, at + 700 * US, Sequence_number=step, Fwd_thread_id=1),
+            *launched("gemm", at + 130 * US, at + 150 * US, at + 900 * US, step + 1, call_ns=10 * US),
         ]
         of.allocate(at + 115 * US, 1, 100 * MB, without=without)
         if step < len(kept) and kept[step]:
@@ -83,9 +72,7 @@ GPU = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 2400 * MB}
 
 
 def measured(rows: list[Row]) -> Allocations:
-    result = measure(Facts.of(trace_of(rows, deviceProperties=[GPU])))
-    assert isinstance(result, Allocations)
-    return result
+    return measure(facts_of(rows, deviceProperties=[GPU]))
 
 
 def found(rows: list[Row], finding_id: str, **device: Any) -> Any:
@@ -163,7 +150,7 @@ def test_a_full_device_whose_tensors_use_it_is_healthy() -> None:
 
 def test_totals_that_the_trace_does_not_tell_are_missing() -> None:
     rows = steps(6, Allocator(), without=("Total Allocated", "Total Reserved", "Addr"))
-    assert isinstance(measure(Facts.of(trace_of(rows))), Skipped)
+    assert isinstance(measure(facts_of(rows)), Skipped)
 
 
 def test_allocations_that_do_not_add_up_to_the_total_hold_nothing() -> None:
@@ -183,15 +170,7 @@ def test_memory_of_another_thread_is_placed_on_that_thread() -> None:
     rows = steps(6, allocator)
     allocator.allocate(BASE + 5 * STEP + 960 * US, 9, 900 * MB)
     late = allocator.rows[-1]
-    other = Row(
-        name=late.name,
-        cat=late.cat,
-        ph="i",
-        tid=HOST_PID + 1,
-        start_ns=late.start_ns,
-        end_ns=late.end_ns,
-        args=late.args,
-    )
+    other = replace(late, tid=HOST_PID + 1)
     inside = operator("aten::copy_", late.start_ns - US, late.end_ns + US, tid=HOST_PID + 1)
     (held,) = measured([*rows, inside, other]).held
     assert held.where == "aten::copy_"
@@ -201,4 +180,4 @@ def test_totals_of_two_processes_are_not_one() -> None:
     allocator = Allocator()
     rows = steps(6, allocator)
     other = [replace(row, pid=77, start_ns=row.start_ns + 1, end_ns=row.end_ns + 1) for row in allocator.rows]
-    assert isinstance(measure(Facts.of(trace_of([*rows, *other]))), Skipped)
+    assert isinstance(measure(facts_of([*rows, *other])), Skipped)

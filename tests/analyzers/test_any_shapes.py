@@ -17,15 +17,16 @@ from profkit.timeline import Facts
 from tests.analyzers import test_smaller as smaller
 from tests.analyzers import test_spared as spared
 from tests.analyzers.test_thrown import step_of
+from tests.drawing import at as operator_at
 
 
 def looked_up(step: int) -> list[Row]:
     """A table with a dense gradient, which takes all of the optimizer's time."""
     return [
-        spared.at(step, "aten::embedding", 10, 20, [(900, 32), (16,), ()]),
-        spared.at(step, "aten::embedding_dense_backward", 931, 938, [(16, 32), (16,), ()], ["", "", 900]),
-        spared.at(step, "aten::mul_", 941, 949, [(900, 32)]),
-        spared.at(step, "aten::_to_copy", 21, 30, [(16, 32), ()], ["", 6]),
+        operator_at(step, "aten::embedding", 10, 20, [(900, 32), (16,), ()]),
+        operator_at(step, "aten::embedding_dense_backward", 931, 938, [(16, 32), (16,), ()], ["", "", 900]),
+        operator_at(step, "aten::mul_", 941, 949, [(900, 32)]),
+        operator_at(step, "aten::_to_copy", 21, 30, [(16, 32), ()], ["", 6]),
     ]
 
 

@@ -5,15 +5,11 @@ from typing import Any
 
 import pytest
 
-from profkit.testing import Row, kernel, launch, operator, span
-from tests.drawing import finding_in
+from profkit.testing import Row, operator, span
+from tests.drawing import ACCUMULATES, BASE, NCCL, NODE, US, finding_in, in_steps, launched
 
-BASE = 10**9
-US = 1000
-STEP = 10_000 * US
-N_STEPS = 6
-NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+STEP, N_STEPS = 10_000 * US, 6
+DDP = "DistributedDataParallel.forward"
 MB = 250_000
 """Elements of four bytes in a megabyte."""
 Bucket = tuple[int, int, int]
@@ -23,30 +19,28 @@ Bucket = tuple[int, int, int]
 def job(
     *buckets: Bucket,
     n_tensors: int = 5,
-    node: str = NODE,
-    forward: str = "DistributedDataParallel.forward",
+    node: str = ACCUMULATES,
+    forward: str = DDP,
     compute_until: int = 5000,
     is_told: bool = True,
 ) -> list[Row]:
     """Steps of 10 ms: compute from 100 us on, an all-reduce for each bucket, asked for where gradients are ready."""
-    rows: list[Row] = []
-    for step in range(N_STEPS):
-        at, first = BASE + step * STEP, 1000 * (step + 1)
-        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
-        rows.append(operator(forward, at + 50 * US, at + 90 * US))
-        rows.append(launch(at + 60 * US, at + 70 * US, correlation=first))
-        rows.append(kernel("gemm", at + 100 * US, at + compute_until * US, correlation=first))
-        for place, (start, length, n) in enumerate(buckets, 1):
-            asked = at + (start - 40) * US
+
+    def drawn(at: int, step: int) -> list[Row]:
+        first = 1000 * (step + 1)
+        rows = [operator(forward, at + 50 * US, at + 90 * US)]
+        rows += launched("gemm", at + 60 * US, at + 100 * US, at + compute_until * US, first)
+        for number, (start, length, n) in enumerate(buckets, first + 1):
+            asked, begin = at + (start - 40) * US, at + start * US
             rows += [operator(node, asked - 5 * k * US, asked - (5 * k - 4) * US) for k in range(1, n_tensors)]
             rows.append(operator(node, asked, asked + 30 * US))
             rows.append(operator("c10d::allreduce_", asked + 5 * US, asked + 25 * US))
-            rows.append(launch(asked + 10 * US, asked + 15 * US, correlation=first + place))
-            told = {"Collective name": "allreduce", "dtype": "Float", "Group size": 8} if is_told else {}
-            sizes = {"In msg nelems": n, "Out msg nelems": n} if is_told else {}
-            begin = at + start * US
-            rows.append(kernel(NCCL, begin, begin + length * US, correlation=first + place, stream=20, **told, **sizes))
-    return rows
+            told = {"Collective name": "allreduce", "dtype": "Float", "Group size": 8}
+            told = told | {"In msg nelems": n, "Out msg nelems": n} if is_told else {}
+            rows += launched(NCCL, asked + 10 * US, begin, begin + length * US, number, stream=20, **told)
+        return rows
+
+    return in_steps(N_STEPS, STEP, drawn, begin_ns=BASE)
 
 
 found = partial(finding_in, finding_id="comm.buckets")
@@ -103,7 +97,7 @@ def test_a_bucket_below_the_default_size_is_split_as_well() -> None:
         ((5000, 3000, 100 * MB), {"n_tensors": 2}),
         ((5000, 3000, MB // 2), {}),
         ((5000, 300, 100 * MB), {}),
-        ((5000, 3000, 100 * MB), {"node": "autograd::engine::evaluate_function: ReduceBackward0"}),
+        ((5000, 3000, 100 * MB), {"node": NODE + "ReduceBackward0"}),
         ((5000, 3000, 100 * MB), {"forward": "FullyShardedDataParallel.forward"}),
         ((5000, 3000, 100 * MB), {"is_told": False}),
     ],
@@ -115,22 +109,22 @@ def test_last_buckets_of_which_nothing_is_said(bucket: Bucket, more: dict[str, A
 
 def cpu_job(*buckets: Bucket, typed: str = "float", n_ranges: int = 1, shape: Any = None) -> list[Row]:
     """The same with gloo, whose ranges are on a thread of their own; shapes are recorded."""
-    rows: list[Row] = []
-    for step in range(N_STEPS):
-        at = BASE + step * STEP
-        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
-        rows.append(operator("DistributedDataParallel.forward", at + 50 * US, at + 90 * US))
-        rows.append(operator("aten::mm", at + 100 * US, at + 400 * US))
+
+    def drawn(at: int, _: int) -> list[Row]:
+        rows = [operator(DDP, at + 50 * US, at + 90 * US), operator("aten::mm", at + 100 * US, at + 400 * US)]
         for start, length, n in buckets:
-            asked = at + (start - 40) * US
-            rows.append(operator(NODE, asked, asked + 30 * US))
+            asked, begin = at + (start - 40) * US, at + start * US
             gradient = {"Input_Dims": [[n]], "Input_type": [typed]}
-            rows.append(operator("torch::autograd::AccumulateGrad", asked + US, asked + 3 * US, **gradient))
             given = {"Input_Dims": [[shape or [n]], []], "Input_type": ["TensorList", ""]}
-            rows.append(operator("c10d::allreduce_", asked + 5 * US, asked + 25 * US, **given))
-            begin = at + start * US
-            rows += [span("gloo:all_reduce", begin, begin + length * US, tid=99) for _ in range(n_ranges)]
-    return rows
+            rows += [
+                operator(ACCUMULATES, asked, asked + 30 * US),
+                operator("torch::autograd::AccumulateGrad", asked + US, asked + 3 * US, **gradient),
+                operator("c10d::allreduce_", asked + 5 * US, asked + 25 * US, **given),
+                *[span("gloo:all_reduce", begin, begin + length * US, tid=99)] * n_ranges,
+            ]
+        return rows
+
+    return in_steps(N_STEPS, STEP, drawn, begin_ns=BASE)
 
 
 def test_with_gloo_sizes_are_those_of_recorded_shapes() -> None:

@@ -4,8 +4,10 @@ import pytest
 
 from profkit.findings.chores import CHORES, chore_of
 from profkit.model.documents.report import Bottleneck
-from profkit.testing import operator, span, trace_of
-from tests.analyzers.test_whole_run import MS, RUN, computing, told
+from profkit.testing import operator, span
+from tests.analyzers.test_whole_run import RUN, computing
+from tests.drawing import MS, NODE, in_steps
+from tests.drawing import triaged as told
 
 SAVE = {
     "file": "train.py",
@@ -27,6 +29,9 @@ SAVE = {
         ("best = copy.deepcopy(model)", "copies whole objects"),
         ("f.flush(); os.fsync(f.fileno())", "writes a log or a file"),
         ("q = np.percentile(g, [1, 25, 50])", "computes numbers with NumPy"),
+        ("runs = np.moveaxis(self.fields[..., idx], -1, 0)", "copies NumPy arrays into another layout"),
+        ("return torch.from_numpy(np.ascontiguousarray(runs))", "copies NumPy arrays into another layout"),
+        ("return torch.from_numpy(self.fields[idx])", ""),
         ("digest = hashlib.sha256(data).hexdigest()", "hashes or compresses bytes"),
         ("gc.collect()", "looks after memory"),
         ("with self.lock:", "waits for another thread or process"),
@@ -53,10 +58,7 @@ SAVE = {
         ("x = x[i]", ""),
         ("nn.utils.clip_grad_norm_(net.parameters(), 0.5)", ""),
         ("nn.utils.clip_grad_norm_(p, 0.5)", "clips the gradient of one parameter after the other"),
-        (
-            "torch.nn.utils.clip_grad_value_([param], clip_value=1)",
-            "clips the gradient of one parameter after the other",
-        ),
+        ("nn.utils.clip_grad_value_([param], clip_value=1)", "clips the gradient of one parameter after the other"),
         ("clip_grad_norm_(params, 1.0)", ""),
         ("q, k, v = self.qkv(x).split(c, dim=2)", ""),
         ("x = torch.from_numpy(images[i]).float().div_(127.5)", ""),
@@ -75,15 +77,18 @@ def test_each_chore_has_words_and_a_fix():
     assert all(one.fix and not one.fix.endswith(".") for one in CHORES)
 
 
+def at_lines(*lines, long=(), **run):
+    """What is told of a run that is at these lines for their shares."""
+    return told(computing(long=long, profkit_run={**RUN, "n_long": 0, "lines": [*lines], **run}))
+
+
 @pytest.mark.parametrize("every", [0, 4])
 def test_a_line_that_has_a_fifth_of_the_run_is_the_verdict_with_its_rate(every):
-    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [{**SAVE, "every": every}]}))
+    verdict, found, _ = at_lines({**SAVE, "every": every})
     rate = "every 4 steps, " if every else ""
     assert verdict.bottleneck is Bottleneck.OVERHEAD
-    assert (
-        verdict.headline
-        == f"{rate}train.py:31 in keep(): torch.save(state, path) saves a checkpoint: 20.0 % of the run"
-    )
+    said = "train.py:31 in keep(): torch.save(state, path) saves a checkpoint: 20.0 % of the run"
+    assert verdict.headline == rate + said
     assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(0.2, rel=0.01)
     assert "async_save" in found["host.chore"].fix
     assert found["host.chore"].places[0].place.line == 31
@@ -101,14 +106,12 @@ def test_a_line_that_has_a_fifth_of_the_run_is_the_verdict_with_its_rate(every):
     ],
 )
 def test_a_line_with_little_or_few_looks_or_that_trains_is_no_finding(line):
-    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [line]}))
-    assert "host.chore" not in found
+    assert "host.chore" not in at_lines(line).found
 
 
 def test_what_single_stalls_are_is_said_where_the_run_shows_it():
     line = {**SAVE, "share": 0.6, "every": 4, "text": "json.dump(rows, f)"}
-    trace = computing(long=(3, 9), profkit_run={**RUN, "n_long": 0, "lines": [line]})
-    verdict, found, _ = told(trace)
+    verdict, found, _ = at_lines(line, long=(3, 9))
     assert verdict.bottleneck is Bottleneck.OVERHEAD
     assert "host.stall" not in found
 
@@ -137,7 +140,7 @@ HOOK = {
     ],
 )
 def test_a_line_that_takes_more_of_each_third_of_the_run_grows(line, kind):
-    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [line]}))
+    verdict, found, _ = at_lines(line)
     assert {"memory.recopies", "host.slows"} & set(found) == ({kind} if kind else set())
     if kind:
         assert kind == verdict.findings[0].id
@@ -146,53 +149,55 @@ def test_a_line_that_takes_more_of_each_third_of_the_run_grows(line, kind):
 
 
 def test_lines_that_a_trace_gives_more_than_all_of_the_run_have_all_of_it():
-    lines = [{**SAVE, "share": 0.8}, {**SAVE, "share": 0.9, "line": 32}]
-    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": lines}))
+    found = at_lines({**SAVE, "share": 0.8}, {**SAVE, "share": 0.9, "line": 32}).found
     assert found["host.chore"].fraction == 1.0
 
 
 @pytest.mark.parametrize("hooks", [[1, 10**5000], [-9, 54]])
 def test_hooks_that_no_capture_counts_are_not_believed(hooks):
-    _, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [HOOK], "hooks": hooks}))
-    assert "host.slows" not in found
+    assert "host.slows" not in at_lines(HOOK, hooks=hooks).found
 
 
 @pytest.mark.parametrize("hooks", [[0, 0], [9, 54]])
 def test_hooks_that_pile_up_are_said_where_a_line_takes_longer_with_each_step(hooks):
-    verdict, found, _ = told(computing(profkit_run={**RUN, "n_long": 0, "lines": [HOOK], "hooks": hooks}))
+    verdict, found, _ = at_lines(HOOK, hooks=hooks)
     assert ("hooks of the model pile up (9 at first, 54 in the end)" in verdict.headline) is any(hooks)
     assert ("handle.remove()" in found["host.slows"].fix) is any(hooks)
 
 
-class Drawn:
-    """Steps of which Python stacks are known: a product, then a line of Python of the script's own."""
+def with_calls(rows, called, text, main="train.py(1): <module>"):
+    """What is told of steps of which Python stacks are known, and which calls line 31 of the script makes."""
+    frames = [span(main, 0, 700 * MS, cat="python_function")]
+    frames.append(span("torch/profiler/p.py(1): start", 1, 2, cat="python_function"))
+    return told(
+        [*frames, *rows],
+        profkit_call_lines={"unix_ns": called, "line": [31] * len(called)},
+        profkit_source_lines={"train.py:31": text},
+        profkit_user_files=["train.py"],
+    )
 
-    def __init__(self, text: str, *, python_ms: int, other_ms: int = 0, operators_us: int = 0) -> None:
-        rows = [span("train.py(1): <module>", 0, 700 * MS, cat="python_function")]
-        rows.append(span("torch/profiler/p.py(1): start", 1, 2, cat="python_function"))
-        now, called = 10, []
-        for number in range(12):
-            work, own = now + 20 * MS, now + (20 + python_ms) * MS
-            end = own + other_ms * MS
-            rows.append(span(f"ProfilerStep#{number}", now, end))
-            for part in range(8):
-                length = 20 * MS // 8
-                rows.append(operator("aten::mm", now + part * length, now + (part + 1) * length - 1000))
-            rows.append(span("train.py(30): keep", work + 10, own - 10, cat="python_function"))
-            begins = range(work + 1000, own - 1000, operators_us * 1000) if operators_us else ()
-            rows += [operator("aten::add", at, at + 5000) for at in begins]
-            if text:
-                rows.append(span("copy.py(118): deepcopy", work + 20, own - 20, cat="python_function"))
-                called.append(work + 20)
-            now = end
-        told = {"unix_ns": called, "line": [31] * len(called)}
-        self.trace = trace_of(
-            rows, profkit_call_lines=told, profkit_source_lines={"train.py:31": text}, profkit_user_files=["train.py"]
-        )
+
+def with_python(text="", *, python_ms, other_ms=0, operators_us=0):
+    """What is told of steps that are a product, then a line of Python of the script's own."""
+    called = []
+
+    def drawn(now, _):
+        work, own, length = now + 20 * MS, now + (20 + python_ms) * MS, 20 * MS // 8
+        rows = [operator("aten::mm", now + k * length, now + (k + 1) * length - 1000) for k in range(8)]
+        rows.append(span("train.py(30): keep", work + 10, own - 10, cat="python_function"))
+        begins = range(work + 1000, own - 1000, operators_us * 1000) if operators_us else ()
+        rows += [operator("aten::add", at, at + 5000) for at in begins]
+        if text:
+            rows.append(span("copy.py(118): deepcopy", work + 20, own - 20, cat="python_function"))
+            called.append(work + 20)
+        return rows
+
+    rows = in_steps(12, (20 + python_ms + other_ms) * MS, drawn, begin_ns=10)
+    return with_calls(rows, called, text)
 
 
 def test_a_function_with_most_of_the_time_between_operators_is_named():
-    verdict, found, _ = told(Drawn("", python_ms=10).trace)
+    verdict, found, _ = with_python(python_ms=10)
     assert verdict.bottleneck is Bottleneck.OVERHEAD
     assert verdict.headline.startswith("keep() (train.py:30) runs Python while no operator runs: 33.")
     assert found["host.line"].recoverable_ns == pytest.approx(10 * MS, rel=0.02)
@@ -201,19 +206,17 @@ def test_a_function_with_most_of_the_time_between_operators_is_named():
 @pytest.mark.parametrize("operators_us", [40, 400])
 def test_python_between_the_many_operators_of_a_line_is_their_overhead(operators_us):
     """A call that generates text, or a loop over parameters: no Python of its own to leave out."""
-    _, found, _ = told(Drawn("", python_ms=10, operators_us=operators_us).trace)
+    found = with_python(python_ms=10, operators_us=operators_us).found
     assert ("host.line" in found) is (operators_us == 400)
 
 
 @pytest.mark.parametrize(("python_ms", "other_ms"), [(2, 0), (3, 6)])
 def test_a_function_with_little_or_not_most_of_it_is_no_finding(python_ms, other_ms):
-    _, found, _ = told(Drawn("", python_ms=python_ms, other_ms=other_ms).trace)
-    assert "host.line" not in found
+    assert "host.line" not in with_python(python_ms=python_ms, other_ms=other_ms).found
 
 
 def test_a_known_chore_has_the_operators_that_it_calls_and_needs_less_of_the_window():
-    trace = Drawn("best = copy.deepcopy(model)", python_ms=3).trace
-    _, found, _ = told(trace)
+    found = with_python("best = copy.deepcopy(model)", python_ms=3).found
     assert found["host.line"].title == "train.py:31 in keep(): best = copy.deepcopy(model) copies whole objects"
     assert found["host.line"].fraction == pytest.approx(3 / 23, abs=0.01)
 
@@ -221,31 +224,21 @@ def test_a_known_chore_has_the_operators_that_it_calls_and_needs_less_of_the_win
 @pytest.mark.parametrize("is_trainers", [True, False])
 def test_the_line_that_runs_a_trainers_whole_loop_is_no_line_beside_it(is_trainers):
     """Sampled stacks know the script's line alone: in it are the model, the backward pass and the optimizer."""
-    rows = [span("train.py(30): main", 0, 700 * MS, cat="python_function")]
-    rows.append(span("torch/profiler/p.py(1): start", 1, 2, cat="python_function"))
-    called = []
-    for number in range(12):
-        at = 10 + number * 30 * MS
-        node = "autograd::engine::evaluate_function: AddmmBackward0"
-        rows += [
-            span(f"ProfilerStep#{number}", at, at + 30 * MS),
-            operator("aten::linear", at + 9, at + 6 * MS, Sequence_number=number, Fwd_thread_id=0),
-            operator(node, at + 7 * MS, at + 14 * MS, Sequence_number=number, Fwd_thread_id=1),
-            span("Optimizer.step#AdamW.step", at + 15 * MS, at + 18 * MS),
-            operator("aten::_fused_adamw_", at + 15 * MS, at + 18 * MS),
-        ]
+    called, trains = [], "/usr/lib/site-packages/transformers/trainer.py(5): train"
+
+    def drawn(at, number):
         begin = at + (5 if is_trainers else 19 * MS)
         called.append(begin)
-        rows.append(
-            span("/usr/lib/site-packages/transformers/trainer.py(5): train", begin, at + 29 * MS, cat="python_function")
-        )
-    trace = trace_of(
-        rows,
-        profkit_call_lines={"unix_ns": called, "line": [31] * len(called)},
-        profkit_source_lines={"train.py:31": "trainer.train()"},
-        profkit_user_files=["train.py"],
-    )
-    _, found, _ = told(trace)
+        return [
+            operator("aten::linear", at + 9, at + 6 * MS, Sequence_number=number, Fwd_thread_id=0),
+            operator(NODE + "AddmmBackward0", at + 7 * MS, at + 14 * MS, Sequence_number=number, Fwd_thread_id=1),
+            span("Optimizer.step#AdamW.step", at + 15 * MS, at + 18 * MS),
+            operator("aten::_fused_adamw_", at + 15 * MS, at + 18 * MS),
+            span(trains, begin, at + 29 * MS, cat="python_function"),
+        ]
+
+    rows = in_steps(12, 30 * MS, drawn, begin_ns=10)
+    found = with_calls(rows, called, "trainer.train()", main="train.py(30): main").found
     assert ("host.line" in found) is not is_trainers
 
 
@@ -263,12 +256,9 @@ def lock(line):
 
 def test_a_lock_is_told_with_the_thread_that_holds_it_and_where():
     line = {**SAVE, "line": 56, "function": "sample", "text": "with self.lock:"}
-    run = {**RUN, "n_long": 0, "lines": [line]}
-    _, unheld, _ = told(computing(profkit_run=run))
-    _, elsewhere, _ = told(computing(profkit_run={**run, "locks": [lock({**line, "line": 57})]}))
-    for each in (unheld, elsewhere):
-        assert each["host.chore"].title.endswith("with self.lock: waits for another thread or process")
-    _, held, _ = told(computing(profkit_run={**run, "locks": [lock(line)]}))
+    for each in (at_lines(line), at_lines(line, locks=[lock({**line, "line": 57})])):
+        assert each.found["host.chore"].title.endswith("with self.lock: waits for another thread or process")
+    held = at_lines(line, locks=[lock(line)]).found
     who = 'waits for the lock that the thread "collector" holds at train.py:80 in episode()'
     assert held["host.chore"].title == f"train.py:56 in sample(): with self.lock: {who}"
     assert "most often at train.py:34 in exchange()" in held["host.chore"].evidence[1].statement
@@ -276,15 +266,13 @@ def test_a_lock_is_told_with_the_thread_that_holds_it_and_where():
 
 @pytest.mark.parametrize(("share", "is_first"), [(0.13, True), (0.1, False)])
 def test_a_chore_is_named_before_operators_that_most_programs_have_unless_these_take_far_more(share, is_first):
-    rows = []
-    for number in range(12):
-        now, end = number * 32 * MS, (number + 1) * 32 * MS
-        rows += [span(f"ProfilerStep#{number}", now, end), operator("aten::mm", now + 8 * MS, end - 1000)]
-        rows += [
-            operator(f"aten::{name}", now, now + 8 * MS - by)
-            for by, name in ((0, "contiguous"), (1000, "clone"), (2000, "copy_"))
-        ]
+    copies = ((0, "contiguous"), (1000, "clone"), (2000, "copy_"))
+    drawn = lambda now, _: [  # noqa: E731
+        operator("aten::mm", now + 8 * MS, now + 32 * MS - 1000),
+        *(operator(f"aten::{name}", now, now + 8 * MS - by) for by, name in copies),
+    ]
     line = {**SAVE, "share": share, "in_thirds": [share] * 3}
-    verdict, found, _ = told(trace_of(rows, profkit_run={**RUN, "n_long": 0, "mean_ns": 32 * MS, "lines": [line]}))
+    run = {**RUN, "n_long": 0, "mean_ns": 32 * MS, "lines": [line]}
+    verdict, found, _ = told(in_steps(12, 32 * MS, drawn), profkit_run=run)
     assert {"host.chore", "kernel.copies"} <= set(found)
     assert ("train.py:31" in verdict.headline) is is_first

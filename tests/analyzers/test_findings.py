@@ -8,26 +8,18 @@ from msgspec.structs import replace
 
 from profkit.cli.explain import as_text
 from profkit.findings import KINDS
-from profkit.model.finding import Finding
 from profkit.model.trace import Trace
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, span, trace_of
+from profkit.testing import Row, kernel, launch, trace_of
+from tests.drawing import BASE, US, in_steps, triaged
 
-US = 1000
-BASE = 10**9
 STEP_US = 1000
-
-
-def steps(n: int, step_us: int = STEP_US) -> list[Row]:
-    """Give n step markers."""
-    return [span(f"ProfilerStep#{k}", BASE + k * step_us * US, BASE + (k + 1) * step_us * US) for k in range(n)]
 
 
 class Job:
     """Builds a GPU job row by row; times in us since the first step."""
 
     def __init__(self, n_steps: int = 8, step_us: int = STEP_US) -> None:
-        self.rows = steps(n_steps, step_us)
+        self.rows = in_steps(n_steps, step_us * US, lambda *_: (), begin_ns=BASE)
         self.starts = [k * step_us for k in range(n_steps)]
         self._correlation = 0
 
@@ -76,13 +68,8 @@ def in_each_step(draw: Callable[[Job, int], None]) -> Callable[[], Job]:
 @in_each_step
 def healthy(job: Job, start: int) -> None:
     """A device that is never idle for long: bf16 matrix kernels, all queued ahead."""
-    for k in range(10):
-        job.work(
-            "ampere_bf16_s16816gemm_bf16_128x128",
-            start + 100 * k + 1,
-            start + 100 * k + 99,
-            issued=max(start + 100 * k - 300, 1),
-        )
+    for at in range(start, start + 1000, 100):
+        job.work("ampere_bf16_s16816gemm_bf16_128x128", at + 1, at + 99, issued=max(at - 300, 1))
 
 
 @in_each_step
@@ -185,45 +172,33 @@ PAIRS: dict[str, tuple[Callable[[], Job], Callable[[], Job], str]] = {
 }
 
 
-def findings_of(job: Job) -> dict[str, Finding]:
-    """Give the findings by id."""
-    return {finding.id: finding for finding in triage_trace(job.trace())[0].findings}
-
-
 @pytest.mark.parametrize("finding_id", PAIRS)
-def test_a_finding_fires_on_its_trace_and_not_on_the_healthy_one(finding_id: str) -> None:
-    sick, well, _ = PAIRS[finding_id]
-    found = findings_of(sick())
+def test_a_finding_fires_on_its_trace_and_not_on_the_healthy_one_and_the_verdict_names_it(finding_id: str) -> None:
+    sick, well, bottleneck = PAIRS[finding_id]
+    verdict, found, _ = triaged(sick().rows)
     assert finding_id in found
-    assert finding_id not in findings_of(well())
+    assert finding_id not in triaged(well().rows).found
     assert found[finding_id].evidence
     assert 0 <= found[finding_id].fraction <= 1
-
-
-@pytest.mark.parametrize("finding_id", PAIRS)
-def test_the_verdict_names_the_cause(finding_id: str) -> None:
-    sick, _, bottleneck = PAIRS[finding_id]
-    _, verdict = triage_trace(sick().trace())
     assert verdict.bottleneck == bottleneck
     assert len(verdict.findings) <= 3
     assert verdict.next_tool.command
 
 
 def test_a_healthy_job_is_healthy() -> None:
-    report, verdict = triage_trace(healthy().trace())
-    assert verdict.is_healthy
-    assert verdict.recoverable_ns == 0
-    assert verdict.findings == ()
-    assert report.findings == ()
+    of = triaged(healthy().rows)
+    assert of.verdict.is_healthy
+    assert of.verdict.recoverable_ns == 0
+    assert of.verdict.findings == ()
+    assert of.found == {}
 
 
 def test_what_can_be_recovered_is_the_interval_itself() -> None:
-    found = findings_of(starved())["input.starved"]
-    _, verdict = triage_trace(starved().trace())
-    assert found.recoverable_ns == 500 * US
-    assert found.fraction == 0.5
-    assert verdict.speedup_ceiling == pytest.approx(2.0)
-    assert verdict.step_ns == STEP_US * US
+    of = triaged(starved().rows)
+    assert of.found["input.starved"].recoverable_ns == 500 * US
+    assert of.found["input.starved"].fraction == 0.5
+    assert of.verdict.speedup_ceiling == pytest.approx(2.0)
+    assert of.verdict.step_ns == STEP_US * US
 
 
 def test_a_medium_cause_beside_a_busy_device_is_a_finding_not_the_bottleneck() -> None:
@@ -231,7 +206,7 @@ def test_a_medium_cause_beside_a_busy_device_is_a_finding_not_the_bottleneck() -
     for start in job.starts:
         job.host("enumerate(DataLoader)#x.__next__", start, start + 180, cat="user_annotation")
         job.work("gemm_bf16_s16816", start + 190, start + 995)
-    _, verdict = triage_trace(job.trace())
+    verdict = triaged(job.rows).verdict
     assert verdict.bottleneck == "kernel-bound"
     assert not verdict.is_healthy
     assert verdict.findings[0].id == "input.starved"
@@ -242,10 +217,10 @@ def test_failing_checks_cap_the_confidence() -> None:
     job.host("enumerate(DataLoader)#x.__next__", 0, 4000, cat="user_annotation")
     for k in range(30):
         job.work("gemm_bf16", 4010 + 100 * k, 4100 + 100 * k, issued=4005)
-    report, verdict = triage_trace(job.trace())
+    verdict, found, _ = triaged(job.rows)
     assert verdict.bottleneck == "data-bound"
     assert verdict.confidence <= 0.6
-    assert all(finding.confidence <= 0.6 for finding in report.findings if finding.id != "capture.quality")
+    assert all(one.confidence <= 0.6 for one in found.values() if one.id != "capture.quality")
 
 
 def test_stream_capture_is_no_loss() -> None:
@@ -254,17 +229,17 @@ def test_stream_capture_is_no_loss() -> None:
     for k in range(60):
         job.host("cudaLaunchKernel", 42 + k / 10, 42.05 + k / 10)
     job.host("cudaStreamEndCapture", 60, 61)
-    assert "capture.quality" not in findings_of(job)
+    assert "capture.quality" not in triaged(job.rows).found
 
 
 def test_the_ceiling_is_computed_from_the_share_of_the_window() -> None:
     n_judged = 0
     for sick, _, _ in PAIRS.values():
-        report, verdict = triage_trace(sick().trace())
+        verdict, _, rank = triaged(sick().rows)
         if verdict.speedup_ceiling is None or not verdict.recoverable_ns:
             continue
-        window = report.window_ns[1] - report.window_ns[0]
-        lost = verdict.recoverable_ns * report.steps.n
+        window = rank.window_ns[1] - rank.window_ns[0]
+        lost = verdict.recoverable_ns * rank.steps.n
         assert verdict.speedup_ceiling == pytest.approx(window / (window - lost))
         assert np.isfinite(verdict.speedup_ceiling)
         n_judged += 1
@@ -275,8 +250,9 @@ def test_the_ceiling_is_computed_from_the_share_of_the_window() -> None:
 def test_a_threshold_has_one_place(finding_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changed there, it changes what is found, and what `profkit explain` says of it."""
     kind = KINDS[finding_id]
-    assert finding_id in findings_of(PAIRS[finding_id][0]())
+    rows = PAIRS[finding_id][0]().rows
+    assert finding_id in triaged(rows).found
     assert "101 %" not in as_text(kind)
     monkeypatch.setitem(kind.thresholds, "window", replace(kind.thresholds["window"], value=1.01))
-    assert finding_id not in findings_of(PAIRS[finding_id][0]())
+    assert finding_id not in triaged(rows).found
     assert "101 %" in as_text(kind)

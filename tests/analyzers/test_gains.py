@@ -6,12 +6,8 @@ from profkit.analyzers import input as loader
 from profkit.analyzers import launches, memory
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.findings.memory import PRESSURE
-from profkit.model.finding import Finding
-from profkit.pipeline import analyse
 from profkit.testing import draw
-from profkit.timeline import Facts
-
-US = 1000
+from tests.drawing import US, facts_of, finding_in
 
 # the wait ends under the first kernel, whose end finds nothing queued: the debt is paid in later gaps
 LOADER = """
@@ -22,37 +18,25 @@ LOADER = """
 ALLOCATOR = LOADER.replace("W", "A")
 
 
-def found(picture: str, finding_id: str) -> Finding:
-    return next(one for one in analyse(draw(picture)).rank.findings if one.id == finding_id)
-
-
 def test_a_loader_wait_is_charged_for_what_it_delays() -> None:
-    facts = Facts.of(draw(LOADER))
+    facts = facts_of(LOADER)
     main = facts.main_device
-    assert main is not None
     measured = loader.measure(facts)
-    assert isinstance(measured, loader.InputWaits)
     assert measured.gain_ns == main.gains.data_ns > 3 * main.budget.idle_data
 
 
 def test_the_allocator_is_charged_for_what_it_delays() -> None:
-    measured = memory.measure(Facts.of(draw(ALLOCATOR)))
-    assert isinstance(measured, memory.Memory)
+    measured = memory.measure(facts_of(ALLOCATOR))
     assert measured.gain_ns > measured.cost_ns
-    assert found(ALLOCATOR, PRESSURE.id).recoverable_ns == measured.gain_ns // 2
+    assert finding_in(draw(ALLOCATOR), PRESSURE.id).recoverable_ns == measured.gain_ns // 2
 
 
 def test_a_cpu_has_no_replay() -> None:
-    measured = loader.measure(
-        Facts.of(
-            draw("""
+    picture = """
         steps | 0.........1.........
         main  | OOOOOWWWWWOOOOOWWWWW
-    """)
-        )
-    )
-    assert isinstance(measured, loader.InputWaits)
-    assert measured.gain_ns == 10 * US
+    """
+    assert loader.measure(facts_of(picture)).gain_ns == 10 * US
 
 
 def test_launch_overhead_saves_no_more_than_the_replay_gives() -> None:
@@ -62,7 +46,7 @@ def test_launch_overhead_saves_no_more_than_the_replay_gives() -> None:
         main   | L.......L.......L...L.......L.......L...L.......L.......L...
         main   | .OOOOOO..OOOOOO......OOOOOO..OOOOOO......OOOOOO..OOOOOO.....
     """
-    measured = launches.measure(Facts.of(draw(picture)))
+    measured = launches.measure(facts_of(picture))
     assert measured.gain_ns is not None
     (finding,) = launches.judge(replace(measured, few_gaps_share=0.0))
     assert finding.id == LAUNCH_BOUND.id

@@ -9,10 +9,11 @@ from profkit.model.code import OF_WORKERS, CodePlace, Phase, PlaceShare
 from profkit.model.finding import Finding, Severity
 from profkit.pipeline import analyse
 from profkit.render.words.places import place_line, place_sentence
-from profkit.testing import kernel, launch, span, trace_of
+from profkit.testing import kernel, launch, operator, span, trace_of
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import (
+from profkit.timeline.code.helpers import (
     LoaderCode,
+    PythonThread,
     Repeated,
     Restarts,
     Worker,
@@ -23,7 +24,6 @@ from profkit.timeline.code.loaders import (
     workers,
     workers_busy,
 )
-from profkit.timeline.code.threads import PythonThread
 from tests.analyzers.test_findings import Job
 
 US = 1000
@@ -34,9 +34,7 @@ def waiting(process: str = "SingleProcessDataLoader") -> InputWaits:
     for start in job.starts:
         job.host(f"enumerate(DataLoader)#_{process}Iter.__next__", start, start + 500, "user_annotation")
         job.work("gemm_bf16", start + 510, start + 990)
-    found = measure(Facts.of(job.trace()))
-    assert isinstance(found, InputWaits)
-    return found
+    return measure(Facts.of(job.trace()))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,6 @@ def test_a_wait_between_two_markers_is_one_of_the_step_before() -> None:
         rows += [launch(at + 10 * US, at + 12 * US, correlation=step + 1)]
         rows += [kernel("gemm_bf16", at + 20 * US, at + 590 * US, correlation=step + 1)]
     found = measure(Facts.of(trace_of(rows)))
-    assert isinstance(found, InputWaits)
     assert (found.n_steps_waiting, found.n_steps, found.is_once_a_step) == (3, 4, False)
 
 
@@ -226,6 +223,35 @@ def test_a_step_that_takes_over_ready_batches_is_not_starved() -> None:
     assert handed(0.6, is_cpu=False), "what a GPU idles for a batch is lost to it, however ready that is"
 
 
+def taken_over(n: int, *, since: int = 0) -> tuple[Finding, ...]:
+    """Ten steps of 100 us that wait 40 us each for a batch of so many tensors, which is there after a part of these."""
+    rows = []
+    for number in range(10):
+        begin = number * 100 * US
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        rows += [span(f"ProfilerStep#{number}", begin, begin + 100 * US), span(name, begin, begin + 40 * US)]
+        apart = (39 * US - since) // n
+        rows += [operator("aten::set_", at, at + 100) for at in range(begin + since, begin + since + n * apart, apart)]
+        rows.append(operator("aten::mm", begin + 41 * US, begin + 99 * US))
+    loaders = [{"n_workers": 1, "collate": {"name": "Batch.collate", "file": "train.py", "line": 7}}]
+    found = measure(Facts.of(trace_of(rows, profkit_workers_busy=0.2, profkit_loaders=loaders)))
+    assert isinstance(found, InputWaits)
+    return judge(found)
+
+
+def test_a_batch_of_many_tensors_is_named_by_their_number_and_the_function_that_collates() -> None:
+    (finding,) = taken_over(256)
+    assert finding.title == "the step waits for its DataLoader to hand over 256 tensors for each batch"
+    assert "takes over its 256 tensors one by one, 151 ns for each" in finding.evidence[2].statement
+    assert finding.fix.startswith("pad or stack in collate_fn, Batch.collate() (train.py:7), in the worker")
+    assert finding.recoverable_ns == pytest.approx(40 * US, rel=0.05)
+
+
+@pytest.mark.parametrize(("n", "since"), [(4, 0), (31, 0), (256, 30 * US)])
+def test_a_batch_of_few_tensors_and_one_that_is_late_are_not_handed_over_in_pieces(n: int, since: int) -> None:
+    assert not any("hand over" in one.title or "stack in collate_fn" in one.fix for one in taken_over(n, since=since))
+
+
 def test_late_batches_of_workers_that_keep_up_starve_the_step() -> None:
     (finding,) = handed(0.6, shortest_ns=100 * US)
     assert "fetch for 60.0 % of their time: some batches come late" in finding.evidence[2].statement
@@ -279,7 +305,6 @@ def test_cores_that_a_container_may_not_use_are_not_free(quota: dict[str, int], 
     told = {"span_ns": 100, "all_run_ns": 30, "children": 2, "children_run_ns": 50, "cores": 16, "ranks": 1, **quota}
     rows = [span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 10, 500)]
     found = measure(Facts.of(trace_of([*rows, span("ProfilerStep#1", 1, 1000)], profkit_scheduling=told)))
-    assert isinstance(found, InputWaits)
     assert found.own_share == pytest.approx(share)
 
 
@@ -367,7 +392,6 @@ def streamed(*counts: tuple[int, int, int], n_workers: int = 2) -> Repeated | No
 
 def test_a_stream_that_each_worker_decodes_whole_is_named_with_its_line() -> None:
     found = streamed((4, 0, 5), (129, 0, 10), (128, 0, 60), (64, 64, 20), (128, 0, 3))
-    assert found is not None
     assert (found.place.line, found.times, found.n_workers) == (4, 2.0, 2)
     assert found.share == pytest.approx(0.73)
     (finding,) = judge(of_workers(repeated=found))

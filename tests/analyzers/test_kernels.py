@@ -4,27 +4,21 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.kernels import Kernels, judge, measure, present
-from profkit.pipeline import triage_trace
-from profkit.testing import draw, kernel, launch, span, trace_of
-from profkit.timeline import Facts
-from tests.drawing import finding_in
+from profkit.testing import kernel, launch, span
+from tests.drawing import BASE, US, back_to_back, facts_of, finding_in, launched, triaged
 
-US = 1000
+BF16 = "ampere_bf16_s16816gemm_bf16_128x128"
 MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_mul<float>>"
 
 
 @pytest.fixture(scope="module")
 def measured() -> Kernels:
-    found = measure(
-        Facts.of(
-            draw("""
+    return measure(
+        facts_of("""
         steps  | 0...................
         gpu s7 | .KKKKKkkkkk.........
     """)
-        )
     )
-    assert isinstance(found, Kernels)
-    return found
 
 
 def test_shares_are_of_the_sum_of_work(measured: Kernels) -> None:
@@ -56,24 +50,21 @@ def unmarked(names_of_kernels: str, operator: str):
         at = 10**9 + 1_000_000 * number
         rows += [launch(at, at + 2000, correlation=number), span(operator, at - 1000, at + 3000, cat="cpu_op")]
         rows.append(kernel(names_of_kernels, at + 5000, at + 5000 + length * 1000, correlation=number))
-    return Facts.of(trace_of(rows))
+    return facts_of(rows)
 
 
 def test_a_name_that_says_nothing_is_shown_with_the_operator_that_launches_it():
     found = measure(unmarked("triton__0d1d2de", "triton_poi_fused_add_0"))
-    assert isinstance(found, Kernels)
     assert found.top[0].shown == "triton__0d1d2de (triton_poi_fused_add_0)"
     table = present(found).tables[0]
     assert table.headers[-1] == "launched by"
     assert table.rows[0][-1] == "triton_poi_fused_add_0"
     said = measure(unmarked("layer_norm_kernel", "aten::native_layer_norm"))
-    assert isinstance(said, Kernels)
     assert said.top[0].shown == "layer_norm_kernel"
 
 
 def test_the_launch_to_profile_is_the_one_that_has_the_time():
     found = measure(unmarked("triton_", "CompiledFunction"))
-    assert isinstance(found, Kernels)
     assert (found.top[0].typical_launch, found.top[0].typical_ns) == (2, 900 * US)
 
 
@@ -82,12 +73,9 @@ def test_launches_are_named_of_the_hottest_kernel_and_of_the_hottest_that_memory
     lengths = {CONVOLUTION: (99, 99, 99, 900), "some_kernel": (50, 50, 50, 700), MUL: (40, 40, 500, 40)}
     rows = []
     for number, (name, length) in enumerate(((name, of[k]) for k in range(4) for name, of in lengths.items()), 1):
-        at = 10**9 + 1_000 * US * number
-        rows += [launch(at, at + 2 * US, correlation=number)]
-        rows.append(kernel(name, at + 5 * US, at + (5 + length) * US, correlation=number))
-    found = measure(Facts.of(trace_of(rows)))
-    assert isinstance(found, Kernels)
-    launches = {use.name: (use.typical_launch, use.typical_ns // US) for use in found.top}
+        at = BASE + 1_000 * US * number
+        rows += launched(name, at, at + 5 * US, at + (5 + length) * US, number)
+    launches = {use.name: (use.typical_launch, use.typical_ns // US) for use in measure(facts_of(rows)).top}
     assert launches == {CONVOLUTION: (3, 900), "some_kernel": (None, 0), MUL: (2, 500)}
 
 
@@ -95,35 +83,21 @@ NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cud
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16"
 
 
-def stepped(*work: tuple[str, int], spans: tuple[str, ...] = (), **metadata: object):
-    """Eight steps of 1 ms with the same kernels, (name, us), back to back, all launched early."""
-    rows = [span(name, 10**9, 10**9 + 500 * US) for name in spans]
-    for step in range(8):
-        at = begin = 10**9 + step * 1000 * US
-        rows.append(span(f"ProfilerStep#{step}", begin, begin + 1000 * US))
-        for number, (name, us) in enumerate(work, step * len(work) + 1):
-            asked = 10**9 - 9000 * US + number * 10 * US
-            rows += [launch(asked, asked + US, correlation=number), kernel(name, at, at + us * US, correlation=number)]
-            at += us * US
-    return trace_of(rows, **metadata)
-
-
 @pytest.mark.parametrize(("layout_us", "fires"), [(45, True), (39, False)])
 def test_layout_changes_from_a_twentieth_of_compute_ask_for_channels_last(layout_us: int, fires: bool) -> None:
-    rank, _ = triage_trace(stepped((NHWC, layout_us), (CONVOLUTION, 800 - layout_us)))
-    found = [one for one in rank.findings if one.id == "kernel.layout"]
+    found = finding_in(back_to_back((NHWC, layout_us), (CONVOLUTION, 800 - layout_us)), "kernel.layout")
     assert bool(found) == fires
     if fires:
-        assert found[0].recoverable_ns == layout_us * US
-        told = found[0].evidence[0].statement
+        assert found.recoverable_ns == layout_us * US
+        told = found.evidence[0].statement
         assert told.startswith("kernels that convert between NCHW and NHWC take 45.0 us per step, 5.6 % of kernel time")
-        assert "channels_last" in found[0].fix
-        assert "MIOPEN" not in found[0].fix
+        assert "channels_last" in found.fix
+        assert "MIOPEN" not in found.fix
 
 
 def test_on_amd_channels_last_needs_a_switch() -> None:
     work = (("batched_transpose_32x32_half", 100), ("igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt128x128x32", 700))
-    found = finding_in(stepped(*work, hip_runtime_version=60200), "kernel.layout")
+    found = finding_in(back_to_back(*work), "kernel.layout", hip_runtime_version=60200)
     assert "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in found.fix
 
 
@@ -132,16 +106,12 @@ def test_on_amd_channels_last_needs_a_switch() -> None:
     [
         (MUL, (), "fuse them with torch.compile", "torch.compile the module"),
         ("triton_poi_fused_mul_3", (), "already compiled", "Replace the longest"),
-        (
-            MUL,
-            ("## Call CompiledFxGraph abc ##",),
-            "part of the job is compiled, these are not",
-            "Compile the module that",
-        ),
+        (MUL, ("## Call CompiledFxGraph abc ##",), "part of the job is compiled, these are", "Compile the module that"),
     ],
 )
 def test_what_is_compiled_is_not_told_to_be_compiled(name: str, spans: tuple[str, ...], fix: str, proof: str) -> None:
-    _, verdict = triage_trace(stepped(*[(name, 100)] * 8, ("ampere_bf16_s16816gemm_bf16_128x128", 150), spans=spans))
+    rows = [span(one, BASE, BASE + 500 * US) for one in spans]
+    verdict = triaged([*rows, *back_to_back(*[(name, 100)] * 8, (BF16, 150))]).verdict
     assert verdict.findings[0].id == "kernel.unfused"
     assert verdict.fixes[0].startswith(fix)
     assert verdict.proof.startswith(proof)
@@ -159,11 +129,12 @@ MOVE = f"void at::native::elementwise_kernel<128, 2, void at::native::gpu_kernel
         (FP32, "TITAN RTX", "fp16"),
         (FP32, "NVIDIA A100-SXM4-80GB", "bf16"),
         (FP16, "TITAN RTX", ""),
-        ("ampere_bf16_s16816gemm_bf16_128x128", "NVIDIA A100-SXM4-80GB", ""),
+        (BF16, "NVIDIA A100-SXM4-80GB", ""),
     ],
 )
 def test_half_precision_is_advised_where_it_is_not_used_in_the_format_of_the_device(product, device, said):
-    _, verdict = triage_trace(stepped(*[(MUL, 100)] * 8, (product, 150), deviceProperties=[{"id": 0, "name": device}]))
+    rows = back_to_back(*[(MUL, 100)] * 8, (product, 150))
+    verdict = triaged(rows, deviceProperties=[{"id": 0, "name": device}]).verdict
     assert verdict.findings[0].id == "kernel.unfused"
     assert ("half-precision" in verdict.fixes[0]) == bool(said)
     assert ("Or use" in verdict.proof) == bool(said)
@@ -172,7 +143,6 @@ def test_half_precision_is_advised_where_it_is_not_used_in_the_format_of_the_dev
 
 
 def test_copies_that_lead_are_told_by_what_they_change():
-    _, verdict = triage_trace(stepped(*[(CAST, 60), (MOVE, 40)] * 8, ("ampere_bf16_s16816gemm_bf16_128x128", 150)))
-    fix = verdict.fixes[0]
+    fix = triaged(back_to_back(*[(CAST, 60), (MOVE, 40)] * 8, (BF16, 150))).verdict.fixes[0]
     assert fix.startswith("cast less often: copies to another number format take at least 480 us per step; ")
     assert "in one layout: copies in the same format take at least 320 us per step; " in fix

@@ -6,11 +6,10 @@ from msgspec.structs import replace
 from profkit.analyzers.memory import judge, measure
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, span, trace_of
+from profkit.testing import Row, launch, span, trace_of
 from profkit.timeline import Facts
+from tests.drawing import BASE, US, failed_checks, finding_in, launched, triaged
 
-BASE = 10**9
-US = 1000
 GEMM = "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
 
 
@@ -26,22 +25,17 @@ def passes(n_trials: int, *, operator: str = "aten::cudnn_convolution", n_steps:
             number += 1
             begin = at + (10 + 100 * trial) * US
             for name, first, last in (("cudaMalloc", 0, 40), ("cudaEventSynchronize", 55, 90)):
-                args = {"correlation": 10**6 + number}
-                rows.append(
-                    Row(name=name, cat="cuda_runtime", start_ns=begin + first * US, end_ns=begin + last * US, args=args)
-                )
-            rows.append(launch(begin + 42 * US, begin + 50 * US, correlation=number))
-            rows.append(kernel(GEMM, begin + 60 * US, begin + 70 * US, correlation=number))
+                rows.append(launch(begin + first * US, begin + last * US, correlation=10**6 + number, name=name))
+            rows += launched(GEMM, begin + 42 * US, begin + 60 * US, begin + 70 * US, number, call_ns=8 * US)
         number += 1
-        rows.append(launch(at + 940 * US, at + 945 * US, correlation=number))
-        rows.append(kernel(GEMM, at + 950 * US, at + 985 * US, correlation=number))
-    return triage_trace(trace_of(rows))
+        rows += launched(GEMM, at + 940 * US, at + 950 * US, at + 985 * US, number, call_ns=5 * US)
+    return triaged(rows)
 
 
 def test_a_first_pass_of_convolutions_is_no_overhead():
-    rank, verdict = passes(9, tried=4)
-    found = next(one for one in rank.findings if one.id == "memory.warmup")
-    assert "36 waits for events and 36 allocator calls inside convolutions" in found.evidence[0].statement
+    verdict, found, _ = passes(9, tried=4)
+    said = found["memory.warmup"].evidence[0].statement
+    assert "36 waits for events and 36 allocator calls inside convolutions" in said
     assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
     assert "a first pass" in verdict.headline
     assert verdict.next_tool.command.startswith("profkit capture ")
@@ -57,15 +51,15 @@ def test_a_first_pass_of_convolutions_is_no_overhead():
     ],
 )
 def test_what_is_no_first_pass(changed):
-    rank, verdict = passes(**changed)
-    assert "memory.warmup" not in {one.id for one in rank.findings}
-    assert not verdict.headline.startswith("convolutions")
+    of = passes(**changed)
+    assert "memory.warmup" not in of.found
+    assert not of.verdict.headline.startswith("convolutions")
 
 
 def test_a_first_step_among_steady_ones_is_named_and_decides_nothing():
-    rank, verdict = passes(9, n_steps=8)
-    assert "memory.warmup" in {one.id for one in rank.findings}
-    assert not verdict.headline.startswith("convolutions")
+    of = passes(9, n_steps=8)
+    assert "memory.warmup" in of.found
+    assert not of.verdict.headline.startswith("convolutions")
 
 
 def allocating(*, steps: int, of: tuple[int, ...], marked: bool = True, call: str = "cudaMalloc", beside: str = ""):
@@ -81,8 +75,7 @@ def allocating(*, steps: int, of: tuple[int, ...], marked: bool = True, call: st
             if place % 2 == 0 and step in of:
                 rows.append(launch(at + 5 * US, at + 125 * US, correlation=10**6 + number, name=call))
             rows.append(span("aten::mm", at + 128 * US, at + 140 * US, cat="cpu_op"))
-            rows.append(launch(at + 130 * US, at + 136 * US, correlation=number))
-            rows.append(kernel(GEMM, at + 140 * US, at + 240 * US, correlation=number))
+            rows += launched(GEMM, at + 130 * US, at + 140 * US, at + 240 * US, number, call_ns=6 * US)
     return trace_of(rows)
 
 
@@ -96,9 +89,8 @@ def allocating(*, steps: int, of: tuple[int, ...], marked: bool = True, call: st
     ],
 )
 def test_a_short_trace_of_a_steady_job_is_no_first_pass(job, is_refused):
-    rank, verdict = triage_trace(allocating(**job))
-    failed = {check.id for check in rank.checks if not check.ok}
-    assert ("steps.first_pass" in failed) == is_refused
+    verdict, _, rank = triaged(allocating(**job))
+    assert ("steps.first_pass" in failed_checks(rank)) == is_refused
     if is_refused:  # the kernels beside the allocator's calls repeat: the verdict is on them, and says so
         assert verdict.bottleneck is Bottleneck.OVERHEAD
         assert any("is start-up or single stalls: the verdict is on the rest" in said for said in verdict.caveats)
@@ -108,7 +100,7 @@ def test_a_short_trace_of_a_steady_job_is_no_first_pass(job, is_refused):
 @pytest.mark.parametrize(("of", "is_refused"), [(range(8), False), ((2,), True)])
 def test_a_step_chosen_by_hand_is_set_against_the_others(of, is_refused):
     rank, _ = triage_trace(allocating(steps=8, of=tuple(of)), step_range=(2, 3))
-    assert ("steps.first_pass" in {check.id for check in rank.checks if not check.ok}) == is_refused
+    assert ("steps.first_pass" in failed_checks(rank)) == is_refused
 
 
 @pytest.mark.parametrize(
@@ -128,8 +120,7 @@ def test_reserved_memory_is_said_where_the_trace_has_it(peak, capacity, said):
 
 @pytest.mark.parametrize(("beside", "trains"), [("AddmmBackward0", True), ("forward", False)])
 def test_only_training_is_told_of_micro_batches_and_checkpoints(beside, trains):
-    trace = allocating(steps=8, of=tuple(range(8)), beside=beside)
-    found = next(one for one in triage_trace(trace)[0].findings if one.id == "memory.pressure")
+    found = finding_in(allocating(steps=8, of=tuple(range(8)), beside=beside), "memory.pressure")
     assert ("micro-batch" in found.fix) == trains
     assert ("inference_mode" in found.fix) == (not trains)
     assert bool(found.proof) == (not trains)

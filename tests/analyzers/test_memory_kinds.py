@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 
 from profkit.analyzers.allocations.kinds import MemoryKind
-from profkit.analyzers.allocations.measured import Allocations, Held, measure
+from profkit.analyzers.allocations.measured import Held, measure
 from profkit.ingest.kineto.reader import read_trace
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, operator, span, trace_of
-from profkit.timeline import Facts
-from tests.analyzers.test_allocations import EARLIER, GPU, MB, US, Allocator
-
-BASE = 10**9
-STEP = 1000 * US
-NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+from profkit.testing import Row, operator, span
+from tests.analyzers.test_allocations import EARLIER, GPU, MB, Allocator
+from tests.drawing import BASE, NODE, STEP, US, facts_of, triaged
 
 
 def ranges(step: int, *, without: str = "") -> list[Row]:
@@ -25,7 +20,7 @@ def ranges(step: int, *, without: str = "") -> list[Row]:
     rows = {
         "step": span(f"ProfilerStep#{step + 3}", at, at + STEP),
         "forward": operator("aten::linear", at + 100 * US, at + 200 * US, Sequence_number=step, Fwd_thread_id=0),
-        "backward": operator(NODE, at + 300 * US, at + 500 * US, Sequence_number=step, Fwd_thread_id=1),
+        "backward": operator(NODE + "MmBackward0", at + 300 * US, at + 500 * US, Sequence_number=step, Fwd_thread_id=1),
         "optimizer": span("Optimizer.step#AdamW.step", at + 600 * US, at + 700 * US),
         "zero": span("Optimizer.zero_grad#AdamW.zero_grad", at + 800 * US, at + 900 * US),
     }
@@ -59,9 +54,7 @@ def train(n: int, of: Allocator, *, first_state: int = 0) -> list[Row]:
 
 
 def held(rows: list[Row]) -> Held:
-    result = measure(Facts.of(trace_of(rows, deviceProperties=[GPU])))
-    assert isinstance(result, Allocations)
-    (one,) = result.held
+    (one,) = measure(facts_of(rows, deviceProperties=[GPU])).held
     return one
 
 
@@ -136,27 +129,19 @@ def test_what_backward_leaves_is_a_gradient_only_if_an_optimizer_follows(without
     assert sizes(held([*ranges(0, without=without), *of.rows])) == {kind: 40}
 
 
-def test_memory_of_a_pass_that_the_recording_cuts_is_unknown() -> None:
+@pytest.mark.parametrize(
+    ("n_steps", "freed_us", "kind"),
+    [(1, None, "unknown"), (1, 180, "temporary"), (2, 1180, "other")],
+    ids=["a pass that the recording cuts", "freed in its step", "kept longer"],
+)
+def test_without_a_backward_pass_results_are(n_steps: int, freed_us: int | None, kind: str) -> None:
     of = Allocator(on_host=True)
     of.allocate(BASE + 130 * US, 3, 70 * MB)
-    rows = [row for row in ranges(0) if row.name != NODE and "Optimizer" not in row.name]
-    assert sizes(held([*rows, *of.rows])) == {"unknown": 70}
-
-
-def test_without_a_backward_pass_results_are_temporary() -> None:
-    of = Allocator(on_host=True)
-    of.allocate(BASE + 130 * US, 3, 70 * MB)
-    of.free(BASE + 180 * US, 3)
-    rows = [row for row in ranges(0) if row.name != NODE and "Optimizer" not in row.name]
-    assert sizes(held([*rows, *of.rows])) == {"temporary": 70}
-
-
-def test_without_a_backward_pass_what_outlives_its_step_is_kept_longer() -> None:
-    of = Allocator(on_host=True)
-    of.allocate(BASE + 130 * US, 3, 70 * MB)
-    of.free(BASE + STEP + 180 * US, 3)
-    rows = [row for step in range(2) for row in ranges(step) if row.name != NODE and "Optimizer" not in row.name]
-    assert sizes(held([*rows, *of.rows])) == {"other": 70}
+    if freed_us:
+        of.free(BASE + freed_us * US, 3)
+    rows = [row for step in range(n_steps) for row in ranges(step)]
+    rows = [row for row in rows if not row.name.startswith(NODE) and "Optimizer" not in row.name]
+    assert sizes(held([*rows, *of.rows])) == {kind: 70}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -178,10 +163,9 @@ def test_parts_add_up_whatever_is_allocated_and_freed_when(seed: int) -> None:
 
 
 def test_the_report_shows_the_parts() -> None:
-    rank, _ = triage_trace(trace_of(train(3, Allocator()), deviceProperties=[GPU]))
+    rank = triaged(train(3, Allocator()), deviceProperties=[GPU]).rank
     section = next(one for one in rank.sections if one.analyzer == "allocations")
     parts = section.values["peak_parts"]
-    assert isinstance(parts, dict)
     assert parts["activations"] == 70 * MB
     assert sum(parts.values()) == section.values["peak_bytes"]
     table = next(one for one in section.tables if one.title.startswith("what the memory of GPU 0 is for"))
@@ -207,9 +191,7 @@ def test_a_model_on_the_host_has_the_bytes_that_it_must_have(tmp_path: Any) -> N
     torch.set_num_threads(threads)
     path = tmp_path / "trace.json"
     profiler.export_chrome_trace(str(path))
-    result = measure(Facts.of(read_trace(str(path))))
-    assert isinstance(result, Allocations)
-    (one,) = result.held
+    (one,) = measure(facts_of(read_trace(str(path)))).held
     parts = {part.kind: part.n_bytes for part in one.parts}
     assert sum(parts.values()) == one.peak_bytes, json.dumps(parts)
     weights, activation = 3 * width * width * 4, rows * width * 4

@@ -4,11 +4,10 @@ import pytest
 
 from profkit.api import triage
 from profkit.model.trace import Trace
-from profkit.pipeline import triage_trace
 from profkit.testing import Row, span, trace_of
 from tests.conftest import ROOT
+from tests.drawing import MS, triaged
 
-MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -21,32 +20,23 @@ def job(*fetches: int, each_ms: int = 0, **metadata: int) -> Trace:
         rows.append(span(f"ProfilerStep#{step + 15}", begin, begin + length))
         for one in range(count):
             at = begin + one * MS
-            rows += [
-                span("data_loader", at, at + MS // 2),
-                span(LOADER, at + 1000, at + MS // 4),
-            ]  # as captures have it
+            rows += [span("data_loader", at, at + MS // 2), span(LOADER, at + 1000, at + MS // 4)]  # as captures do
         rows.append(span("aten::mm", begin + 60 * MS, begin + length - MS, cat="cpu_op"))
         begin += length
     return trace_of(rows, **metadata)
 
 
 def caveats(trace: Trace) -> str:
-    return " | ".join(triage_trace(trace)[1].caveats)
+    return " | ".join(triaged(trace).verdict.caveats)
 
 
 @pytest.mark.parametrize(
     ("fetches", "said"),
     [
-        (
-            (14, 4, 4, 4, 4),
-            "step 15 fetches 14 batches, the others 4: is a validation in it? (--step-range 1:5 leaves it",
-        ),
+        ((14, 4, 4, 4, 4), "step 15 fetches 14 batches, the others 4: is a validation in it? (--step-range 1:5 leaves"),
         ((1, 1, 40, 1, 30, 1, 1, 1), "steps 17, 19 fetch up to 40 batches, the others 1: is a validation in them?"),
         ((1, 1, 40, 1, 30, 1, 1, 1), "(--step-range 5:8 leaves them out)"),
-        (
-            (0, 0, 9, 0),
-            "step 17 fetches 9 batches, the others 0: is a validation in it? (--step-range 0:2 leaves it out)",
-        ),
+        ((0, 0, 9, 0), "step 17 fetches 9 batches, the others 0: is a validation in it? (--step-range 0:2 leaves it"),
     ],
 )
 def test_a_step_with_another_loop_in_it_is_named(fetches, said):
@@ -54,12 +44,11 @@ def test_a_step_with_another_loop_in_it_is_named(fetches, said):
 
 
 def test_a_long_step_with_another_loop_in_it_is_set_apart():
-    rank, verdict = triage_trace(job(1, 1, 1, 1, 1, 22, 1, 1, each_ms=50))
+    verdict, _, rank = triaged(job(1, 1, 1, 1, 1, 22, 1, 1, each_ms=50))
     assert verdict.step_ns == 100 * MS
     assert "step 20 also fetches the batches of another loop, a validation, and takes 1.00 s: shares are of the 5" in (
         " | ".join(verdict.caveats)
     )
-    assert rank.steps is not None
     assert rank.steps.n == 5
 
 

@@ -5,44 +5,51 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, operator, span, trace_of
-from tests.drawing import finding_in
+from profkit.testing import Row, operator, span
+from tests.drawing import ACCUMULATES, BASE, NCCL, US, finding_in, in_steps, launched
+from tests.drawing import NODE as EVALUATES
 
-BASE, US, N_STEPS = 10**9, 1000, 5
-STEP = 10_000 * US
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+N_STEPS, STEP = 5, 10_000 * US
+DDP, NODE = "DistributedDataParallel.forward", EVALUATES + "AddmmBackward0"
 
 
 def job(
-    *lengths_us: int, on_gpu: bool = False, request: str = "c10d::allreduce_", other: str = "", node: str = ""
+    *lengths_us: int,
+    on_gpu: bool = False,
+    request: str = "c10d::allreduce_",
+    other: str = "",
+    node: str = "",
+    apart_us: int = 50,
+    has_forward: bool = False,
 ) -> Any:
-    """What is said of steps with a backward pass and these collectives after it, 50 us apart; None for nothing."""
-    rows: list[Row] = []
-    for step in range(N_STEPS):
-        at = BASE + step * STEP
-        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
-        rows += [operator(other, at, at + 10 * US)] if other else []
+    """What is said of steps with a backward pass and these collectives after it; None for nothing.
+
+    `has_forward`: before each runs a forward operator of the next backward pass.
+    """
+
+    def drawn(at: int, step: int) -> list[Row]:
+        rows = [operator(other, at, at + 10 * US)] if other else []
         rows.append(operator("aten::mm", at + 100 * US, at + 900 * US))
         rows.append(operator(NODE, at + 1000 * US, at + 1900 * US))
         begin = at + 2000 * US
-        for number, length in enumerate(lengths_us, 1):
-            key = 1000 * step + number
-            if node:
-                rows.append(operator(node, begin - US, begin + 15 * US))
+        for number, length in enumerate(lengths_us, 1000 * step + 1):
+            if has_forward:
+                back = at + 9000 * US + 10 * (number % 1000) * US
+                rows.append(operator("aten::mm", begin - 40 * US, begin, Sequence_number=number, Fwd_thread_id=0))
+                rows.append(operator(NODE, back, back + 5 * US, Sequence_number=number, Fwd_thread_id=1))
+            rows += [operator(node, begin - US, begin + 15 * US)] if node else []
             rows.append(operator(request, begin, begin + 10 * US))
+            edges = begin + 10 * US, begin + (10 + length) * US
             if on_gpu:
-                rows.append(launch(begin + 2 * US, begin + 5 * US, correlation=key))
-                rows.append(kernel(NCCL, begin + 10 * US, begin + (10 + length) * US, correlation=key, stream=20))
+                rows += launched(NCCL, begin + 2 * US, *edges, number, stream=20)
             else:
-                rows.append(span("gloo:all_reduce", begin + 10 * US, begin + (10 + length) * US, tid=99))
-            begin += (length + 50) * US
+                rows.append(span("gloo:all_reduce", *edges, tid=99))
+            begin += (length + apart_us) * US
         if on_gpu:
-            rows.append(launch(at + 200 * US, at + 210 * US, correlation=1000 * step + 500))
-            rows.append(kernel("gemm", at + 220 * US, at + 900 * US, correlation=1000 * step + 500))
-    return finding_in(rows, "comm.one_by_one")
+            rows += launched("gemm", at + 200 * US, at + 220 * US, at + 900 * US, 1000 * step + 500)
+        return rows
+
+    return finding_in(in_steps(N_STEPS, STEP, drawn, begin_ns=BASE), "comm.one_by_one")
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
@@ -59,44 +66,46 @@ def test_a_third_of_latency_is_told_with_its_own_saving() -> None:
     assert one.fraction == pytest.approx(19 * 150 / 10_000)
 
 
+def test_those_that_run_beside_each_other_cost_no_more_than_the_time_of_all() -> None:
+    one = job(*[100] * 60, apart_us=-80)
+    assert one.fraction == pytest.approx((59 * 20 + 100) / 10_000)
+
+
 @pytest.mark.parametrize(
     ("lengths", "more"),
     [
         ([100] * 7, {}),
         ([100, 100, *[900] * 7], {}),
         ([100] * 20, {"request": "c10d::allgather_"}),
-        ([100] * 20, {"node": "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"}),
-        (
-            [100] * 20,
-            {
-                "node": "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
-                "other": "DistributedDataParallel.forward",
-            },
-        ),
+        ([100] * 20, {"request": "c10d::send", "has_forward": True}),
+        ([100] * 20, {"node": ACCUMULATES}),
+        ([100] * 20, {"node": ACCUMULATES, "other": DDP}),
     ],
-    ids=["few", "large ones", "of another kind", "in backward", "DDP"],
+    ids=["few", "large ones", "of another kind", "of micro-batches", "in backward", "DDP"],
 )
 def test_what_is_not_one_by_one(lengths: list[int], more: dict[str, Any]) -> None:
     assert job(*lengths, **more) is None
 
 
+def asked_for(request: str, at: int, length_us: int) -> list[Row]:
+    """A collective of the script's, and a bucket that DDP reduces behind it."""
+    return [
+        operator(request, at + 100 * US, at + 110 * US),
+        span("gloo:other", at + 110 * US, at + (100 + length_us) * US, tid=99),
+        operator(ACCUMULATES, at + 6000 * US, at + 6100 * US),
+        operator("c10d::allreduce_", at + 6010 * US, at + 6020 * US),
+        span("gloo:all_reduce", at + 6030 * US, at + 6300 * US, tid=99),
+    ]
+
+
 def beside_ddp(length_us: int, request: str = "c10d::allgather_", *, in_pass: bool = False) -> Any:
     """What is said of a collective of the script's, or of DDP's forward pass, beside a reduced bucket in each step."""
-    rows: list[Row] = []
-    for step in range(N_STEPS):
-        at = BASE + step * STEP
-        begin = at + 100 * US
-        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
-        passes = at + 10 * US if in_pass else at + 5000 * US
-        rows.append(span("DistributedDataParallel.forward", passes, at + 5900 * US))
-        rows.append(operator(request, begin, begin + 10 * US))
-        rows.append(span("gloo:other", begin + 10 * US, begin + length_us * US, tid=99))
-        rows.append(operator("aten::mm", at + 5100 * US, at + 5800 * US))
-        rows.append(operator(ACCUMULATES, at + 6000 * US, at + 6100 * US))
-        rows.append(operator("c10d::allreduce_", at + 6010 * US, at + 6020 * US))
-        rows.append(span("gloo:all_reduce", at + 6030 * US, at + 6300 * US, tid=99))
-    rank, _ = triage_trace(trace_of(rows))
-    return next((one for one in rank.findings if one.id == "comm.asked"), None)
+
+    def drawn(at: int, _: int) -> list[Row]:
+        forward = span(DDP, at + 10 * US if in_pass else at + 5000 * US, at + 5900 * US)
+        return [forward, *asked_for(request, at, length_us), operator("aten::mm", at + 5100 * US, at + 5800 * US)]
+
+    return finding_in(in_steps(N_STEPS, STEP, drawn, begin_ns=BASE), "comm.asked")
 
 
 @pytest.mark.parametrize(
@@ -122,14 +131,11 @@ def gathered(
     *behind: Row, is_read: bool = False, request: str = "c10d::allgather_", in_function: bool = False, ddp: bool = True
 ) -> Any:
     """What is said of a gather of 1 ms with these operators behind it; `is_read`: a backward node reads the first."""
-    rows: list[Row] = []
-    for step in range(N_STEPS):
-        at = BASE + step * STEP
-        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
-        rows += [span("DistributedDataParallel.forward", at + 5000 * US, at + 5900 * US)] if ddp else []
+
+    def drawn(at: int, step: int) -> list[Row]:
+        rows = [span(DDP, at + 5000 * US, at + 5900 * US)] if ddp else []
         rows += [operator("ShardedSoftmax", at + 50 * US, at + 4000 * US)] if in_function else []
-        rows.append(operator(request, at + 100 * US, at + 110 * US))
-        rows.append(span("gloo:all_gather", at + 110 * US, at + 1100 * US, tid=99))
+        rows += asked_for(request, at, 1000)
         rows += [
             replace(one, start_ns=at + one.start_ns, end_ns=at + one.end_ns, args={"Sequence number": 2 * step + place})
             for place, one in enumerate(behind, 0 if is_read else 100)
@@ -138,9 +144,9 @@ def gathered(
             rows.append(operator(NODE, at + 5910 * US, at + 5940 * US, Sequence_number=2 * step, Fwd_thread_id=1))
         rows.append(operator("aten::mm", at + 5100 * US, at + 5800 * US, Sequence_number=1000 + step))
         rows.append(operator(NODE, at + 5950 * US, at + 5990 * US, Sequence_number=1000 + step, Fwd_thread_id=1))
-        rows.append(operator(ACCUMULATES, at + 6000 * US, at + 6100 * US))
-        rows.append(operator("c10d::allreduce_", at + 6010 * US, at + 6020 * US))
-        rows.append(span("gloo:all_reduce", at + 6030 * US, at + 6300 * US, tid=99))
+        return rows
+
+    rows = in_steps(N_STEPS, STEP, drawn, begin_ns=BASE)
     return finding_in(rows, "comm.asked", distributedInfo={"backend": "gloo", "rank": 0, "world_size": 2})
 
 

@@ -1,10 +1,16 @@
 """The script's own operators at one place, which no layer of a model consists of, are asked about."""
 
 import pytest
+from msgspec.structs import replace
 
+from profkit.analyzers.code.asked import own_work
+from profkit.analyzers.code.tree import _at, work_rows
 from profkit.model.documents.report import Verdict
+from profkit.model.trace import Trace
 from profkit.pipeline import analyse
 from profkit.testing import Row, operator, span, trace_of
+from profkit.timeline import Facts
+from profkit.timeline.code import code_of
 
 US = 1000
 START = 10**9
@@ -17,6 +23,10 @@ def frame(name: str, first: int, last: int) -> Row:
 
 
 def verdict(*own: tuple[int, str, int], calls: str = "") -> Verdict:
+    return analyse(drawn(*own, calls=calls)).verdict
+
+
+def drawn(*own: tuple[int, str, int], calls: str = "") -> Trace:
     """Of steps of 10 ms: operators that a function calls (line, name, us), and a layer for the rest."""
     rows, lines = [frame("train.py(90): <module>", -9, N_STEPS * STEP_US), frame("torch/p.py(1): start", -8, -7)], {}
     for number in range(N_STEPS):
@@ -34,8 +44,7 @@ def verdict(*own: tuple[int, str, int], calls: str = "") -> Verdict:
             lines[now] = line
             now += took + 10
     began = {"unix_ns": [START + at * US for at in lines], "line": list(lines.values())}
-    trace = trace_of(rows, profkit_call_lines=began, profkit_source_lines={"train.py:31": "far = d.sort()[0]"})
-    return analyse(trace).verdict
+    return trace_of(rows, profkit_call_lines=began, profkit_source_lines={"train.py:31": "far = d.sort()[0]"})
 
 
 def test_a_line_of_its_own_leads_with_its_operators() -> None:
@@ -50,6 +59,12 @@ def test_a_line_of_its_own_leads_with_its_operators() -> None:
     assert "topk" in first.fix
 
 
+def test_a_product_in_no_module_is_asked_about_where_the_script_has_modules() -> None:
+    assert verdict((31, "aten::mm", 2000)).headline.endswith(
+        "at train.py:31 in penalty(), outside the layers of any model"
+    )
+
+
 def test_lines_that_share_it_are_told_as_their_function() -> None:
     found = verdict((31, "aten::sort", 1000), (32, "aten::cumsum", 900))
     assert found.headline.endswith("19.0 % of the step is in penalty() (train.py:30), outside the layers of any model")
@@ -60,11 +75,23 @@ def test_lines_that_share_it_are_told_as_their_function() -> None:
     [
         ("aten::sort", 700, ""),
         ("aten::relu", 2000, ""),
-        ("aten::mm", 2000, ""),
         ("aten::sort", 2000, "nn.Module: Sorted_0"),
         ("aten::mul", 2000, "torch/_tensor.py(500): backward"),
     ],
-    ids=["little", "an activation", "a product", "a layer", "the backward pass"],
+    ids=["little", "an activation", "a layer", "the backward pass"],
 )
 def test_what_layers_consist_of_and_little_is_not_asked_about(name: str, took: int, calls: str) -> None:
     assert "outside the layers" not in verdict((31, name, took), calls=calls).headline
+
+
+def test_samples_of_stacks_hold_no_modules_so_nobody_knows_what_is_outside_them() -> None:
+    trace = drawn((31, "aten::sort", 2000))
+    code = code_of(trace)
+    assert code is not None
+    facts, bare = Facts.of(trace, code), replace(code, modules=())
+    rows = work_rows(facts)
+    moments = _at(code, rows)
+    assert own_work(facts, bare, rows, moments, facts.window_ns) is not None
+    sampled = replace(trace, meta=replace(trace.meta, metadata={"profkit_places_sampled": True}))
+    again = replace(facts, trace=replace(trace, again=sampled))
+    assert own_work(again, bare, rows, moments, facts.window_ns) is None

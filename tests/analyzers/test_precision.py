@@ -3,15 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from profkit.analyzers.precision import MatmulPrecision, judge, measure
+from profkit.analyzers.precision import judge, measure
 from profkit.model.finding import SEVERITY_FROM, Severity
 from profkit.model.kernel_names import told
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, kernel, launch, operator, span, trace_of
-from profkit.timeline import Facts
+from profkit.testing import kernel, launch, operator, span
+from tests.drawing import BASE, US, back_to_back, facts_of, triaged
 
-BASE = 10**9
-US = 1000
+A100 = "NVIDIA A100-SXM4-80GB"
 SGEMM = "ampere_sgemm_128x128_tn"
 TF32 = "cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4"
 BF16 = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
@@ -19,36 +17,25 @@ GEMV = "void gemv2T_kernel_val<int, int, float, float, float>(int)"
 MUL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_mul<float>>"
 
 
-def trace(*work, device=""):
-    """Eight steps of 1 ms with the same kernels, (name, us), back to back, all launched early."""
-    return trace_of(_rows(*work), deviceProperties=[{"id": 0, "name": device}] if device else [])
+def measured(*work, rows=(), **device):
+    """What is measured of these kernels back to back, and of these rows, on a device of which that is told."""
+    told = [{"id": 0, **device}] if device.get("name") else []
+    return measure(facts_of([*rows, *back_to_back(*work)], deviceProperties=told))
 
 
-def _rows(*work):
-    rows, number = [], 0
-    for step in range(8):
-        at = begin = BASE + step * 1000 * US
-        rows.append(span(f"ProfilerStep#{step}", begin, begin + 1000 * US))
-        for name, us in work:
-            number += 1
-            asked = BASE - 5000 * US + number * 10 * US
-            rows.append(launch(asked, asked + US, correlation=number))
-            rows.append(kernel(name, at, at + us * US, correlation=number))
-            at += us * US
-    return rows
+def found(*work, device="", **more):
+    """The id and the saved us per step of each finding."""
+    return [(one.id, one.recoverable_ns // US) for one in judge(measured(*work, name=device, **more))]
 
 
-def found(*work, device=""):
-    """The id, confidence and saved us per step of the one finding."""
-    result = measure(Facts.of(trace(*work, device=device)))
-    assert isinstance(result, MatmulPrecision)
-    return [(finding.id, finding.recoverable_ns // US) for finding in judge(result)]
+def verdict_on(*work, device=""):
+    return triaged(back_to_back(*work), deviceProperties=[{"id": 0, "name": device}] if device else []).verdict
 
 
 @pytest.mark.parametrize(
     ("device", "told"),
     [
-        ("NVIDIA A100-SXM4-80GB", [("precision.no_tf32", 700)]),  # 800 x (1 - 1/8)
+        (A100, [("precision.no_tf32", 700)]),  # 800 x (1 - 1/8)
         ("NVIDIA A10", [("precision.no_tf32", 400)]),
         ("", [("precision.no_tf32", 700)]),  # the kernel's name says Ampere
         ("NVIDIA GeForce RTX 4090", [("precision.fallback", 450)]),  # TF32 is no faster there: half precision is, 2x
@@ -80,9 +67,7 @@ SCUDNN = "volta_scudnn_128x128_relu_small_nn_v1"
     ids=lambda value: value["name"] if isinstance(value, dict) else str(value),
 )
 def test_a_device_that_no_table_knows_has_the_formats_of_its_compute_capability(device, told, saved):
-    result = measure(Facts.of(trace_of(_rows((SCUDNN, 800)), deviceProperties=[{"id": 0, **device}])))
-    assert isinstance(result, MatmulPrecision)
-    (one,) = judge(result)
+    (one,) = judge(measured((SCUDNN, 800), **device))
     assert (one.id, one.recoverable_ns // US) == ("precision.fallback", saved)
     assert f"dtype=torch.{told}" in one.fix
     assert f"dtype=torch.{told}" in one.proof
@@ -95,7 +80,7 @@ def test_kernels_that_any_device_runs_do_not_say_that_it_has_tf32():
 
 
 def test_from_tf32_half_precision_saves_half_not_fifteen_sixteenths():
-    assert found((TF32, 800), device="NVIDIA A100-SXM4-80GB") == [("precision.fallback", 400)]
+    assert found((TF32, 800), device=A100) == [("precision.fallback", 400)]
 
 
 CONVOLUTION = "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false, false, true>(int)"
@@ -103,24 +88,20 @@ CONVOLUTION = "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1
 
 def test_where_tf32_is_on_nobody_is_told_to_switch_it_on():
     """Of products: what is left in fp32 found no kernel of the other kind. Of convolutions TF32 is the default."""
-    a100 = "NVIDIA A100-SXM4-80GB"
-    assert found((SGEMM, 400), (TF32, 400), device=a100) == [("precision.fallback", 575)]  # 400 x 15/16 + 400 / 2
-    assert found((CONVOLUTION, 800), device=a100) == [("precision.fallback", 750)]
-    assert found((CONVOLUTION, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]  # its default is off
+    assert found((SGEMM, 400), (TF32, 400), device=A100) == [("precision.fallback", 575)]  # 400 x 15/16 + 400 / 2
+    assert found((CONVOLUTION, 800), device=A100) == [("precision.fallback", 750)]
+    assert found((CONVOLUTION, 400), (SGEMM, 400), device=A100) == [("precision.no_tf32", 350)]  # its default is off
 
 
 def test_convolutions_without_tensor_cores_are_told_channels_last():
-    (one,) = judge(measure(Facts.of(trace((CONVOLUTION, 400), (TF32, 400), device="NVIDIA A100-SXM4-80GB"))))
+    (one,) = judge(measured((CONVOLUTION, 400), (TF32, 400), name=A100))
     assert "channels_last" in one.fix
     assert "set_float32_matmul_precision" not in one.fix
 
 
 def test_a_plain_product_that_a_convolution_launches_is_one():
-    rows = [operator("aten::cudnn_convolution", BASE - 10**7, BASE + 10**7), *_rows((SGEMM, 800))]
-    devices = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]
-    result = measure(Facts.of(trace_of(rows, deviceProperties=devices)))
-    assert isinstance(result, MatmulPrecision)
-    assert [one.id for one in judge(result)] == ["precision.fallback"]
+    around = operator("aten::cudnn_convolution", BASE - 10**7, BASE + 10**7)
+    assert found((SGEMM, 800), rows=[around], device=A100) == [("precision.fallback", 750)]
 
 
 DGEMM = "void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1>(Params)"
@@ -131,31 +112,28 @@ def test_double_precision_is_named_and_never_healthy():
     assert found((DGEMM, 600), (ADD64, 200)) == [("precision.fp64", 787)]  # 800 less 1/64 of it
     assert found((ADD64, 200), (BF16, 600)) == [("precision.fp64", 196)]
     assert found((MUL, 200), (BF16, 600)) == []
-    _, verdict = triage_trace(trace((DGEMM, 900)))
+    verdict = verdict_on((DGEMM, 900))
     assert not verdict.is_healthy
     assert verdict.findings[0].id == "precision.fp64"
 
 
 def test_a_product_with_a_vector_gains_nothing_from_tf32_and_half_from_half_the_bytes():
-    a100 = "NVIDIA A100-SXM4-80GB"
-    assert found((GEMV, 800), (TF32, 100), device=a100) == [("precision.fallback", 450)]
-    assert found((GEMV, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]
+    assert found((GEMV, 800), (TF32, 100), device=A100) == [("precision.fallback", 450)]
+    assert found((GEMV, 400), (SGEMM, 400), device=A100) == [("precision.no_tf32", 350)]
 
 
 def test_fused_attention_chooses_for_itself():
     fused = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)"
-    a100 = "NVIDIA A100-SXM4-80GB"
-    assert found((fused, 800), device=a100) == [("precision.fallback", 750)]
-    assert found((fused, 400), (SGEMM, 400), device=a100) == [("precision.no_tf32", 350)]
+    assert found((fused, 800), device=A100) == [("precision.fallback", 750)]
+    assert found((fused, 400), (SGEMM, 400), device=A100) == [("precision.no_tf32", 350)]
 
 
 def test_among_half_precision_it_is_a_fallback():
-    assert found((SGEMM, 400), (BF16, 400), device="NVIDIA A100-SXM4-80GB")[0][0] == "precision.fallback"
+    assert found((SGEMM, 400), (BF16, 400), device=A100)[0][0] == "precision.fallback"
 
 
 def test_below_a_fiftieth_of_the_window_tf32_is_not_worth_a_word():
-    result = measure(Facts.of(trace((SGEMM, 800), device="NVIDIA A100-SXM4-80GB")))
-    assert isinstance(result, MatmulPrecision)
+    result = measured((SGEMM, 800), name=A100)
     window = result.scope.window_ns
     for saved, fires in ((0.0201, True), (0.0199, False)):
         covered = round(window * saved * 8 / 7)
@@ -165,11 +143,9 @@ def test_below_a_fiftieth_of_the_window_tf32_is_not_worth_a_word():
 
 def test_the_larger_gain_is_the_headline_and_its_change_is_tried():
     """450 us of fp32 products save up to 394 us in TF32; fusing 500 us of elementwise kernels saves up to 400."""
-    work = [(SGEMM, 450), *[(MUL, 100)] * 5]
-    _, verdict = triage_trace(trace(*work, device="NVIDIA A100-SXM4-80GB"))
+    verdict = verdict_on((SGEMM, 450), *[(MUL, 100)] * 5, device=A100)
     assert [finding.id for finding in verdict.findings] == ["kernel.unfused", "precision.no_tf32"]
-    work = [(SGEMM, 600), *[(MUL, 100)] * 4]
-    _, verdict = triage_trace(trace(*work, device="NVIDIA A100-SXM4-80GB"))
+    verdict = verdict_on((SGEMM, 600), *[(MUL, 100)] * 4, device=A100)
     assert [finding.id for finding in verdict.findings] == ["precision.no_tf32", "kernel.unfused"]
     assert "without TF32" in verdict.headline
     assert verdict.next_tool.command == "profkit try --only tf32 -- python train.py"
@@ -186,49 +162,33 @@ def test_a_larger_gain_stands_before_a_smaller_one_whatever_the_headline_is():
         for name, first, last in parts:
             number += 1
             asked = BASE - 5000 * US + number * 10 * US
-            edges = (begin + first * US, begin + last * US)
-            copied = {"device": 0, "stream": 7, "correlation": number, "bytes": 10**6}
-            rows.append(
-                kernel(name, *edges, correlation=number)
-                if name
-                else Row(
-                    name="Memcpy HtoD (Pageable -> Device)",
-                    cat="gpu_memcpy",
-                    start_ns=edges[0],
-                    end_ns=edges[1],
-                    args=copied,
-                )
-            )
+            row = kernel(name, begin + first * US, begin + last * US, correlation=number, bytes=10**6)
+            rows.append(row if name else replace(row, name="Memcpy HtoD (Pageable -> Device)", cat="gpu_memcpy"))
             call = "cudaLaunchKernel" if name else "cudaMemcpyAsync"
             rows.append(launch(asked, asked + US, correlation=number, name=call))
-    _, verdict = triage_trace(trace_of(rows))
+    verdict = triaged(rows).verdict
     assert [one.id for one in verdict.findings] == ["comm.exposed", "precision.no_tf32", "h2d.exposed"]
     assert [fix.split()[0] for fix in verdict.fixes[1:]] == ["call", "use"]
 
 
 def test_no_weight_is_called_low_beside_a_large_share():
     for work in ([(TF32, 900)], [(SGEMM, 900)], [(SGEMM, 500), (BF16, 400)], [("sgemm_32", 300)]):
-        rank, _ = triage_trace(trace(*work))
-        for one in rank.findings:
+        for one in triaged(back_to_back(*work)).found.values():
             assert one.severity is not Severity.LOW or one.fraction < SEVERITY_FROM[Severity.HIGH]
 
 
 @pytest.mark.parametrize(
     ("name", "device", "command"),
     [
-        (
-            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_32x6_tn_align4>",
-            "A100",
-            "profkit try --only bf16",
-        ),
-        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", "A100", "profkit try --only bf16"),
-        ("ampere_sgemm_128x128_tn", "A100", "profkit try --only tf32"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_32x6_tn_align4>", A100, "profkit try --only bf16"),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention)", A100, "profkit try --only bf16"),
+        ("ampere_sgemm_128x128_tn", A100, "profkit try --only tf32"),
         ("volta_sgemm_128x64_tn", "Tesla V100-SXM2-16GB", "profkit ncu --kernel volta_sgemm_128x64_tn"),
-        ("gemm_kernel_float_of_mine", "A100", "profkit ncu --kernel gemm_kernel_float_of_mine"),
+        ("gemm_kernel_float_of_mine", A100, "profkit ncu --kernel gemm_kernel_float_of_mine"),
     ],
 )
 def test_whether_tensor_cores_multiply_is_asked_where_the_name_does_not_tell(name, device, command):
-    _, verdict = triage_trace(trace((name, 900), device=device if " " in device else f"NVIDIA {device}-SXM4-80GB"))
+    verdict = verdict_on((name, 900), device=device)
     found = [one for one in verdict.findings if one.id.startswith("precision.")]
     for one in found:
         assert one.next_tools[0].command.startswith(command)

@@ -4,54 +4,30 @@ from typing import Any
 
 import pytest
 
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, operator, span, trace_of
-from tests.drawing import finding_in
+from tests.drawing import US, at, finding_in, steps_of, triaged
 
-BASE = 10**9
-US = 1000
-STEP = 1000 * US
 N_STEPS = 8
 HALF, FULL = "c10::BFloat16", "float"
 WEIGHT = [64, 128]
 
 
-def product(start_us: int, end_us: int, kind: str, *, name: str = "aten::mm", dims: Any = None) -> list[Row]:
+def product(start_us: int, end_us: int, kind: str, *, name: str = "aten::mm", dims: Any = None) -> Any:
     """A product in each step, its second factor a weight."""
     sizes = dims or [[32, 128], WEIGHT[::-1]]
-    return [
-        operator(
-            name,
-            BASE + step * STEP + start_us * US,
-            BASE + step * STEP + end_us * US,
-            Input_Dims=sizes,
-            Input_type=[kind] * len(sizes),
-            Concrete_Inputs=[""] * len(sizes),
-        )
-        for step in range(N_STEPS)
-    ]
+    types = {"Input_Dims": sizes, "Input_type": [kind] * len(sizes), "Concrete_Inputs": [""] * len(sizes)}
+    return lambda step: [at(step, name, start_us, end_us, **types)]
 
 
-def cast(start_us: int, before: str, after: str, dims: list[int]) -> list[Row]:
+def cast(start_us: int, before: str, after: str, dims: list[int]) -> Any:
     """A conversion of 20 us in each step."""
-    return [
-        operator(
-            "aten::_to_copy",
-            BASE + step * STEP + start_us * US,
-            BASE + step * STEP + (start_us + 20) * US,
-            Input_Dims=[dims, []],
-            Input_type=[before, "Scalar"],
-            Concrete_Inputs=["", after],
-        )
-        for step in range(N_STEPS)
-    ]
+    types = {"Input_Dims": [dims, []], "Input_type": [before, "Scalar"], "Concrete_Inputs": ["", after]}
+    return lambda step: [at(step, "aten::_to_copy", start_us, start_us + 20, **types)]
 
 
-def fallback(*rows: list[Row], **device: Any) -> Any:
+def fallback(*made: Any, **device: Any) -> Any:
     """The finding in the triage of steps of 1 ms with these rows; None where it is silent."""
-    steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
     told = {"profkit_device": {"type": "cpu", **device}} if device else {}
-    return finding_in([*steps, *(row for each in rows for row in each)], "precision.fallback", **told)
+    return finding_in(steps_of(N_STEPS, *made), "precision.fallback", **told)
 
 
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -93,7 +69,7 @@ def test_weights_in_half_precision_that_are_converted_for_each_product_are_a_fal
     ],
     ids=["fp32 throughout", "bf16 throughout", "an input", "gradients", "a router", "little work"],
 )
-def test_healthy_twins(work: list[list[Row]]) -> None:
+def test_healthy_twins(work: list[Any]) -> None:
     assert fallback(*work) is None
 
 
@@ -110,17 +86,14 @@ def test_operators_around_a_product_do_not_count_twice() -> None:
 
 
 def test_without_types_it_says_how_to_get_them() -> None:
-    rows = [operator("aten::mm", BASE + step * STEP, BASE + step * STEP + 500 * US) for step in range(N_STEPS)]
-    steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
-    rank, _ = triage_trace(trace_of([*steps, *rows]))
+    rank = triaged(steps_of(N_STEPS, lambda step: [at(step, "aten::mm", 0, 500)])).rank
     (skipped,) = (one for one in rank.skipped if one.analyzer == "precision")
     assert "profkit capture --shapes" in skipped.how_to_get
 
 
-def double(*rows: list[Row]) -> Any:
+def double(*made: Any) -> Any:
     """`precision.fp64` in the triage of steps of 1 ms with these rows; None where it is silent."""
-    steps = [span(f"ProfilerStep#{step}", BASE + step * STEP, BASE + (step + 1) * STEP) for step in range(N_STEPS)]
-    return finding_in([*steps, *(row for each in rows for row in each)], "precision.fp64")
+    return finding_in(steps_of(N_STEPS, *made), "precision.fp64")
 
 
 def test_operators_on_double_take_at_least_twice_as_long_as_on_float() -> None:
@@ -147,5 +120,5 @@ def test_what_an_operator_calls_is_counted_once() -> None:
     ],
     ids=["float", "numbers of Python", "single elements", "little"],
 )
-def test_work_that_is_not_in_double(work: list[list[Row]]) -> None:
+def test_work_that_is_not_in_double(work: list[Any]) -> None:
     assert double(*work) is None

@@ -7,10 +7,20 @@ from profkit.analyzers.quality.checks import confidence_cap
 from profkit.analyzers.quality.measured import Quality, measure
 from profkit.findings.capture import QUALITY
 from profkit.model.documents.report import Bottleneck
-from profkit.pipeline import triage_trace
-from profkit.testing import kernel, launch, span, trace_of
+from profkit.testing import Row, span
 from profkit.timeline import Facts
 from tests.analyzers.test_findings import healthy
+from tests.drawing import US, facts_of, failed_checks, launched, triaged
+
+
+def kernels(n: int, *, every: int, us: int, begin: int = 0, after: int = 5) -> list[Row]:
+    """So many kernels of that length, one each `every` us from `begin` on, `after` us after the calls of 2 us."""
+    starts = [(begin + each * every) * US for each in range(n)]
+    return [
+        row
+        for number, at in enumerate(starts, 1)
+        for row in launched("gemm", at, at + after * US, at + (after + us) * US, number, call_ns=2 * US)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +64,9 @@ def test_a_failed_check_caps_the_confidence(sound: Quality, failed: dict[str, ob
 
 def test_rows_whose_ends_were_rounded_cost_no_confidence() -> None:
     """Each row ends 80 ns into the one after it: all rows overlap, 0.8 % of their time does."""
-    rows = [
-        row
-        for n in range(30)
-        for row in (
-            launch(n * 10_000, n * 10_000 + 2_000, correlation=n + 1),
-            kernel("gemm", (n + 1) * 10_000, (n + 2) * 10_000 + 80, correlation=n + 1),
-        )
-    ]
-    overlapped = measure(Facts.of(trace_of(rows))).overlapped_fraction or 0
+    rows = kernels(30, every=10, us=10, after=10)
+    longer = [replace(row, end_ns=row.end_ns + 80) if row.name == "gemm" else row for row in rows]
+    overlapped = measure(facts_of(longer)).overlapped_fraction or 0
     assert 0 < overlapped < QUALITY.limit("stream.overlap")
 
 
@@ -74,26 +78,18 @@ def test_rows_whose_ends_were_rounded_cost_no_confidence() -> None:
 def test_the_first_batch_alone_says_nothing_of_later_ones(waits_us: list[tuple[int, int]], is_refused: bool) -> None:
     """Thirty kernels of 10 us each from 1 ms on; the loader's ranges stand before them, or between."""
     rows = [span("enumerate(DataLoader)#_Iter.__next__", start * 1_000, end * 1_000) for start, end in waits_us]
-    for n in range(30):
-        asked = 1_000_000 + n * 10_000
-        rows += [launch(asked, asked + 2_000, correlation=n + 1)]
-        rows += [kernel("gemm", asked + 5_000, asked + 15_000, correlation=n + 1)]
-    rank, verdict = triage_trace(trace_of(rows))
-    failed = {check.id for check in rank.checks if not check.ok}
-    assert ("input.first_batch" in failed) == is_refused
+    of = triaged([*rows, *kernels(30, every=10, us=10, begin=1_000)])
+    assert ("input.first_batch" in failed_checks(of.rank)) == is_refused
     if is_refused:
-        assert verdict.bottleneck is Bottleneck.INCONCLUSIVE
+        assert of.verdict.bottleneck is Bottleneck.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(("told", "said"), [({"with_stack": 1}, True), ({"with_stack": 0}, False)], ids=str)
 def test_host_time_recorded_with_stacks_is_doubted(told: dict[str, object], said: bool) -> None:
     """A kernel of 1 us each 10 us: the device waits for launches nine tenths of the time."""
-    rows = []
-    for n in range(60):
-        rows.append(launch(n * 10_000, n * 10_000 + 2_000, correlation=n + 1))
-        rows.append(kernel("gemm", n * 10_000 + 5_000, n * 10_000 + 6_000, correlation=n + 1))
-    rank, verdict = triage_trace(trace_of(rows, **told))
-    assert ("profiler.stacks" in {check.id for check in rank.checks if not check.ok}) == said
-    assert (verdict.confidence <= 0.6) or not said
-    timed = trace_of(rows, **told, profkit_unprofiled_step_mean_ns=600_000)
-    assert "profiler.stacks" not in {check.id for check in triage_trace(timed)[0].checks}
+    rows = kernels(60, every=10, us=1)
+    of = triaged(rows, **told)
+    assert ("profiler.stacks" in failed_checks(of.rank)) == said
+    assert (of.verdict.confidence <= 0.6) or not said
+    timed = triaged(rows, **told, profkit_unprofiled_step_mean_ns=600_000).rank
+    assert "profiler.stacks" not in {check.id for check in timed.checks}

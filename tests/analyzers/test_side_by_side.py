@@ -5,32 +5,27 @@ from typing import Any
 import pytest
 
 from profkit.testing import Row, operator, span
-from tests.drawing import finding_in
+from tests.drawing import BASE, US, finding_in, in_steps
 
-US = 1000
-BASE, STEP = 10**9, 2000 * US
-N_STEPS = 4
+STEP, N_STEPS = 2000 * US, 4
 
 
 def steps(
     n: int, layer: str, *, column: str = "aten::select", each: int = 5, called: tuple[int, ...] = ()
 ) -> list[Row]:
     """Steps of 2 ms: a product, then layers of one list, each with what takes its column before it."""
-    rows, number = [], 0
-    for step in range(N_STEPS):
-        at = BASE + step * STEP
-        rows.append(span(f"ProfilerStep#{step}", at, at + STEP))
-        rows.append(span("train.py(44): train", at, at + STEP, cat="python_function"))
+
+    def drawn(at: int, _: int) -> list[Row]:
+        rows = [span("train.py(44): train", at, at + STEP, cat="python_function")]
         rows.append(operator("aten::mm", at + 1000 * US, at + 1900 * US))
         for place, module in enumerate(called or range(n)):
-            begin = at + place * (each + 5) * US
-            number += 1
+            begin, call = at + place * (each + 5) * US, f"nn.Module: Layer_{module}"
             rows.append(operator(column, begin, begin + US))
-            rows.append(
-                span(f"nn.Module: Layer_{module}", begin + 2 * US, begin + (4 + each) * US, cat="python_function")
-            )
+            rows.append(span(call, begin + 2 * US, begin + (4 + each) * US, cat="python_function"))
             rows.append(operator(layer, begin + 3 * US, begin + (3 + each) * US))
-    return rows
+        return rows
+
+    return in_steps(N_STEPS, STEP, drawn, begin_ns=BASE)
 
 
 def found(rows: list[Row]) -> Any:

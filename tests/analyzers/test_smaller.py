@@ -6,7 +6,8 @@ import pytest
 
 from profkit.testing import Row
 from profkit.verdict.on_cpu import BEYOND
-from tests.analyzers.test_spared import N_STEPS, NODE, US, at, found
+from tests.analyzers.test_spared import N_STEPS, found
+from tests.drawing import NODE, US, at, twins
 
 
 def on_gathered(
@@ -36,15 +37,6 @@ def test_a_layer_on_copies_of_rows_is_named_with_both_numbers(gather: str) -> No
     assert one.recoverable_ns == pytest.approx(208 * US * 0.9, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [{"rows": 600}, {"taken": 320}, {"between": "aten::dropout"}, {"between": "aten::add"}],
-    ids=["few are copies", "a layer on something else", "dropout", "each row with something of its own"],
-)
-def test_a_layer_on_rows_that_differ_is_fine(kwargs: dict[str, Any]) -> None:
-    assert found("work.more_rows", lambda step: on_gathered(step, **kwargs)) is None
-
-
 def test_what_works_on_each_row_alone_may_stand_between() -> None:
     assert found("work.more_rows", lambda step: on_gathered(step, between="aten::relu")) is not None
 
@@ -69,21 +61,6 @@ def averaged(step: int, *, axis: str = "[1]", again: bool = False) -> list[Row]:
 def test_a_layer_changes_places_with_an_upsampling_and_a_mean() -> None:
     assert found("work.more_rows", upsampled).title == "a layer computes 512 rows where 128 would do"
     assert found("work.more_rows", averaged).title == "a layer computes 160 rows where 16 would do"
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda step: upsampled(step, channels=32),
-        lambda step: upsampled(step, kernel=3),
-        lambda step: averaged(step, axis="[-1]"),
-        lambda step: averaged(step, axis=""),
-        lambda step: averaged(step, again=True),
-    ],
-    ids=["more channels", "neighbours", "a mean of each row", "a mean of all", "the rows are read as well"],
-)
-def test_a_layer_that_cannot_change_places_is_fine(made: Any) -> None:
-    assert found("work.more_rows", made) is None
 
 
 def pairs(
@@ -116,15 +93,6 @@ def test_products_of_all_pairs_are_a_product() -> None:
     assert found("work.pairs", made) is not None
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [{"other": (30, 1, 24)}, {"axis": "[1]"}, {"power": "aten::exp"}, {"more": (30, 40, 24)}],
-    ids=["rows with rows", "a sum over others", "no distance", "the differences are used again"],
-)
-def test_other_differences_are_fine(kwargs: dict[str, Any]) -> None:
-    assert found("work.pairs", lambda step: pairs(step, **kwargs)) is None
-
-
 def queue(step: int, *, old: int = 4096, kept: int = 4096, read: bool = False) -> list[Row]:
     """A cat of 32 rows and a queue for 300 us, and the slice behind it."""
     numbered = {"Sequence_number": 100 * step + 1, "Fwd_thread_id": 0} if read else {}
@@ -155,15 +123,6 @@ def test_a_roll_that_makes_room_is_one_too() -> None:
     assert found("work.rebuilt", rolled).title == "a tensor of 4,096 rows is copied to add 32"
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [{"old": 64, "kept": 64}, {"kept": 4128}, {"read": True}],
-    ids=["parts of like size", "it grows", "a part of the model"],
-)
-def test_other_joins_are_fine(kwargs: dict[str, Any]) -> None:
-    assert found("work.rebuilt", lambda step: queue(step, **kwargs)) is None
-
-
 def masked(step: int, *, mask: Any = (8, 1, 1, 64), kept: int = 16, between: bool = False) -> list[Row]:
     """A layer of 300 us and attention with a mask on 64 rows of 8 sequences, then a gather of some of each."""
     number = 100 * step + 1
@@ -184,15 +143,6 @@ def test_rows_that_a_mask_hides_and_that_are_dropped_are_asked_for() -> None:
     assert one.evidence[0].value == N_STEPS * 408 * US
     assert one.recoverable_ns == 0, "a question promises nothing"
     assert found("work.masked_rows", lambda step: masked(step, between=True)).title.endswith("25 % of them are used")
-
-
-@pytest.mark.parametrize(
-    "kwargs",
-    [{"mask": (8, 1, 64, 64)}, {"mask": ()}, {"kept": 1}, {"kept": 8}, {"kept": 56}],
-    ids=["a causal mask", "no mask", "one row is pooled", "a head on masked words", "most are used"],
-)
-def test_rows_that_attention_reads_are_asked_nothing(kwargs: dict[str, Any]) -> None:
-    assert found("work.masked_rows", lambda step: masked(step, **kwargs)) is None
 
 
 def multiplied(
@@ -238,15 +188,6 @@ def test_three_matrices_in_the_longer_order() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [{"inner": 256}, {"between": "aten::softmax"}, {"factor": (4, 128, 128)}, {"again": True}],
-    ids=["the shorter order", "a softmax between", "a mask between", "the pairs are read"],
-)
-def test_other_products_are_fine(kwargs: dict[str, Any]) -> None:
-    assert found("work.long_order", lambda step: multiplied(step, **kwargs)) is None
-
-
 def fetched(
     step: int,
     *,
@@ -274,16 +215,53 @@ def test_rows_of_a_matrix_that_lies_by_columns_are_named() -> None:
     assert one.recoverable_ns == pytest.approx(300 * US * 0.9, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [
-        {"strides": (1000, 1)},
-        {"shape": (160, 1000), "strides": (1, 160), "taken": (16, 1000)},
-        {"taken": (16_000, 64)},
-        {"turned": True},
-        {"read": True},
-    ],
-    ids=["by rows", "small", "columns are taken", "turned right before", "of the model"],
-)
-def test_other_gathers_are_fine(kwargs: dict[str, Any]) -> None:
-    assert found("work.by_columns", lambda step: fetched(step, **kwargs)) is None
+HEALTHY = {
+    "work.more_rows": {
+        "few are copies": (on_gathered, {"rows": 600}),
+        "a layer on something else": (on_gathered, {"taken": 320}),
+        "dropout": (on_gathered, {"between": "aten::dropout"}),
+        "each row with something of its own": (on_gathered, {"between": "aten::add"}),
+        "more channels": (upsampled, {"channels": 32}),
+        "neighbours": (upsampled, {"kernel": 3}),
+        "a mean of each row": (averaged, {"axis": "[-1]"}),
+        "a mean of all": (averaged, {"axis": ""}),
+        "the rows are read as well": (averaged, {"again": True}),
+    },
+    "work.pairs": {
+        "rows with rows": (pairs, {"other": (30, 1, 24)}),
+        "a sum over others": (pairs, {"axis": "[1]"}),
+        "no distance": (pairs, {"power": "aten::exp"}),
+        "the differences are used again": (pairs, {"more": (30, 40, 24)}),
+    },
+    "work.rebuilt": {
+        "parts of like size": (queue, {"old": 64, "kept": 64}),
+        "it grows": (queue, {"kept": 4128}),
+        "a part of the model": (queue, {"read": True}),
+    },
+    "work.masked_rows": {
+        "a causal mask": (masked, {"mask": (8, 1, 64, 64)}),
+        "no mask": (masked, {"mask": ()}),
+        "one row is pooled": (masked, {"kept": 1}),
+        "a head on masked words": (masked, {"kept": 8}),
+        "most are used": (masked, {"kept": 56}),
+    },
+    "work.long_order": {
+        "the shorter order": (multiplied, {"inner": 256}),
+        "a softmax between": (multiplied, {"between": "aten::softmax"}),
+        "a mask between": (multiplied, {"factor": (4, 128, 128)}),
+        "the pairs are read": (multiplied, {"again": True}),
+    },
+    "work.by_columns": {
+        "by rows": (fetched, {"strides": (1000, 1)}),
+        "small": (fetched, {"shape": (160, 1000), "strides": (1, 160), "taken": (16, 1000)}),
+        "columns are taken": (fetched, {"taken": (16_000, 64)}),
+        "turned right before": (fetched, {"turned": True}),
+        "of the model": (fetched, {"read": True}),
+    },
+}
+
+
+@pytest.mark.parametrize(("finding_id", "drawn"), twins(HEALTHY))
+def test_work_that_no_smaller_tensors_would_do_is_fine(finding_id: str, drawn: Any) -> None:
+    made, how = drawn
+    assert found(finding_id, lambda step: made(step, **how)) is None

@@ -8,17 +8,16 @@ from profkit.analyzers.syncs import Syncs, judge, measure
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.budget import HOST_PARTS
 from profkit.pipeline import analyse
-from profkit.testing import draw, kernel, launch, span, trace_of
-from profkit.timeline import Facts, IdlePlaces
+from profkit.testing import draw, kernel, launch, span
+from profkit.timeline import IdlePlaces
 from profkit.verdict.compete import ranked_causes
+from tests.drawing import US, facts_of
 
-US = 1000
+PLACE = "launches.first_place_share"
 
 
 def found_in(picture: str) -> Syncs:
-    found = measure(Facts.of(draw(picture)))
-    assert isinstance(found, Syncs)
-    return found
+    return measure(facts_of(picture))
 
 
 def waiting() -> Syncs:
@@ -70,8 +69,7 @@ def test_callers_come_with_their_operators_the_longest_first() -> None:
         span("aten::item", start + 69 * US, start + 76 * US, cat="cpu_op"),
         launch(start + 70 * US, start + 75 * US, correlation=0, name="cudaStreamSynchronize"),
     ]
-    found = measure(Facts.of(trace_of(rows)))
-    assert isinstance(found, Syncs)
+    found = measure(facts_of(rows))
     assert found.callers == (
         ("cudaDeviceSynchronize", "outside operators", 1, 30 * US),
         ("cudaStreamSynchronize", "aten::item", 2, 15 * US),
@@ -98,21 +96,13 @@ def test_the_finding_says_what_comes_later() -> None:
     (finding,) = judge(found)
     assert finding.recoverable_ns == 10_500
     assert finding.fraction == pytest.approx(10.5 / 31)
-    assert [item.metric for item in finding.evidence] == [
-        "syncs.gain_ns",
-        "syncs.n_calls",
-        "budget_ns.idle_sync",
-        "launches.first_place_share",
-    ]
+    metrics = [item.metric for item in finding.evidence]
+    assert metrics == ["syncs.gain_ns", "syncs.n_calls", "budget_ns.idle_sync", PLACE]
 
 
 def test_what_comes_at_once_needs_no_second_sentence() -> None:
     (finding,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0, cost_ns=8_400))
-    assert [item.metric for item in finding.evidence] == [
-        "syncs.gain_ns",
-        "syncs.n_calls",
-        "launches.first_place_share",
-    ]
+    assert [item.metric for item in finding.evidence] == ["syncs.gain_ns", "syncs.n_calls", PLACE]
 
 
 def test_a_single_call_is_a_single_event() -> None:
@@ -203,7 +193,6 @@ def test_of_waits_and_late_launches_the_one_without_which_more_is_saved_leads(
     steps = "".join(f"{step}" + "." * (3 * each - 1) for step in range(n // 3))
     analysed = analyse(draw(f"steps | {steps}\ngpu s7 | {gpu}\nmain | {main}\nmain | {ops}"))
     main_device = analysed.facts.main_device
-    assert main_device is not None
     # three times a step: the shorter of both is hidden without the waits, all of the host's without its work
     gains = main_device.gains
     assert gains.sync_ns == pytest.approx(n * min(host_us, kernel_us) * US, rel=0.35)

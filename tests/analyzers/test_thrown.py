@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 
 from profkit.testing import Row, operator, span
-from tests.drawing import finding_in
+from tests.drawing import BASE, NODE, STEP, US, finding_in
 
-BASE, US = 10**9, 1000
-STEP = 1000 * US
 N_STEPS = 6
-NODE = "autograd::engine::evaluate_function: "
 VIEWS = ("UnsafeViewBackward0",)
 
 

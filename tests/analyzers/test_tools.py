@@ -44,8 +44,8 @@ from profkit.ingest.kineto.source import traits
 from profkit.ingest.nsys.source import traits as nsys_traits
 from profkit.model.documents.report import Bottleneck
 from profkit.pipeline import triage_trace
-from profkit.ranks.findings import lateness, links, slow_link, slow_side_words, unsplit
-from profkit.ranks.measure.kernel_slowdown import Longer
+from profkit.ranks.findings import lateness, links, overall
+from profkit.ranks.measure.longer_compute import Longer
 from profkit.render.words import explain
 from profkit.shell import CommandLine, line_of, stand_in
 from profkit.testing import kernel, launch, span, trace_of
@@ -208,10 +208,8 @@ SITES = {
     "crosscheck.kernel_evidence": ("_next",),
     "probe.against_trace": ("_overturned",),
     "ranks.findings.lateness": ("_next_tool",),
-    "ranks.findings.links": ("link_test", "network_test"),
-    "ranks.findings.slow_link": ("_tool",),
-    "ranks.findings.slow_side_words": ("_tool",),
-    "ranks.findings.unsplit": ("_bring",),
+    "ranks.findings.links": ("link_test", "network_test", "_sender_test", "_twin_test"),
+    "ranks.findings.overall": ("_bring",),
 }
 """The functions that make next commands: a new one belongs into `_tools` or `_tools_of_ranks`."""
 
@@ -273,16 +271,18 @@ def _tools_of_ranks(scope: Scope) -> list[CommandLine]:
     joint: Any = SimpleNamespace(outcome_of=lambda _: outcome, outcomes=(outcome,))
     link: Any = SimpleNamespace(ranks=(0, 1), n_bytes=2**30, sender_host="a", receiver_host="b", bytes_per_s=1e9)
     late: list[Any] = [
-        SimpleNamespace(rank=1, phase=phase, longer=longer)
+        SimpleNamespace(
+            rank=1, phase=phase, waits=waits, joint=joint, straggler=SimpleNamespace(longer=longer), models_apart=None
+        )
         for phase, longer in (("data", None), ("device", None), ("compute", Longer.DEVICE), ("copy", None))
     ]
     tools = [
-        *(lateness._next_tool(one, waits, joint, scope) for one in late),
+        *(lateness._next_tool(one, scope) for one in late),
         *(links.link_test(waits, hosts, scope, is_small=small) for hosts in ({}, {"a": 1, "b": 2}) for small in (0, 1)),
         links.network_test(("a", "b", "c")),
-        *(slow_link._tool(link, scope, hosts) for hosts in ((), ("a", "b"), ("-a", "b"))),
-        slow_side_words._tool(link),
-        unsplit._bring(joint, "rank 3"),
+        *(links._twin_test(link, scope, hosts) for hosts in ((), ("a", "b"), ("-a", "b"))),
+        links._sender_test(link),
+        overall._bring(joint, "rank 3"),
     ]
     return [tool.line for tool in tools]
 
@@ -318,7 +318,6 @@ def _try(line: CommandLine, told: Path, *, runs: bool) -> None:
         assert told.read_text() == rest[0].partition("=")[2]
     elif program == "profkit":
         sub = group.get_command(click.Context(group), rest[0])
-        assert sub is not None
         sub.parse_args(click.Context(sub, info_name=rest[0]), rest[1:])
         # nsys 2022.4 hangs now and then at the end of short programs that it samples, without profkit as well
         is_here = rest[0] != "nsys" or (shutil.which("nsys") and "--whole" in rest and "waits,samples" not in rest)
@@ -354,7 +353,6 @@ time.sleep(lasts_s)
 def test_every_printed_line_starts_a_program_that_takes_it(
     vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_cpu: bool
 ) -> None:
-    monkeypatch.setattr(lateness, "models_apart", lambda *_: None)
     script = tmp_path / "stand in.py"
     script.write_text(STAND_IN.format(1 if shutil.which("py-spy") else 0))  # it reads nothing of shorter programs
     told = tmp_path / "told.txt"

@@ -4,38 +4,33 @@ from typing import Any
 
 import pytest
 
-from profkit.analyzers.transfers import Transfers, judge, measure
+from profkit.analyzers.transfers import judge, measure
 from profkit.model.finding import Finding
-from profkit.testing import Row, kernel, launch, span, trace_of
-from profkit.timeline import Facts
+from profkit.testing import Row, launch
+from tests.drawing import BASE, STEP, US, facts_of, in_steps, launched
 
-US = 1000
-STEP_US = 1000
 A100, H100, UNKNOWN = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB"
 
 
 def copies(*drawn: tuple[str, str, int, int, int], work: tuple[int, int], device: str) -> dict[str, Finding]:
     """Findings of four equal steps: (direction, memory, start us, end us, bytes) each, and one kernel."""
-    rows: list[Row] = []
-    number = 0
-    for step in range(4):
-        base = step * STEP_US * US + 10**9
-        rows.append(span(f"ProfilerStep#{step}", base, base + STEP_US * US))
-        for direction, memory, start, end, n_bytes in drawn:
-            number += 1
+
+    def in_step(base: int, step: int) -> list[Row]:
+        first = 1 + step * (len(drawn) + 1)
+        begin, end = base + work[0] * US, base + work[1] * US
+        rows = launched("gemm_bf16", begin - 6, begin, end, first, call_ns=2)
+        for number, (direction, memory, start, end, n_bytes) in enumerate(drawn, first + 1):
             name = f"Memcpy HtoD ({memory} -> Device)" if direction == "to" else f"Memcpy DtoH (Device -> {memory})"
             stream = 8 if direction == "to" else 9
             args: dict[str, Any] = {"device": 0, "stream": stream, "correlation": number, "bytes": n_bytes}
             at = base + start * US
             rows.append(Row(name=name, cat="gpu_memcpy", start_ns=at, end_ns=base + end * US, args=args))
             rows.append(launch(at - 6, at - 4, correlation=number, name="cudaMemcpyAsync"))
-        number += 1
-        rows.append(kernel("gemm_bf16", base + work[0] * US, base + work[1] * US, correlation=number))
-        rows.append(launch(base + work[0] * US - 6, base + work[0] * US - 4, correlation=number))
-    facts = Facts.of(trace_of(rows, deviceProperties=[{"id": 0, "name": device, "totalGlobalMem": 2**30}]))
-    measured = measure(facts)
-    assert isinstance(measured, Transfers)
-    return {one.id: one for one in judge(measured)}
+        return rows
+
+    rows = in_steps(4, STEP, in_step, begin_ns=BASE)
+    facts = facts_of(rows, deviceProperties=[{"id": 0, "name": device, "totalGlobalMem": 2**30}])
+    return {one.id: one for one in judge(measure(facts))}
 
 
 def said(one: Finding) -> str:
@@ -85,20 +80,14 @@ def test_pinned_memory_far_below_the_link_is_said(n_bytes: int, memory: str, dev
 
 
 def test_copies_of_both_directions_at_once_are_not_alone_twice() -> None:
-    both = copies(
-        ("to", "Pinned", 0, 800, 20_000_000), ("from", "Pinned", 0, 500, 12_500_000), work=(801, 991), device=A100
-    )
-    to, back = both["h2d.exposed"], both["d2h.exposed"]
-    assert "800 us per step while no kernel runs (80.0 % of the window), 50.0 % beside copies from the device" in said(
-        to
-    )
-    assert "500 us per step while no kernel runs (50.0 % of the window), 50.0 % beside copies to the device" in said(
-        back
-    )
-    assert "all 4 copies come from pinned memory" in said(to)
-    assert "overlap alone saves at most 0 ns" in said(back)
-    apart = copies(
-        ("to", "Pinned", 0, 300, 7_500_000), ("from", "Pinned", 300, 500, 5_000_000), work=(501, 991), device=A100
-    )
+    drawn = ("to", "Pinned", 0, 800, 20_000_000), ("from", "Pinned", 0, 500, 12_500_000)
+    both = copies(*drawn, work=(801, 991), device=A100)
+    to, back = said(both["h2d.exposed"]), said(both["d2h.exposed"])
+    assert "800 us per step while no kernel runs (80.0 % of the window), 50.0 % beside copies from the device" in to
+    assert "500 us per step while no kernel runs (50.0 % of the window), 50.0 % beside copies to the device" in back
+    assert "all 4 copies come from pinned memory" in to
+    assert "overlap alone saves at most 0 ns" in back
+    drawn = ("to", "Pinned", 0, 300, 7_500_000), ("from", "Pinned", 300, 500, 5_000_000)
+    apart = copies(*drawn, work=(501, 991), device=A100)
     assert "while nothing else runs" in said(apart["h2d.exposed"])
     assert apart["d2h.exposed"].recoverable_ns == 200 * US

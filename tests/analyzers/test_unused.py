@@ -4,29 +4,27 @@ from typing import Any
 
 import pytest
 
-from profkit.pipeline import triage_trace
-from profkit.testing import Row, operator, span, trace_of
+from profkit.testing import Row, operator
+from tests.drawing import BASE, MS, failed_checks, in_steps, triaged
 
-BASE, MS, N_STEPS = 10**9, 10**6, 8
+N_STEPS = 8
 A_GPU: dict[str, Any] = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100", "totalGlobalMem": 8 * 10**10}]}
 
 
 def steps(*names: str, takes_ns: int) -> list[Row]:
     """Steps of 10 ms with one operator after the other."""
-    rows = []
-    for step in range(N_STEPS):
-        at = BASE + step * 10 * MS
-        rows.append(span(f"ProfilerStep#{step}", at, at + 10 * MS))
-        for number, name in enumerate(names):
-            rows.append(operator(name, at + number * takes_ns, at + number * takes_ns + takes_ns))
-    return rows
+
+    def drawn(at: int, _: int) -> list[Row]:
+        return [operator(name, at + n * takes_ns, at + (n + 1) * takes_ns) for n, name in enumerate(names)]
+
+    return in_steps(N_STEPS, 10 * MS, drawn, begin_ns=BASE)
 
 
 def test_a_gpu_that_nobody_uses_comes_before_all_else() -> None:
-    rank, verdict = triage_trace(trace_of(steps("aten::addmm", "aten::relu", takes_ns=4_900_000), **A_GPU))
-    (one,) = [finding for finding in rank.findings if finding.id == "device.unused"]
+    of = triaged(steps("aten::addmm", "aten::relu", takes_ns=4_900_000), **A_GPU)
+    one = of.found["device.unused"]
     assert one.title == "all work is on the CPU, while NVIDIA H100 stands idle"
-    assert verdict.findings[0].id == "device.unused"
+    assert of.verdict.findings[0].id == "device.unused"
     assert "98.0 %" in one.evidence[0].statement
 
 
@@ -34,8 +32,7 @@ def test_a_gpu_that_nobody_uses_comes_before_all_else() -> None:
     ("takes_ns", "told"), [(4 * MS, {}), (10_000, A_GPU)], ids=["no GPU is listed", "operators that only launch"]
 )
 def test_a_gpu_that_is_used_or_not_there(takes_ns: int, told: dict[str, Any]) -> None:
-    rank, _ = triage_trace(trace_of(steps("aten::addmm", "aten::relu", takes_ns=takes_ns), **told))
-    assert "device.unused" not in {finding.id for finding in rank.findings}
+    assert "device.unused" not in triaged(steps("aten::addmm", "aten::relu", takes_ns=takes_ns), **told).found
 
 
 @pytest.mark.parametrize(
@@ -48,23 +45,20 @@ def test_a_gpu_that_is_used_or_not_there(takes_ns: int, told: dict[str, Any]) ->
     ],
 )
 def test_no_verdict_where_the_work_is_on_a_device_without_a_record(name: str, device: str) -> None:
-    rank, verdict = triage_trace(trace_of(steps(name, name, "aten::addmm", takes_ns=400_000)))
+    verdict, found, rank = triaged(steps(name, name, "aten::addmm", takes_ns=400_000))
     (check,) = [check for check in rank.checks if check.id == "device.unrecorded"]
     assert not check.ok
     assert device in check.message
     assert verdict.bottleneck.value == "inconclusive"
     assert ("xctrace" in verdict.next_tool.command) == ("Apple" in device)
-    spent = [e.statement for finding in rank.findings for e in finding.evidence if "the host spends" in e.statement]
-    assert spent
+    assert [*found] == ["capture.quality"], "the host's time is no account of the device"
+    spent = [e.statement for e in found["capture.quality"].evidence if "the host spends" in e.statement]
     assert name in spent[0]
-    assert [finding.id for finding in rank.findings] == [
-        "capture.quality"
-    ]  # the host's time is no account of the device
 
 
 def test_operators_of_a_cpu_need_no_other_device() -> None:
-    rank, _ = triage_trace(trace_of(steps("aten::mkldnn_convolution", "aten::addmm", takes_ns=2 * MS)))
-    assert all(check.ok for check in rank.checks if check.id == "device.unrecorded")
+    rank = triaged(steps("aten::mkldnn_convolution", "aten::addmm", takes_ns=2 * MS)).rank
+    assert "device.unrecorded" not in failed_checks(rank)
 
 
 def copied(takes_ns: int = 3 * MS, child: str = "aten::copy_", **arguments: Any) -> list[Row]:
@@ -79,12 +73,12 @@ def copied(takes_ns: int = 3 * MS, child: str = "aten::copy_", **arguments: Any)
 
 
 def test_copies_to_another_device_say_that_it_was_not_recorded() -> None:
-    rank, verdict = triage_trace(trace_of(copied(), **A_GPU))
-    assert "device.unused" not in {finding.id for finding in rank.findings}
+    verdict, found, rank = triaged(copied(), **A_GPU)
+    assert "device.unused" not in found
     (check,) = [check for check in rank.checks if check.id == "device.unrecorded"]
     assert check.message.startswith("the program ran on the CPU and, by its copies to another device, on NVIDIA H100")
     assert verdict.bottleneck.value == "inconclusive"
-    said = [e.statement for finding in rank.findings for e in finding.evidence]
+    said = [e.statement for finding in found.values() for e in finding.evidence]
     assert "of the window, the host spends 60.0 % in aten::uniform_, 30.0 % in aten::_to_copy" in said
 
 
@@ -98,11 +92,10 @@ def test_copies_to_another_device_say_that_it_was_not_recorded() -> None:
     ids=["short", "no copy", "another number format"],
 )
 def test_conversions_are_no_copies_to_another_device(rows: list[Row]) -> None:
-    rank, _ = triage_trace(trace_of(rows, **A_GPU))
-    assert "device.unused" in {finding.id for finding in rank.findings}
+    assert "device.unused" in triaged(rows, **A_GPU).found
 
 
 def test_a_recurrent_layer_on_a_cpu_asks_for_cudnn_and_does_not_use_it() -> None:
-    rank, verdict = triage_trace(trace_of(steps("aten::cudnn_is_acceptable", "aten::gru", takes_ns=400_000)))
-    assert all(check.ok for check in rank.checks if check.id == "device.unrecorded")
-    assert verdict.bottleneck.value != "inconclusive"
+    of = triaged(steps("aten::cudnn_is_acceptable", "aten::gru", takes_ns=400_000))
+    assert "device.unrecorded" not in failed_checks(of.rank)
+    assert of.verdict.bottleneck.value != "inconclusive"

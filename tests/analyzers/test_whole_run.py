@@ -4,12 +4,12 @@ import pytest
 
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Severity
-from profkit.pipeline import triage_trace
 from profkit.render.words.triage import step_sentence
 from profkit.testing import operator, span, trace_of
 from profkit.verdict.on_cpu import BEYOND
+from tests.drawing import MS
+from tests.drawing import triaged as told
 
-MS = 1_000_000
 SAVE = {"file": "train.py", "line": 31, "function": "keep", "text": "torch.save(state, path)", "share": 0.96}
 RARE = {
     "lines": [SAVE],
@@ -37,6 +37,22 @@ KEPT = {"name": "losses", "has_graph": True, "has_tensor": True, "per_step": 1.0
 GROWS = {"bytes_per_step": 5 * 2**20, "grown_bytes": 500 * 2**20, "first_step": 20, "n_steps": 100}
 
 
+def line(text, function="step", number=4, share=1.0):
+    """A line of the script, as a capture tells it."""
+    return {"file": "train.py", "line": number, "function": function, "text": text, "share": share}
+
+
+def rare_at(*lines, **rare):
+    """What is told of a run whose rare steps are at these lines."""
+    return told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [*lines], **rare}}))
+
+
+def grows_at(line, *, step_ms=30, run=(), **slower):
+    """What is told of a run that becomes slower at a line."""
+    run = {**GETS_SLOWER, **dict(run), "slower": {**SLOWER, "line": line, **slower}}
+    return told(computing(step_ms=step_ms, profkit_run=run))
+
+
 def computing(*, long=(), step_ms=32, n_steps=12, loader="", **metadata):
     """Recorded steps of compute; those in `long` take five times as long, in Python; each begins with that range."""
     rows, now = [], 0
@@ -49,11 +65,6 @@ def computing(*, long=(), step_ms=32, n_steps=12, loader="", **metadata):
             rows.append(operator("aten::mm", now + part * length, now + (part + 1) * length - 1000))
         now = end
     return trace_of(rows, **metadata)
-
-
-def told(trace):
-    rank, verdict = triage_trace(trace)
-    return verdict, {finding.id: finding for finding in rank.findings}, rank
 
 
 @pytest.mark.parametrize("long", [(), (2, 9)])
@@ -70,6 +81,15 @@ def test_a_save_every_ten_steps_is_the_verdict_with_its_share_of_the_run(long):
     assert "host.launch_bound" not in found, "the recorded steps that hold a save are set apart"
     report = Report(verdict=verdict, ranks=(rank,), findings=rank.findings, skipped=rank.skipped)
     assert step_sentence(report).startswith("Step 40.0 ms on average (")
+
+
+def test_what_begins_behind_a_warm_up_says_from_which_step_on_its_share_is() -> None:
+    rare = {**RARE, "n_steps": 40, "n": 4, "beyond_ns": 320 * MS, "since": 60}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert verdict.headline.startswith("every 10 steps from step 60 on, train.py:31 in keep()")
+    said = [one.statement for one in found["host.rare"].evidence]
+    assert "before step 60 the run does none of it: its share is of the steps from there on" in said
+    assert verdict.recoverable_ns == pytest.approx(8 * MS, rel=0.01)
 
 
 @pytest.mark.parametrize(("n_long", "n", "is_apart"), [(4, 100, True), (10, 100, False), (1, 12, False)])
@@ -131,12 +151,13 @@ def test_of_an_evaluation_that_joins_outputs_the_share_is_without_its_forward_pa
     assert "only what the metric reads" in found["host.rare"].fix
 
 
+VALIDATES = line("loss = self(x)", "validation_step", 9)
+
+
 @pytest.mark.parametrize(("share", "is_cause"), [(0.2, False), (0.4, True)])
 def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(share, is_cause):
-    calls = {"file": "train.py", "line": 9, "function": "validation_step", "text": "loss = self(x)", "share": 1.0}
-    layer = {"file": "train.py", "line": 4, "function": "forward", "text": "h = self.trunk(x)", "share": 1.0}
-    rare = {**RARE, "lines": [layer], "callers": [calls], "way": "model", "modelled": 0.9, "share": share}
-    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    layer = line("h = self.trunk(x)", "forward")
+    verdict, found, _ = rare_at(layer, callers=[VALIDATES], way="model", modelled=0.9, share=share)
     finding = found["host.rare" if is_cause else "host.other_steps"]
     assert "validation_step" in finding.title
     assert "evaluate less often" in finding.fix
@@ -145,10 +166,8 @@ def test_an_evaluation_of_forward_passes_is_part_of_the_job_up_to_its_limit(shar
 
 @pytest.mark.parametrize(("share", "is_cause"), [(0.4, False), (0.6, True)])
 def test_experience_that_takes_more_than_all_training_is_the_verdict(share, is_cause):
-    text = "action = torch.stack([policy(s).sample() for s in state])"
-    line = {"file": "train.py", "line": 4, "function": "<listcomp>", "text": text, "share": 1.0}
-    rare = {**RARE, "lines": [line], "way": "", "share": share, "beyond_ns": 3000 * MS}
-    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    asks = line("action = torch.stack([policy(s).sample() for s in state])", "<listcomp>")
+    verdict, found, _ = rare_at(asks, way="", share=share, beyond_ns=3000 * MS)
     finding = found["host.rare" if is_cause else "host.other_steps"]
     assert finding.fix.startswith("where it asks a model for one item after the other, ask once for all")
     assert (finding.recoverable_ns > 0) is is_cause
@@ -165,9 +184,7 @@ def test_experience_that_takes_more_than_all_training_is_the_verdict(share, is_c
     ],
 )
 def test_a_collection_of_garbage_is_no_collection_of_experience(text, kind):
-    line = {"file": "train.py", "line": 4, "function": "tidy", "text": text, "share": 1.0}
-    _, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [line], "way": ""}}))
-    assert {"host.rare", "host.other_steps"} & set(found) == {kind}
+    assert {"host.rare", "host.other_steps"} & set(rare_at(line(text, "tidy"), way="").found) == {kind}
 
 
 @pytest.mark.parametrize(
@@ -178,10 +195,8 @@ def test_a_collection_of_garbage_is_no_collection_of_experience(text, kind):
     ],
 )
 def test_the_fix_of_rare_steps_is_for_the_line_that_is_named(text, named, fix):
-    calls = {"file": "train.py", "line": 9, "function": "validation_step", "text": "loss = self(x)", "share": 1.0}
-    layer = {"file": "train.py", "line": 4, "function": "forward", "text": text, "share": 1.0}
-    rare = {**RARE, "lines": [layer], "callers": [calls], "way": "model", "modelled": 0.9, "share": 0.4}
-    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    layer = line(text, "forward")
+    verdict, found, _ = rare_at(layer, callers=[VALIDATES], way="model", modelled=0.9, share=0.4)
     assert named in verdict.headline
     assert found["host.rare"].fix.startswith(fix)
 
@@ -190,17 +205,12 @@ def test_the_fix_of_rare_steps_is_for_the_line_that_is_named(text, named, fix):
     ("text", "function"), [("json.dump(self.seen, file)", "validation_step"), ("h = self.penalty(x)", "forward")]
 )
 def test_what_is_no_evaluation_of_the_model_has_its_whole_share(text, function):
-    line = {"file": "train.py", "line": 4, "function": function, "text": text, "share": 1.0}
-    rare = {**RARE, "lines": [line], "way": "model", "modelled": 0.9}
-    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
-    assert found["host.rare"].fraction == 0.2
+    assert rare_at(line(text, function), way="model", modelled=0.9).found["host.rare"].fraction == 0.2
 
 
 def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
-    text = "train_set = Windows(*make_windows(self.frame, 168, 24))"
-    line = {"file": "train.py", "line": 80, "function": "train_dataloader", "text": text, "share": 0.8}
-    rare = {**RARE, "lines": [line], "way": "", "callee": "wrapper"}
-    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    builds = line("train_set = Windows(*make_windows(self.frame, 168, 24))", "train_dataloader", 80, 0.8)
+    found = rare_at(builds, way="", callee="wrapper").found
     assert found["host.rare"].fix.startswith("build the data set once, before the loop")
 
 
@@ -216,12 +226,16 @@ def test_a_data_set_that_each_epoch_builds_anew_is_to_be_built_once():
     ],
 )
 def test_the_fix_speaks_of_a_metric_where_the_line_that_is_named_evaluates(text, other, fix):
-    line = {"file": "train.py", "line": 122, "function": "run", "text": text, "share": 0.6}
-    beside = {**line, "line": 133, "text": other, "share": 0.3}
-    rare = {**RARE, "lines": [line, beside], "way": "", "modelled": 0.2}
-    _, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    found = rare_at(line(text, "run", 122, 0.6), line(other, "run", 133, 0.3), way="", modelled=0.2).found
     assert found["host.rare"].fix.startswith(fix)
     assert ("of an evaluation" in found["host.rare"].title) == ("validate(model" in text)
+
+
+@pytest.mark.parametrize(("function", "stops"), [("greedy", True), ("beam_search", True), ("report", False)])
+def test_a_rare_decoding_is_told_to_stop_where_all_sequences_have_ended(function, stops):
+    line = {**SAVE, "function": function, "text": "lg, state = self.tick(tok, mem, state)"}
+    _, found, _ = told(computing(profkit_run={**RUN, "rare": {**RARE, "lines": [line], "way": ""}}))
+    assert ("stop as soon as all sequences have ended" in found["host.rare"].fix) is stops
 
 
 def test_the_name_of_what_grows_cannot_fill_a_report_or_steer_a_terminal():
@@ -299,8 +313,7 @@ GETS_SLOWER = {**RUN, "n_long": 0, "first_ns": 32 * MS, "last_ns": 44 * MS, "usu
 def test_a_line_that_takes_longer_with_each_step_is_the_verdict_with_its_share_of_the_run(
     text, callee, kind, bottleneck
 ):
-    slower = {**SLOWER, "line": {**CAT, "text": text}, "callee": callee}
-    verdict, found, rank = told(computing(step_ms=30, profkit_run={**GETS_SLOWER, "slower": slower}))
+    verdict, found, rank = grows_at({**CAT, "text": text}, callee=callee)
     assert (verdict.bottleneck, verdict.is_healthy) == (bottleneck, False)
     assert "train.py:59" in verdict.headline
     assert "37.5 % longer in the last third of the run" in verdict.headline
@@ -316,8 +329,7 @@ def test_a_line_that_grows_saves_at_most_all_that_the_run_is_at_its_function():
     """How much of it is there from the first step on is not known."""
     hot = {**CAT, "line": 60, "share": 0.2, "n_looks": 300, "in_thirds": [0.1, 0.2, 0.3]}
     elsewhere = {**hot, "function": "other", "line": 80}
-    run = {**GETS_SLOWER, "slower": SLOWER, "lines": [hot, {**hot, "line": 61}, elsewhere]}
-    verdict, _, _ = told(computing(step_ms=30, profkit_run=run))
+    verdict = grows_at(CAT, run={"lines": [hot, {**hot, "line": 61}, elsewhere]}).verdict
     whole = 0.4 * 38 * MS
     assert verdict.recoverable_ns == pytest.approx(8 * MS, rel=0.01)
     assert verdict.most_recoverable_ns == pytest.approx((1 + BEYOND) * whole, rel=0.01)
@@ -327,9 +339,8 @@ def test_a_line_that_grows_saves_at_most_all_that_the_run_is_at_its_function():
 def test_what_grows_with_each_of_many_tasks_stays_once_in_every_task_but_the_first(every, left):
     rare = {"lines": [CAT], "n": 10, "every": every, "is_regular": True, "long_ns": 40 * MS, "beyond_ns": MS}
     rare = {**rare, "share": 0.001, "at_place": 0.9, "n_looks": 40, "way": ""}
-    line = {**CAT, "text": "total = total + (f * (p - w) ** 2).sum()"}
-    slower = {**SLOWER, "line": line, "has_backward": True}
-    _, found, _ = told(computing(step_ms=30, profkit_run={**GETS_SLOWER, "n": 100, "rare": rare, "slower": slower}))
+    sums = {**CAT, "text": "total = total + (f * (p - w) ** 2).sum()"}
+    found = grows_at(sums, run={"n": 100, "rare": rare}, has_backward=True).found
     assert found["host.slows"].fraction == pytest.approx(left * 800 / 3800)
     assert "at that line and in its backward pass" in found["host.slows"].evidence[1].statement
 
@@ -355,9 +366,7 @@ def test_hooks_that_pile_up_save_what_the_run_is_at_their_function_but_for_the_f
     ],
 )
 def test_the_fix_of_a_line_that_grows_is_by_what_it_does(text, fix):
-    slower = {**SLOWER, "line": {**CAT, "text": text}, "callee": "iterencode"}
-    _, found, _ = told(computing(step_ms=30, profkit_run={**GETS_SLOWER, "slower": slower}))
-    assert found["host.slows"].fix.startswith(fix)
+    assert grows_at({**CAT, "text": text}, callee="iterencode").found["host.slows"].fix.startswith(fix)
 
 
 def test_a_run_that_becomes_slower_at_no_line_is_not_surely_healthy():
@@ -370,17 +379,13 @@ def test_a_run_that_becomes_slower_at_no_line_is_not_surely_healthy():
 
 
 def test_what_grows_too_little_is_no_finding_and_what_grows_with_memory_is_said_once():
-    little = {**SLOWER, "beyond_ns": 60 * MS}
-    _, found, _ = told(computing(profkit_run={**GETS_SLOWER, "slower": little}))
-    assert "memory.recopies" not in found
-    _, found, _ = told(computing(profkit_run={**GETS_SLOWER, "slower": SLOWER, "memory": GROWS}))
-    assert found["memory.grows"].recoverable_ns == 0
+    assert "memory.recopies" not in grows_at(CAT, step_ms=32, beyond_ns=60 * MS).found
+    assert grows_at(CAT, step_ms=32, run={"memory": GROWS}).found["memory.grows"].recoverable_ns == 0
 
 
-@pytest.mark.parametrize("slower", [{**SLOWER, "pace_ns": -1}, {**SLOWER, "at_place": 0}, {**SLOWER, "line": 3}])
-def test_a_growth_that_does_not_hold_together_says_nothing(slower):
-    _, found, _ = told(computing(profkit_run={**GETS_SLOWER, "slower": slower}))
-    assert "memory.recopies" not in found
+@pytest.mark.parametrize(("line", "odd"), [(CAT, {"pace_ns": -1}), (CAT, {"at_place": 0}), (3, {})])
+def test_a_growth_that_does_not_hold_together_says_nothing(line, odd):
+    assert "memory.recopies" not in grows_at(line, step_ms=32, **odd).found
 
 
 SUNK = {"of": "the optimizer's trace", "n_first": 0, "n_last": 200_000}
@@ -402,9 +407,7 @@ SUNK = {"of": "the optimizer's trace", "n_first": 0, "n_last": 200_000}
     ],
 )
 def test_numbers_that_become_subnormal_are_no_growing_history(text, sunk, kind):
-    line = {**CAT, "text": text, "function": "step"}
-    run = {**GETS_SLOWER, "slower": {**SLOWER, "line": line}, "subnormal": sunk}
-    _, found, _ = told(computing(step_ms=30, profkit_run=run))
+    found = grows_at({**CAT, "text": text, "function": "step"}, run={"subnormal": sunk}).found
     growing = [one for one in found if one in ("work.sinks", "host.slows", "memory.recopies")]
     assert growing == [kind]
     if kind == "work.sinks":
@@ -414,8 +417,7 @@ def test_numbers_that_become_subnormal_are_no_growing_history(text, sunk, kind):
 
 def test_the_optimizers_numbers_are_no_cause_at_a_line_outside_of_its_step():
     """Adam's averages of rows that are never looked up become subnormal in any long run."""
-    run = {**GETS_SLOWER, "slower": {**SLOWER, "line": {**CAT, "text": "kept.add_(batch)"}}, "subnormal": SUNK}
-    _, found, _ = told(computing(step_ms=30, profkit_run=run))
+    found = grows_at({**CAT, "text": "kept.add_(batch)"}, run={"subnormal": SUNK}).found
     assert "host.slows" in found
     assert "work.sinks" not in found
 
@@ -432,7 +434,32 @@ def test_starts_of_workers_are_their_share_of_the_mean_step_of_the_run():
 
 
 def test_numbers_that_sink_save_no_more_than_the_steps_took_at_first():
-    line = {**CAT, "text": "e.mul_(decay)", "function": "step"}
-    run = {**GETS_SLOWER, "mean_ns": 38 * MS, "slower": {**SLOWER, "line": line}}
+    decays = {**CAT, "text": "e.mul_(decay)", "function": "step"}
+    run = {**GETS_SLOWER, "mean_ns": 38 * MS, "slower": {**SLOWER, "line": decays}}
     trace = computing(step_ms=34, profkit_run={**run, "subnormal": SUNK}, profkit_unprofiled_usual_ns=34 * MS)
     assert told(trace)[1]["work.sinks"].fraction == pytest.approx(4 / 38)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fix", "says"),
+    [
+        ("u, s, vh = torch.linalg.svd(g)", "work.rare", "full_matrices=False", True),
+        ("u, s, vh = torch.linalg.svd(g, full_matrices=False)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, vh = torch.linalg.svd(", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, vh = torch.linalg.svd(g.float(), False)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("u, s, v = torch.svd(g)", "work.rare", "eigh of the smaller Gram matrix", False),
+        ("w, q = torch.linalg.eigh(stat)", "work.rare", "do it less often", False),
+        ("u, s, vt = np.linalg.svd(g.numpy())", "host.rare", "compute them every few hundred steps", False),
+        ("self.svd(g)", "host.rare", "do it less often", False),
+    ],
+)
+def test_a_decomposition_in_rare_steps_is_work_of_which_a_part_is_needed(text, name, fix, says):
+    line = {"file": "train.py", "line": 55, "function": "subspace", "text": text, "share": 0.95}
+    rare = {**RARE, "lines": [line], "way": "", "share": 0.3, "beyond_ns": 1370 * MS}
+    verdict, found, _ = told(computing(profkit_run={**RUN, "rare": rare}))
+    assert verdict.findings[0].id == name
+    assert verdict.bottleneck is (Bottleneck.KERNEL if name == "work.rare" else Bottleneck.OVERHEAD)
+    assert found[name].fix.startswith(fix)
+    assert any("square basis" in one.statement for one in found[name].evidence) is says
+    assert found[name].places[0].place.line == 55
+    assert verdict.step_ns == pytest.approx((32 + 13.7) * MS, rel=0.01)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from profkit.ingest.nsys.source import traits
 from profkit.model.finding import Finding
 from profkit.model.trace import Trace
-from profkit.pipeline import triage_trace
 from profkit.render.words.triage import recorded_sentence
 from profkit.testing import draw
+from tests.drawing import finding_in, triaged
 
 
 def repeated(**cells: str) -> str:
@@ -57,8 +57,8 @@ def said(finding: Finding) -> str:
     ],
 )
 def test_nothing_speaks_of_pytorch_to_a_program_without_it(picture: str, finding_id: str, kernel: str) -> None:
-    rank, verdict = triage_trace(recorded_by_nsys(picture, kernel))
-    one = next(one for one in rank.findings if one.id == finding_id)
+    verdict, found, rank = triaged(recorded_by_nsys(picture, kernel))
+    one = found[finding_id]
     assert not OF_TORCH.search(said(one))
     assert one.proof or finding_id == "d2h.exposed"  # whose kind speaks of copies alone
     assert verdict.measure is None
@@ -66,33 +66,29 @@ def test_nothing_speaks_of_pytorch_to_a_program_without_it(picture: str, finding
     assert "torch" not in " ".join(one.how_to_get for one in rank.skipped if one.analyzer == "roof")
     assert " --whole " in verdict.next_tool.command
     assert verdict.next_tool.command.endswith(" -- ./program")
-    rank, verdict = triage_trace(recorded_by_nsys(picture, "void at::native::mul"))
-    assert OF_TORCH.search(said(next(one for one in rank.findings if one.id == finding_id)))
-    assert verdict.measure is not None
+    of = triaged(recorded_by_nsys(picture, "void at::native::mul"))
+    assert OF_TORCH.search(said(of.found[finding_id]))
+    assert of.verdict.measure is not None
 
 
 @pytest.mark.parametrize(
     ("told", "program"), [("./build/proof_test 5", "./program"), ("python solve.py", "train.py")], ids=["own", "Python"]
 )
 def test_a_strangers_program_is_shown_and_stands_in_no_command(told: str, program: str) -> None:
-    rank, verdict = triage_trace(recorded_by_nsys(LAUNCHES, "main_55_gpu", profkit_command=told))
+    verdict, _, rank = triaged(recorded_by_nsys(LAUNCHES, "main_55_gpu", profkit_command=told))
     assert recorded_sentence(rank) == f"with {told} (says the file); --command puts yours in place of {program}"
     assert verdict.next_tool.command.endswith(program)
     assert " --whole " in verdict.next_tool.command
 
 
 def test_a_short_recording_is_made_longer_without_steps() -> None:
-    _, verdict = triage_trace(recorded_by_nsys("gpu s7 | KK", "main_55_gpu"))
+    verdict = triaged(recorded_by_nsys("gpu s7 | KK", "main_55_gpu")).verdict
     assert verdict.next_tool.command == "profkit nsys --also waits --whole -- ./program"
 
 
 def test_conversions_of_layouts_are_told_in_no_words_of_pytorch() -> None:
-    picture = repeated(gpu_s7="KKKKKkkkkk")
-    (one,) = [
-        one
-        for one in triage_trace(recorded_by_nsys(picture, "void cudnn::ops::nchwToNhwcKernel<float>"))[0].findings
-        if one.id == "kernel.layout"
-    ]
+    trace = recorded_by_nsys(repeated(gpu_s7="KKKKKkkkkk"), "void cudnn::ops::nchwToNhwcKernel<float>")
+    one = finding_in(trace, "kernel.layout")
     assert "NHWC" in one.fix
     assert not OF_TORCH.search(one.fix + one.proof)
     assert not one.next_tools

@@ -14,13 +14,13 @@ NODE = "autograd::engine::evaluate_function: {}Backward0"
 MARK = "profkit: zero rows of node {}, {} %"
 
 
-def drawn(*, share: int = 0, of: int = 1, beside: str = "", unknown: bool = False) -> Any:
+def drawn(*, share: int = 0, of: int = 1, beside: str = "", unknown: bool = False, layer: str = "aten::linear") -> Any:
     """The rows of a step: a layer of 100 us whose node takes 200 us, another one, and a node without a number."""
 
     def rows(at: int, number: int) -> list[Row]:
         first = 3 * number
         dims = {"Input_Dims": [[512, 64], [16, 64], [16]]}
-        made = [operator("aten::linear", at, at + 100 * US, Sequence_number=first + 1, **dims)]
+        made = [operator(layer, at, at + 100 * US, Sequence_number=first + 1, **dims)]
         made.append(operator("aten::mul", at + 100 * US, at + 150 * US, Sequence_number=first + 2, **dims))
         for place, name in ((2, "Mul"), (1, "Addmm")):
             begin = at + (500 - 200 * (place - 1)) * US
@@ -39,7 +39,7 @@ def drawn(*, share: int = 0, of: int = 1, beside: str = "", unknown: bool = Fals
 
 
 def found(**how: Any) -> Any:
-    timed = {key: value for key, value in how.items() if key in ("unknown", "beside")}
+    timed = {key: value for key, value in how.items() if key in ("unknown", "beside", "layer")}
     trace = trace_of(in_steps(8, STEP, drawn(**timed), begin_ns=BASE))
     again = trace_of(in_steps(2, STEP, drawn(**how), begin_ns=BASE), profkit_places_of="rank0")
     return finding_in(replace(trace, again=again), "work.zero_rows")
@@ -55,6 +55,20 @@ def test_a_gradient_that_is_differentiated_has_nodes_of_no_known_operator() -> N
     assert found(share=75, unknown=True).recoverable_ns == pytest.approx(0.75 * 400 * US, rel=0.01)
 
 
-@pytest.mark.parametrize("how", [{}, {"share": 75, "of": 7}, {"share": 75, "beside": "Amax"}, {"share": 10}])
+@pytest.mark.parametrize("layer", ["aten::linalg_vector_norm", "aten::bmm"])
+def test_each_row_of_a_norm_and_of_a_product_is_computed_alone(layer: str) -> None:
+    assert found(share=75, layer=layer) is not None
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"share": 75, "of": 7},
+        {"share": 75, "beside": "Amax"},
+        {"share": 10},
+        {"share": 75, "layer": "aten::_fft_r2c"},
+    ],
+)
 def test_rows_that_count_are_needed(how: dict[str, Any]) -> None:
     assert found(**how) is None

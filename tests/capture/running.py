@@ -1,12 +1,13 @@
 """Scripts run plain and captured, and what their traces hold."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,33 @@ def trace(folder: Path, rank: int = 0) -> dict[str, Any]:
 def manifest(folder: Path) -> dict[str, Any]:
     """Give capture.json."""
     return json.loads((folder / "capture.json").read_text())
+
+
+def line_of(marked: str, path: str | Path) -> int:
+    """Give the number of the line of a file that ends in such a comment."""
+    lines = Path(path).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {marked}"))
+
+
+def typed_into(command: list[str], *exchange: tuple[bytes, bytes], within_s: float) -> tuple[int, bytes]:
+    """Run a command on a terminal of its own, typing what follows once something was said; gives its code and words."""
+    terminal, inner = pty.openpty()
+    line = ["setsid", "--ctty", "--wait", *command]
+    child = subprocess.Popen(line, stdin=inner, stdout=inner, stderr=inner, env=ENVIRONMENT, cwd=ROOT)
+    os.close(inner)
+    said, left, until = b"", [*exchange], time.monotonic() + within_s
+    while time.monotonic() < until:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:  # how a terminal ends
+                break
+        if left and left[0][0] in said:
+            os.write(terminal, left.pop(0)[1])
+    os.close(terminal)
+    code = child.wait(timeout=within_s)
+    assert not left, said
+    return code, said
 
 
 def steps(content: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """The command as it is shown: pasteable, without secrets."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -152,6 +150,13 @@ def test_a_driver_that_torch_refuses_is_no_missing_gpu():
     assert (gpu.is_ok, "driver on your system is too old" in gpu.seen, "driver" in gpu.fix) == (False, True, True)
 
 
+def written(folder, raw: str, **facts) -> str:
+    """The text of the trace that is made of an export."""
+    (folder / "raw").write_text(raw)
+    write_trace(folder / "raw", folder / "x.gz", facts)
+    return gzip.decompress((folder / "x.gz").read_bytes()).decode()
+
+
 def annotated(name: str, ending: str = "") -> str:
     """Give an export whose only range has a name that the script gave it."""
     event = {"ph": "X", "cat": "user_annotation", "name": name, "pid": 7, "tid": 7, "ts": 12.125, "dur": 3.0}
@@ -165,14 +170,13 @@ def annotated(name: str, ending: str = "") -> str:
 def test_a_captured_trace_holds_no_secret_that_a_script_put_into_it(tmp_path, monkeypatch, chunk_bytes):
     secret, other = "q7Rt" * 8, "Zk2m" * 8
     monkeypatch.setattr(export, "_CHUNK_BYTES", chunk_bytes)
-    (tmp_path / "raw").write_text(annotated(f'say "login" api_key={secret}', f"postgres://svc:{other}@db/x"))
-    write_trace(tmp_path / "raw", tmp_path / "rank0.pt.trace.json.gz", {"command": "python t.py"})
-    text = gzip.decompress((tmp_path / "rank0.pt.trace.json.gz").read_bytes()).decode()
+    raw = annotated(f'say "login" api_key={secret}', f"postgres://svc:{other}@db/x")
+    text = written(tmp_path, raw, command="python t.py")
     assert secret not in text
     assert other not in text
-    written = json.loads(text)
-    assert written["baseTimeNanoseconds"] == 1_234_567_890_123_456_789
-    assert [event["name"] for event in written["traceEvents"]] == ['say "login" api_key=[redacted]'] * 3
+    trace = json.loads(text)
+    assert trace["baseTimeNanoseconds"] == 1_234_567_890_123_456_789
+    assert [event["name"] for event in trace["traceEvents"]] == ['say "login" api_key=[redacted]'] * 3
 
 
 @pytest.mark.parametrize(
@@ -187,9 +191,7 @@ def test_a_captured_trace_holds_no_secret_that_a_script_put_into_it(tmp_path, mo
 def test_metadata_that_is_no_json_holds_no_secret_either(tmp_path, broken):
     secret, other = "q7Rt" * 8, "Zk2m" * 8
     lines = [f'"secrets": {{"wandb": "{other}"}},', broken % secret + ",", '"dir": "/data/",', '"lr": 1,']
-    (tmp_path / "raw").write_text(RAW.replace("{\n", "{\n" + "\n".join(lines) + "\n", 1))
-    write_trace(tmp_path / "raw", tmp_path / "x.gz", {"command": "python t.py"})
-    text = gzip.decompress((tmp_path / "x.gz").read_bytes()).decode()
+    text = written(tmp_path, RAW.replace("{\n", "{\n" + "\n".join(lines) + "\n", 1), command="python t.py")
     assert secret not in text
     assert other not in text
     assert '"dir": "/data/",\n"lr": 1,' in text
@@ -199,18 +201,14 @@ def test_metadata_that_is_no_json_holds_no_secret_either(tmp_path, broken):
 @pytest.mark.parametrize("name", ['{"run": "p", "api_key": "%s"}', '{/"run/": /"p/", /"api_key/": /"%s/"}'])
 def test_a_range_whose_quotes_torch_does_not_escape_holds_no_secret_either(tmp_path, name):
     secret = "q7Rt" * 8
-    (tmp_path / "raw").write_text(annotated("NAME").replace("NAME", name % secret))
-    write_trace(tmp_path / "raw", tmp_path / "x.gz", {"command": "python t.py"})
-    text = gzip.decompress((tmp_path / "x.gz").read_bytes()).decode()
+    text = written(tmp_path, annotated("NAME").replace("NAME", name % secret), command="python t.py")
     assert secret not in text
     assert len({event["name"] for event in json.loads(text)["traceEvents"]}) == 1
 
 
 def test_what_holds_no_secret_stays_to_the_byte(tmp_path):
     raw = annotated("train step {key: value}", "s3://bucket/run?versionId=3")
-    (tmp_path / "raw").write_text(raw)
-    write_trace(tmp_path / "raw", tmp_path / "x.gz", {})
-    text = gzip.decompress((tmp_path / "x.gz").read_bytes()).decode()
+    text = written(tmp_path, raw)
     assert text.removeprefix("{\n,") == raw.removeprefix("{").replace('"traceName": "x"', '"traceName": "x.gz"')
 
 

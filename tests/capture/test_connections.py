@@ -1,7 +1,5 @@
 """What a capture reads of connections: real ones of this process, on the loopback."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
@@ -48,6 +46,13 @@ def among_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_is_one_of_several", lambda: True)
 
 
+def seen_while_sending(pair: tuple[socket.socket, socket.socket]) -> list[dict]:
+    watch = Connections()
+    watch.begin()
+    send(*pair)
+    return watch.end()
+
+
 def of_this(rows: list[dict]) -> dict[int, dict]:
     """The two ends of the connection that carried what was sent, by end."""
     name = max(rows, key=lambda row: row["acked_bytes"])["id"]
@@ -59,10 +64,7 @@ def test_both_ends_of_a_connection_have_one_name_and_what_each_sent():
     with connected(*local()) as (here, there):
         there.sendall(b"before" * 1000)
         here.recv(6000, socket.MSG_WAITALL)
-        watch = Connections()
-        watch.begin()
-        send(here, there)
-        rows = watch.end()
+        rows = seen_while_sending((here, there))
         port = str(here.getsockname()[1])
     ends = of_this(rows)
     assert sorted(ends) == [0, 1]
@@ -81,11 +83,8 @@ def test_an_end_that_calls_its_address_ipv6_has_the_same_name():
     if not socket.has_dualstack_ipv6():
         pytest.skip("no socket of both families here")
     server = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    with connected(server, ("127.0.0.1", server.getsockname()[1])) as (here, there):
-        watch = Connections()
-        watch.begin()
-        send(here, there)
-        rows = watch.end()
+    with connected(server, ("127.0.0.1", server.getsockname()[1])) as pair:
+        rows = seen_while_sending(pair)
     assert sorted(of_this(rows)) == [0, 1]
 
 
@@ -113,10 +112,7 @@ def test_the_sockets_stay_as_they_were():
 
 def test_of_a_process_that_is_no_rank_among_several_nothing_is_read():
     with connected(*local()) as pair:
-        watch = Connections()
-        watch.begin()
-        send(*pair)
-        assert watch.end() == []
+        assert seen_while_sending(pair) == []
 
 
 @pytest.mark.usefixtures("among_ranks")
@@ -134,8 +130,5 @@ def test_a_kernel_that_does_not_count_is_no_failure(monkeypatch: pytest.MonkeyPa
 def test_no_more_than_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connections, "_MOST_KEPT", 1)
     with connected(*local()) as pair:
-        watch = Connections()
-        watch.begin()
-        send(*pair)
-        (row,) = watch.end()
+        (row,) = seen_while_sending(pair)
     assert SENT in (row["acked_bytes"], row["received_bytes"])

@@ -1,7 +1,5 @@
 """Whose code makes the batches of a DataLoader."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

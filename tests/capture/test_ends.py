@@ -1,7 +1,5 @@
 """The ways a run ends, and what is missing: the script's own end comes first, and one line says what was lost."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -47,15 +45,7 @@ except KeyboardInterrupt:
 @pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_of_profkit_alone_reaches_the_script_once(tmp_path):
     line = [
-        sys.executable,
-        "-m",
-        "profkit",
-        "capture",
-        "-o",
-        str(tmp_path / "out"),
-        "--",
-        sys.executable,
-        "-c",
+        *(sys.executable, "-m", "profkit", "capture", "-o", str(tmp_path / "out"), "--", sys.executable, "-c"),
         WAITING,
     ]
     with subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -1,10 +1,6 @@
 """A command in a process group of its own: signals reach it once, and the terminal is its own, as under a shell."""
 
-from __future__ import annotations
-
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -12,7 +8,7 @@ import time
 
 import pytest
 
-from tests.capture.running import ENVIRONMENT, ROOT
+from tests.capture.running import ENVIRONMENT, ROOT, typed_into
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="signals cannot be waited for")
 _LONG_S = 60
@@ -61,7 +57,6 @@ def test_a_signal_to_the_group_reaches_the_command_once(times: int) -> None:
         [sys.executable, "-c", RUN], env=ENVIRONMENT, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         text=True, process_group=0,
     ) as job:  # fmt: skip
-        assert job.stdout is not None
         assert job.stdout.readline() == "begun\n"
         os.killpg(job.pid, signal.SIGTERM)
         assert job.stdout.readline() == "TERM\n"
@@ -75,24 +70,9 @@ def test_a_signal_to_the_group_reaches_the_command_once(times: int) -> None:
 @pytest.mark.usefixtures("heeds_interrupts")
 def test_the_command_has_the_terminal_and_gives_it_back_while_it_is_stopped() -> None:
     """What is typed, Ctrl-Z, what is typed then, Ctrl-C."""
-    terminal, inner = pty.openpty()
-    line = ["setsid", "--ctty", "--wait", sys.executable, "-c", SHELL]
-    shell = subprocess.Popen(line, stdin=inner, stdout=inner, stderr=inner, env=ENVIRONMENT, cwd=ROOT)
-    os.close(inner)
-    said = b""
-    steps = [(b"begun", b"one\n"), (b"got one", b"\x1a"), (b"prompt", b"two\n"), (b"got two", b"\x03")]
-    until = time.monotonic() + _LONG_S
-    while time.monotonic() < until:
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                said += os.read(terminal, 4096)
-            except OSError:  # how a terminal ends
-                break
-        if steps and steps[0][0] in said:
-            os.write(terminal, steps.pop(0)[1])
-    os.close(terminal)
-    assert shell.wait(timeout=_LONG_S) == 0, said
-    assert not steps, said
+    exchange = [(b"begun", b"one\n"), (b"got one", b"\x1a"), (b"prompt", b"two\n"), (b"got two", b"\x03")]
+    code, said = typed_into([sys.executable, "-c", SHELL], *exchange, within_s=_LONG_S)
+    assert code == 0, said
     assert said.count(b"prompt") == 1, said
     assert b"SIGINT 1" in said
     assert b"terminal True code 7" in said

@@ -1,7 +1,5 @@
 """Who holds the lock that the training thread waits for: by stacks and by blocks of the source."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """What a capture reads of the scheduler: files as Linux writes them, and this process."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What others leave beside a capture, and children that a script forks: nothing is mixed, followed or hung."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

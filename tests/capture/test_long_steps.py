@@ -1,7 +1,5 @@
 """Steps that are rare and long are told from a machine that hiccups, and from batches that differ."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")
@@ -9,7 +7,7 @@ pytest.importorskip("torch")
 from profkit.capture.inside.added import usual_mean
 from profkit.capture.inside.grown import Grown, _lengths
 from profkit.capture.inside.hot_lines import hot_lines
-from profkit.capture.inside.long_steps import Look, period_of, told_of, usual_of
+from profkit.capture.inside.long_steps import Look, _like, period_of, told_of, usual_of
 from profkit.capture.inside.slower import slower_of
 
 pytestmark = pytest.mark.torch
@@ -44,6 +42,24 @@ def test_a_save_every_ten_steps_has_its_line_its_rate_and_its_share():
     assert [(one["file"].rpartition("/")[2], one["line"]) for one in rare["lines"]] == [("save.py", 5)]
     assert rare["share"] == pytest.approx(10 * 80 / 4800, rel=1e-4)
     assert rare["at_place"] > 0.95
+
+
+@pytest.mark.parametrize(("first", "end", "since"), [(110, 154, 100), (10, 160, 0), (60, 130, 0)])
+def test_what_begins_behind_a_warm_up_has_its_share_of_the_steps_from_there_on(first, end, since):
+    durations = [120 if place in range(first, end, 10) else 40 for place in range(157 if since else 160)]
+    told = run_of(durations, lambda _, at, taken: (SAVE, "save", "save") if at >= 40 else usual(at, 40))
+    rare, n, n_steps = told["rare"], len(range(first, end, 10)), 50 if since else 160
+    assert (rare["since"], rare["n_steps"], rare["n"]) == (since, n_steps, n)
+    assert rare["share"] == pytest.approx(80 * n / (40 * n_steps + 80 * n), rel=1e-4)
+
+
+def test_a_hiccup_of_the_machine_is_none_of_the_steps_that_come_regularly():
+    durations = [240 if place == 33 else 120 if place % 10 == 9 else 40 for place in range(100)]
+    told = run_of(
+        durations, lambda at, now, taken: (SAVE, "save", "save") if taken == 120 and now >= 40 else usual(now, taken)
+    )
+    assert (told["n_long"], told["rare"]["n"], told["rare"]["is_regular"]) == (11, 10, True)
+    assert told["rare"]["long_ns"] == 120 * MS
 
 
 def test_an_evaluation_of_several_lines_is_named_by_the_call_around_them():
@@ -96,7 +112,7 @@ EVALUATES = {
 }
 
 
-def evaluated_run(*, recorded=(20,), modelled=0.3, n=50, until_ms=0):
+def evaluated_run(*, recorded=(19, 20, 21), modelled=0.3, n=50, until_ms=0):
     """Steps of 40 ms; each 20th evaluates for 800 ms, and those in `recorded` are not looked at."""
     edges, looks, now = ([], []), [], 0
     spent, others = {}, {}
@@ -123,6 +139,12 @@ def test_two_evaluations_of_which_one_was_recorded_are_told_with_the_line_beside
     assert rare["modelled"] == pytest.approx(0.3, abs=0.03)
     assert rare["share"] == pytest.approx(2 * 800 / (50 * 40 + 2 * 800), rel=0.01)
     assert "evaluate" in [one["function"] for one in rare["callers"]]
+
+
+@pytest.mark.parametrize(("evaluated_ms", "found"), [(190, []), (700, [6])])
+def test_a_step_that_the_profiler_makes_long_is_no_long_one(evaluated_ms, found):
+    others = {5: 190, 6: evaluated_ms, 7: 190, 8: 270, 9: 270}
+    assert _like({20: 430, 40: 430}, others) == found
 
 
 def test_the_evaluation_that_a_run_ends_in_counts_for_its_rate():

@@ -1,12 +1,10 @@
 """A look at a stack finds a line at which Python lets others go on: told is what may have run since the one before."""
 
-from __future__ import annotations
-
 import dis
 import os
 import sys
 import time
-from pathlib import Path
+from functools import partial
 
 import pytest
 
@@ -14,6 +12,7 @@ pytest.importorskip("torch")
 
 from profkit.capture.inside.places.looked import Lines, Moment
 from profkit.capture.inside.places.worker_lines import LineLog, LineWatch
+from tests.capture.running import line_of as line_ending
 
 pytestmark = pytest.mark.torch
 WORDS = [str(number) for number in range(2000)]
@@ -63,9 +62,7 @@ def sleeps():
     return many
 
 
-def line_of(marked: str) -> int:
-    lines = Path(__file__).read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {marked}"))
+line_of = partial(line_ending, path=__file__)
 
 
 def seen(function, folder, monkeypatch):
@@ -97,10 +94,7 @@ def test_the_line_is_told_that_may_have_taken_the_time(function, told, tmp_path,
 
 def test_what_runs_before_a_call_is_not_the_call_s(tmp_path, monkeypatch):
     share = seen(before_a_call, tmp_path, monkeypatch)
-    call = next(
-        number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "time.time()" in line
-    )
-    assert share.get(call, 0) < 0.2, share
+    assert share.get(line_of("call"), 0) < 0.2, share
 
 
 def at_the_end_of(function) -> Moment:

@@ -1,7 +1,5 @@
 """The loops of a run, told apart by their optimizers and their pace; no torch."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np
@@ -31,7 +29,7 @@ class Run:
         leader: int = 0,
         is_timed: bool = True,
         waited_ms: float = 0,
-    ) -> Run:
+    ) -> "Run":
         for key in keys * times:
             self.now_ns += round(ms * MS)
             self.waited_ns += round(waited_ms * MS)

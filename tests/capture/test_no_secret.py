@@ -1,7 +1,5 @@
 """Secrets planted around one captured run, in every place a run has: none of them is left behind or printed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,13 +1,12 @@
 """The wrappers against stand-ins that answer as versions of different age do and record what they are called with."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from profkit import signing
 from profkit.capture.tools.launchers import cut, placed
 from profkit.capture.tools.ncu import MOST_NAMED, NO_COLLECTIVES, target_of
 from profkit.capture.tools.nsight import counters_are_closed
+from profkit.capture.tools.nsys import remove_orphans
 from profkit.errors import UsageError
 from profkit.testing import kernel, launch, span, to_json
 from tests.calling import profkit
@@ -111,6 +111,13 @@ NCU = {
         "--check-exit-code", "no", "--config-file", "off",
     ],
 }  # fmt: skip
+
+
+@pytest.fixture
+def ncu(machine):
+    """The machine with an ncu of today on it."""
+    machine.install("ncu", "2026.1")
+    return machine
 
 
 @pytest.mark.parametrize("version", NSYS)
@@ -239,22 +246,24 @@ def test_without_a_gpu_one_line(machine):
     assert machine.run("nsys", "--whole", "--", "job", "5").returncode == 5
 
 
-def test_closed_counters_are_exit_4_with_the_way_out(machine):
-    said = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
-    machine.install("ncu", "2026.1", log=said)
-    done = machine.run("ncu", "--", "job", "0")
-    assert done.returncode == 4
-    assert "ERR_NVGPUCTRPERM" in done.stderr
-    assert "SYS_ADMIN" in done.stderr
-
-
-def test_another_tool_on_the_counters_is_told_with_its_way_out(machine):
-    said = "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool (like DCGM)"
-    machine.install("ncu", "2026.1", log=said)
+@pytest.mark.parametrize(
+    ("log", "said", "way_out"),
+    [
+        ("ERR_NVGPUCTRPERM - The user does not have permission to access", "ERR_NVGPUCTRPERM", "SYS_ADMIN"),
+        (
+            "Profiling failed because a driver resource was unavailable. Ensure that no other tool (like DCGM)",
+            "driver resource",
+            "dcgmi profiling --pause",
+        ),
+    ],
+    ids=["closed counters", "another tool on the counters"],
+)
+def test_counters_that_cannot_be_read_are_exit_4_with_the_way_out(machine, log, said, way_out):
+    machine.install("ncu", "2026.1", log=f"==ERROR== {log}")
     done = machine.run("ncu", "--kernel", "f", "--", "job", "0")
     assert done.returncode == 4
-    assert "driver resource" in done.stderr
-    assert "dcgmi profiling --pause" in done.stderr
+    assert said in done.stderr
+    assert way_out in done.stderr
     assert "--skip" not in done.stderr
 
 
@@ -264,11 +273,7 @@ def test_what_to_run_next_can_be_pasted(machine, name):
     done = machine.run(name, "-o", "out of it", "--", "job", "0")
     assert done.returncode == 0
     command, path = ("triage", "profile.sqlite") if name == "nsys" else ("kernels", "profile.ncu-rep")
-    assert shlex.split(done.stderr.splitlines()[-1]) == [
-        "profkit",
-        command,
-        str(machine.folder / "out of it" / path),
-    ]
+    assert shlex.split(done.stderr.splitlines()[-1]) == ["profkit", command, str(machine.folder / "out of it" / path)]
 
 
 SECRET = "hf_" + "a1B2" * 8
@@ -314,16 +319,15 @@ def test_the_words_of_an_export_are_text_without_secrets(machine):
 
 
 @pytest.mark.parametrize("place", ["link", "folder"])
-def test_the_page_beside_a_report_is_written_through_no_link(machine, place):
-    machine.install("ncu", "2026.1")
-    out = machine.folder / "out"
+def test_the_page_beside_a_report_is_written_through_no_link(ncu, place):
+    out = ncu.folder / "out"
     out.mkdir()
-    (machine.folder / "victim").write_text("mine")
+    (ncu.folder / "victim").write_text("mine")
     page = out / "profile.csv"
-    page.mkdir() if place == "folder" else page.symlink_to(machine.folder / "victim")
-    done = machine.run("ncu", "-o", "out", "--", "job", "0")
+    page.mkdir() if place == "folder" else page.symlink_to(ncu.folder / "victim")
+    done = ncu.run("ncu", "-o", "out", "--", "job", "0")
     assert done.returncode == 0, done.stderr
-    assert (machine.folder / "victim").read_text() == "mine"
+    assert (ncu.folder / "victim").read_text() == "mine"
     assert page.is_file() == (place == "link")
     assert ("profile.csv could not be written" in done.stderr) == (place == "folder")
     assert f"profkit kernels {out}/profile.ncu-rep" in done.stderr
@@ -371,6 +375,18 @@ def test_a_recording_without_a_report_is_removed_for_it_holds_the_environment(ma
     assert "nsys status --environment" in done.stderr
 
 
+@pytest.mark.parametrize("has_users", [True, False])
+def test_only_the_recording_that_holds_the_mark_and_is_new_goes(tmp_path, monkeypatch, has_users):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    if not has_users:
+        monkeypatch.delattr(os, "getuid", raising=False)
+    for name, mark in (("ours", b"mark-1"), ("theirs", b"mark-2"), ("old", b"mark-1")):
+        (tmp_path / f"{name}.qdstrm").write_bytes(b"head " + mark)
+    os.utime(tmp_path / "old.qdstrm", (1, 1))
+    assert remove_orphans(tmp_path, "mark-1", since_s=2) == (tmp_path / "ours.qdstrm",)
+    assert sorted(path.stem for path in tmp_path.glob("*.qdstrm")) == ["old", "theirs"]
+
+
 def test_a_former_runs_report_is_none_of_this_one(machine):
     machine.install("ncu", "2026.1")
     assert machine.run("ncu", "-o", "out", "--", "job", "0").returncode == 0
@@ -406,43 +422,40 @@ def hot_trace(**metadata) -> bytes:
     return to_json(rows, metadata=metadata)
 
 
-def test_the_hot_kernel_and_its_launch_come_from_the_trace(machine):
-    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job --lr 0"))
-    machine.install("ncu", "2026.1")
-    assert machine.run("ncu", "--from", "t.json", "--", "job", "--lr", "0").returncode == 0
-    flags = machine.calls("ncu")[0]
+def test_the_hot_kernel_and_its_launch_come_from_the_trace(ncu):
+    (ncu.folder / "t.json").write_bytes(hot_trace(profkit_command="job --lr 0"))
+    assert ncu.run("ncu", "--from", "t.json", "--", "job", "--lr", "0").returncode == 0
+    flags = ncu.calls("ncu")[0]
     assert flags[flags.index("--kernel-name") + 1] == "regex:^f$"
     assert flags[flags.index("--launch-skip") + 1] == "2"
     assert flags[-3:] == ["job", "--lr", "0"]
-    both = machine.run("ncu", "--from", "t.json", "--kernel", "f", "--", "job", "0")
+    both = ncu.run("ncu", "--from", "t.json", "--kernel", "f", "--", "job", "0")
     assert both.returncode == 2
 
 
-def test_a_command_in_a_trace_is_printed_and_not_run(machine):
-    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="bash -c 'touch PWN; id'"))
-    machine.install("ncu", "2026.1")
-    done = machine.run("ncu", "--from", "t.json")
+def test_a_command_in_a_trace_is_printed_and_not_run(ncu):
+    (ncu.folder / "t.json").write_bytes(hot_trace(profkit_command="bash -c 'touch PWN; id'"))
+    done = ncu.run("ncu", "--from", "t.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "profkit: t.json was recorded with: bash -c 'touch PWN; id'\n" in done.stderr
     assert "--run-recorded" in done.stderr
     assert "profkit ncu --from t.json -- COMMAND" in done.stderr
-    assert not machine.calls_file.exists()
-    assert not (machine.folder / "PWN").exists()
+    assert not ncu.calls_file.exists()
+    assert not (ncu.folder / "PWN").exists()
 
 
-def test_a_command_in_a_trace_is_run_on_demand_as_words(machine):
-    (machine.folder / "t.json").write_bytes(hot_trace(profkit_command="job '$(touch PWN)' '; touch PWN' 0"))
-    machine.install("ncu", "2026.1")
-    assert machine.run("ncu", "--from", "t.json", "--dry-run").stdout == ""  # it may be pasted
-    dry = machine.run("ncu", "--from", "t.json", "--dry-run", "--run-recorded")
+def test_a_command_in_a_trace_is_run_on_demand_as_words(ncu):
+    (ncu.folder / "t.json").write_bytes(hot_trace(profkit_command="job '$(touch PWN)' '; touch PWN' 0"))
+    assert ncu.run("ncu", "--from", "t.json", "--dry-run").stdout == ""  # it may be pasted
+    dry = ncu.run("ncu", "--from", "t.json", "--dry-run", "--run-recorded")
     assert dry.stdout.endswith(" job '$(touch PWN)' '; touch PWN' 0\n")
-    done = machine.run("ncu", "--from", "t.json", "--run-recorded")
+    done = ncu.run("ncu", "--from", "t.json", "--run-recorded")
     assert done.returncode == 0
     assert "profkit: t.json was recorded with: job '$(touch PWN)' '; touch PWN' 0\n" in done.stderr
-    assert machine.calls("ncu")[0][-4:] == ["job", "$(touch PWN)", "; touch PWN", "0"]
-    assert not (machine.folder / "PWN").exists()
+    assert ncu.calls("ncu")[0][-4:] == ["job", "$(touch PWN)", "; touch PWN", "0"]
+    assert not (ncu.folder / "PWN").exists()
     for words in (("--run-recorded", "--", "job", "0"), ("--from", "t.json", "--run-recorded", "--", "job", "0")):
-        assert machine.run("ncu", *words).returncode == 2
+        assert ncu.run("ncu", *words).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -454,14 +467,13 @@ def test_a_command_in_a_trace_is_run_on_demand_as_words(machine):
         (None, "names no command that can be run"),
     ],
 )
-def test_what_is_no_command_is_not_run_on_demand_either(machine, command, says):
-    (machine.folder / "t.json").write_bytes(hot_trace(**({} if command is None else {"profkit_command": command})))
-    machine.install("ncu", "2026.1")
-    done = machine.run("ncu", "--from", "t.json", "--run-recorded")
+def test_what_is_no_command_is_not_run_on_demand_either(ncu, command, says):
+    (ncu.folder / "t.json").write_bytes(hot_trace(**({} if command is None else {"profkit_command": command})))
+    done = ncu.run("ncu", "--from", "t.json", "--run-recorded")
     assert done.returncode == 2
     assert says in done.stderr
     assert "give the whole command" in done.stderr or "give it" in done.stderr
-    assert not (machine.folder / "PWN").exists()
+    assert not (ncu.folder / "PWN").exists()
 
 
 def test_triage_names_the_same_launch(machine):
@@ -585,13 +597,8 @@ def test_the_tool_stands_between_launcher_and_python(command, expected, monkeypa
 def test_chosen_ranks_run_under_the_tool_and_the_others_as_they_are():
     launch = cut(["python", "-m", "torch.distributed.run", "x.py"])
     _, _, _, _, *ranked = placed(launch, ("echo", "tool"), "0,3")
-    for rank, expected in (("0", "tool python -u x.py"), ("3", "tool python -u x.py")):
-        done = subprocess.run(
-            ranked, env={"RANK": rank, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == expected
-    ranked[-3:] = ["echo", "plain"]
-    done = subprocess.run(
-        ranked, env={"RANK": "1", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "plain"
+    plain = [*ranked[:-3], "echo", "plain"]
+    under, alone = (ranked, "tool python -u x.py\n"), (plain, "plain\n")
+    for rank, (words, expected) in (("0", under), ("3", under), ("1", alone)):
+        env = {"RANK": rank, "PATH": "/usr/bin:/bin"}
+        assert subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout == expected

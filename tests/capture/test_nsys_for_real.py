@@ -1,11 +1,7 @@
 """`profkit nsys` with a real Nsight Systems on jobs without a GPU (`.ci/nsys` installs one)."""
 
-from __future__ import annotations
-
 import os
-import pty
 import re
-import select
 import shlex
 import shutil
 import signal
@@ -18,7 +14,7 @@ import pytest
 
 from profkit import signing, triage
 from profkit.ingest.nsys.session import command_beside
-from tests.capture.running import ENVIRONMENT, ROOT
+from tests.capture.running import ENVIRONMENT, ROOT, typed_into
 
 pytestmark = [
     pytest.mark.nsys,
@@ -85,7 +81,6 @@ def test_an_interrupt_of_the_group_leaves_a_report_and_two_leave_nothing(tmp_pat
     with subprocess.Popen(
         line, env=env, cwd=ROOT, process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as job:
-        assert job.stdout is not None
         assert job.stdout.readline() == "begun\n"
         for _ in range(n_signals):
             os.killpg(job.pid, signal.SIGINT)
@@ -100,22 +95,9 @@ def test_control_c_ends_the_script_and_leaves_a_report(tmp_path: Path) -> None:
     """As a terminal sends it: once to each process of the group."""
     script = tmp_path / "sleeps.py"
     script.write_text(SLEEPER)
-    line = ["setsid", "--ctty", "--wait", *NSYS, str(tmp_path / "out"), "--", sys.executable, str(script)]
-    terminal, inner = pty.openpty()
-    child = subprocess.Popen(line, stdin=inner, stdout=inner, stderr=inner, env=ENVIRONMENT, cwd=ROOT)
-    os.close(inner)
-    said, is_sent, until = b"", False, time.monotonic() + _LONG_S
-    while time.monotonic() < until:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                said += os.read(terminal, 4096)
-            except OSError:  # how a terminal ends
-                break
-        if b"begun" in said and not is_sent:
-            is_sent = True
-            os.write(terminal, b"\x03")
-    os.close(terminal)
-    assert child.wait(timeout=_LONG_S) == 3, said
+    line = [*NSYS, str(tmp_path / "out"), "--", sys.executable, str(script)]
+    code, said = typed_into(line, (b"begun", b"\x03"), within_s=_LONG_S)
+    assert code == 3, said
     assert (tmp_path / "out" / "profile.sqlite").exists(), said
 
 

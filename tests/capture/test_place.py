@@ -1,7 +1,5 @@
 """The folder of a capture while others, the script or the disk do what they like: nothing strays, nothing is mixed."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json

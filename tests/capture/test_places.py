@@ -1,7 +1,5 @@
 """The second window: lines and modules from steps that follow the timed ones, which it leaves as they are."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import signal

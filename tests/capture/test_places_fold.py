@@ -1,7 +1,5 @@
 """What stays of a second window's Python calls, whose files they are of, and when they are too many."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

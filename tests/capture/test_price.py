@@ -1,7 +1,5 @@
 """What recorded steps take to be written: told by the memory that the profiler's events hold, and kept in bounds."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What the script may wait for the steps with Python stacks, and what that buys."""
 
-from __future__ import annotations
-
 import pytest
 
 from profkit.capture.inside.places import room

@@ -1,7 +1,5 @@
 """What is computed of the same tensors: known by the objects, by what changes them, and by what they are made of."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Where a step makes too many calls to record each, its stack is looked at."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """What a capture has timed: steps that hold another loop are told apart from those of the training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

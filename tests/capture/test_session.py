@@ -1,7 +1,5 @@
 """The capture from code, in the same process: what it writes, and that it leaves nothing behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

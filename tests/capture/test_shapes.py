@@ -1,7 +1,5 @@
 """Scripts of every shape: captured, they end as they would have, and their steps are their steps."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import dataclass

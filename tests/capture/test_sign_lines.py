@@ -1,7 +1,5 @@
 """Lines of operators written as signs: the mode that shows them leaves the script's own modes as they are."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Training scripts as people write them, each with one slow line: a capture and its report name that line first."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ import pytest
 
 from profkit.api import triage
 from profkit.model.finding import Finding
-from tests.capture.running import capture, manifest, run_forked
+from tests.capture.running import capture, line_of, manifest, run_forked
 from tests.conftest import IN_FULL
 
 pytest.importorskip("torch")
@@ -35,11 +33,6 @@ CHEAP = ("own_gradient", "storm")
 """Those that `make test` tries."""
 
 
-def line_of(script: str, marked: str = "# slow") -> int:
-    lines = (SLOW / f"{script}.py").read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if line.endswith(marked))
-
-
 def first_of(findings: Sequence[Finding]) -> Finding:
     """The first finding about the script: a machine that runs other tests as well lets it wait for a core."""
     return next(one for one in findings if one.id not in ("host.contention", "host.cores_taken"))
@@ -51,7 +44,7 @@ def check_place(script: str, first: Finding) -> None:
     assert (script, first.id in finding) == (script, True), first.id
     place = first.places[0].place
     assert (script, place.short_file.endswith(f"{script}.py"), place.function) == (script, True, function)
-    assert (script, place.line in (0, line_of(script))) == (script, True), place.words
+    assert (script, place.line in (0, line_of("slow", SLOW / f"{script}.py"))) == (script, True), place.words
     assert (script, place.module) == (script, module)
 
 
@@ -76,7 +69,8 @@ def test_of_loader_workers_the_slow_line_and_then_the_one_that_waits_are_named(h
     first = first_of(triage(tmp_path / "out").findings)
     assert first.id == "input.starved"
     slow, waits = first.places[0], first.places[-1]
-    assert (slow.place.function, slow.place.line, slow.of) == ("__getitem__", line_of("workers"), "workers")
+    line = line_of("slow", SLOW / "workers.py")
+    assert (slow.place.function, slow.place.line, slow.of) == ("__getitem__", line, "workers")
     assert slow.share > 0.8
     assert (waits.place.function, waits.of) == ("main", "")
     assert "for images, labels in DataLoader(" in waits.place.text
@@ -96,4 +90,4 @@ def test_the_slow_line_of_one_rank_is_why_the_other_waits(slow, rank, function, 
     assert report.verdict.rank == rank
     first = next(one for one in report.verdict.findings if one.rank == rank)
     place = first.places[0].place
-    assert (place.function, place.line) == (function, line_of("two_ranks", f": {slow}"))
+    assert (place.function, place.line) == (function, line_of(f"slow: {slow}", SLOW / "two_ranks.py"))

@@ -1,7 +1,5 @@
 """What a capture says inside the script's process: harmless lines on stderr, and never an exception of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

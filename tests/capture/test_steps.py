@@ -1,7 +1,5 @@
 """The finder of steps, fed with what a loop does; no torch."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 
@@ -21,7 +19,7 @@ class Loop:
             step_on=step_on, is_safe=lambda: self.is_safe, on_candidate=lambda *what: self.told.append(what)
         )
 
-    def play(self, script: str, *, times: int) -> Loop:
+    def play(self, script: str, *, times: int) -> "Loop":
         """`l` fetch, `f` forward, `b` backward, `z` zero_grad, `!` step(), capitals an optimizer each."""
         acts = {
             "l": self.finder.data_wanted,

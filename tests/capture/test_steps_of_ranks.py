@@ -1,7 +1,5 @@
 """How many steps a capture takes: of short ones enough to tell rare causes, of ranks enough to tell a late one."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

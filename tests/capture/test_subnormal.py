@@ -1,7 +1,5 @@
 """A look at values in a step that is not timed: it finds subnormal numbers, and changes nothing."""
 
-from __future__ import annotations
-
 import sys
 from itertools import islice
 

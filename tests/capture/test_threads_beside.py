@@ -1,7 +1,5 @@
 """What a capture sees of other threads: batches that they hand over, the lock that they hold, workers started anew."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Under an Nsight tool: the range lies around the steady steps, each step is marked, torch's profiler stays off."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 
@@ -33,40 +31,35 @@ def calls(monkeypatch):
     return made
 
 
-def recorded(tool):
-    recorder = tool_recorder.ToolRecorder(Options(folder="x", tool=tool), first_step=13, n_warmup=2)
+def begun(tool, n_warmup=2, n_steps=1):
+    recorder = tool_recorder.ToolRecorder(Options(folder="x", tool=tool), first_step=13, n_warmup=n_warmup)
     recorder.start()
-    for _ in range(3):
+    for _ in range(n_steps):
         recorder.step()
+    return recorder
+
+
+@pytest.mark.parametrize(("tool", "before"), [("nsys", ["synchronize", "start"]), ("ncu", [])])
+def test_nsys_begins_before_the_warm_up_and_ncu_with_the_first_recorded_step(calls, tool, before):
+    recorder = begun(tool)
+    assert calls == before
+    recorder.stop()
+    calls.clear()
+    recorder = begun(tool, n_steps=3)
     recorder.close_step()
     recorder.stop()
     recorder.stop()
-
-
-def test_nsys_begins_before_the_warm_up_and_the_marks_after_it(calls):
-    recorded("nsys")
     steps = ["ProfilerStep#15", "end ProfilerStep#15", "ProfilerStep#16", "end ProfilerStep#16"]
     assert calls == ["synchronize", "start", *steps, "synchronize", "stop"]
 
 
-def test_ncu_begins_with_the_first_recorded_step(calls):
-    recorded("ncu")
-    steps = ["ProfilerStep#15", "end ProfilerStep#15", "ProfilerStep#16", "end ProfilerStep#16"]
-    assert calls == ["synchronize", "start", *steps, "synchronize", "stop"]
-    calls.clear()
-    recorder = tool_recorder.ToolRecorder(Options(folder="x", tool="ncu"), first_step=13, n_warmup=2)
-    recorder.start()
-    recorder.step()
-    assert calls == []
-    recorder.stop()
+def test_where_ncu_recorded_no_step_it_is_not_stopped(calls):
+    begun("ncu").stop()
     assert calls == []
 
 
 def test_a_step_that_is_not_over_is_marked_as_cut(calls):
-    recorder = tool_recorder.ToolRecorder(Options(folder="x", tool="nsys"), first_step=13, n_warmup=1)
-    recorder.start()
-    recorder.step()
-    recorder.stop()
+    begun("nsys", n_warmup=1).stop()
     marks = ["ProfilerStep#14", tool_recorder.CUT, "end ProfilerStep#14", f"end {tool_recorder.CUT}"]
     assert calls == ["synchronize", "start", *marks, "synchronize", "stop"]
     assert tool_recorder.CUT == CUT_STEP

@@ -1,7 +1,5 @@
 """The slow line of a script is the first place that a captured trace names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

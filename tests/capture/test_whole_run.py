@@ -1,7 +1,5 @@
 """The run that goes on after the window: rare steps and growing memory are seen, and nothing is left in torch."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading
@@ -124,29 +122,18 @@ def test_short_loops_with_an_optimizer_each_are_one_loop_and_what_lies_between_h
     assert line["share"] > 0.4
 
 
-def test_a_model_without_hooks_at_first_has_none_of_those_that_pile_up():
-    model = nn.Linear(2, 2)
-    run = WholeRun()
-    run.begin([clock.Mark(0, 1), clock.Mark(5, 6)])
-    run.saw(model)
-    for step in range(70):
-        if step and step % 10 == 0:
-            model.register_forward_hook(lambda *_: None)
-        run.boundary(10 + step, None, is_plain=False)
-    assert run.told()["hooks"] == [0, 6]
-
-
-@pytest.mark.parametrize("is_piling", [True, False])
-def test_hooks_that_pile_up_are_counted(is_piling):
+@pytest.mark.parametrize(
+    ("hooked_at", "hooks"),
+    [(range(0, 70, 10), [1, 7]), (range(10, 70, 10), [0, 6]), ((0,), None)],
+    ids=["more and more", "none at first", "one from the first step on"],
+)
+def test_hooks_that_pile_up_are_counted(hooked_at, hooks):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     run = WholeRun()
     run.begin([clock.Mark(0, 1), clock.Mark(5, 6)])
     run.saw(model)
     for step in range(70):
-        if step == 0 or (is_piling and step % 10 == 0):
+        if step in hooked_at:
             model[0].register_forward_hook(lambda *_: None)
         run.boundary(10 + step, None, is_plain=False)
-    told = run.told()
-    assert ("hooks" in told) is is_piling
-    if is_piling:
-        assert told["hooks"] == [1, 7]
+    assert run.told().get("hooks") == hooks

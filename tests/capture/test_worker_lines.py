@@ -1,7 +1,5 @@
 """Which lines loader workers spend their time on, looked at while they make batches; nothing else of theirs changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -10,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -21,6 +18,7 @@ from profkit.capture.inside.places import worker_lines
 from profkit.capture.inside.places.stream_runs import Runs
 from profkit.capture.inside.places.worker_lines import LineLog, LineWatch, lines_folder
 from profkit.capture.place import remove_fetches
+from tests.capture.running import line_of as line_ending
 from tests.special import within
 
 pytestmark = pytest.mark.torch
@@ -41,9 +39,7 @@ def read(index: int) -> int:
     return index
 
 
-def line_of(marked: str) -> int:
-    lines = Path(__file__).read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {marked}"))
+line_of = partial(line_ending, path=__file__)
 
 
 @pytest.fixture(name="log")

@@ -1,7 +1,5 @@
 """Gradients whose rows are zero: marked where half of them are, and neither values nor gradients change."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

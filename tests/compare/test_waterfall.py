@@ -160,7 +160,7 @@ def test_the_values_refuse_sums_that_are_off():
     )  # fmt: skip
     with pytest.raises(ValueError, match="is not 2 ns"):
         replace(row, by_count_ns=1)
-    with pytest.raises(ValueError, match="does not sum"):
+    with pytest.raises(ValueError, match="do not sum"):
         Account(baseline_ns=6, candidate_ns=9, rows=(row,), rest=row, n_rest=1, side_by_side=bar)
 
 

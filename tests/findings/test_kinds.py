@@ -57,7 +57,6 @@ def texts_in(call: ast.Call) -> set[str]:
 
 def owner(call: ast.Call) -> str:
     """What the method is called on: `SYNC.limit(...)`, or `comparison.SYNCS.limit(...)`."""
-    assert isinstance(call.func, ast.Attribute)
     return ast.unparse(call.func.value).rpartition(".")[2]
 
 

@@ -1,11 +1,7 @@
 """`python -m tests.fuzz`: try inputs, print what was found; exit 1 if anything was."""
 
-from __future__ import annotations
-
 import argparse
 import random
-import re
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -71,37 +67,25 @@ def _one(only: str, *, out: Path, minimise_s: float) -> int:
         trial = Trial(Path(folder) / "in")
         sys.stdout.write(f"{only}: {', '.join(case.files)}; {', '.join(case.done)}\n")
         for outcome, faults in trial.outcomes(case):
-            shown = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)
-            sys.stdout.write(
-                f"\nprofkit {shlex.join(outcome.args)}: exit code {outcome.code}, {outcome.wall_s:.3f} s\n{shown[-4000:]}\n"
-            )
-            sys.stdout.write(outcome.traceback)
+            sys.stdout.write(finds.shown(outcome, faults))
             n_faults += len(faults)
-            for fault in faults:
-                sys.stdout.write(f"FAULT {fault.signature}\n      {fault.said[:800]!r}\n")
-                if minimise_s:
-                    find = Find(
-                        fault=fault, case=case.but(commands=[outcome.args]), only=only, traceback=outcome.traceback
-                    )
-                    sys.stdout.write(f"      {finds.write(trial.smaller(find, limit_s=minimise_s), out)}\n")
+            for fault in faults if minimise_s else ():
+                alone = case.but(commands=[outcome.args])
+                find = Find(fault=fault, case=alone, only=only, traceback=outcome.traceback)
+                sys.stdout.write(f"      {finds.write(trial.smaller(find, limit_s=minimise_s), out)}\n")
     return int(n_faults > 0)
 
 
 def summary(supervisor: Supervisor, seconds: float) -> str:
     """The table of what was tried, and the finds."""
-    lines = [
-        "",
-        f"{'kind':<10}{'inputs':>9}{'accepted':>10}{'refused':>9}{'finds':>7}{'per CPU s':>10}{'slowest':>20}{'peak memory':>20}",
-    ]
+    columns = "{:<10}{:>9}{:>10}{:>9}{:>7}{:>10}{:>20}{:>20}".format
+    lines = ["", columns("kind", "inputs", "accepted", "refused", "finds", "per CPU s", "slowest", "peak memory")]
     for kind, tally in supervisor.tallies.items():
-        accepted = tally.codes[0] + tally.codes[1]
-        refused = sum(tally.codes[code] for code in (2, 3, 4))
+        counts = (tally.n, tally.codes[0] + tally.codes[1], sum(tally.codes[code] for code in (2, 3, 4)))
         n_finds = sum(found["kind"] == kind for found in supervisor.finds.values())
         rate = tally.n / tally.cpu_s if tally.cpu_s else 0.0
         slowest, peak = (f"{tally.slowest[0]:.2f} s, {tally.slowest[1]}", f"{tally.peak_mb[0]} MiB, {tally.peak_mb[1]}")
-        lines.append(
-            f"{kind:<10}{tally.n:>9,}{accepted:>10,}{refused:>9,}{n_finds:>7}{rate:>10.1f}{slowest:>20}{peak:>20}"
-        )
+        lines.append(columns(kind, *(f"{count:,}" for count in counts), n_finds, f"{rate:.1f}", slowest, peak))
     n = sum(tally.n for tally in supervisor.tallies.values())
     lines += [
         f"{n:,} inputs in {seconds:.0f} s, {n / max(seconds, 0.001):.1f} a second; seed {supervisor.plan.seed}",

@@ -1,12 +1,9 @@
 """What inputs begin as: small traces, drawn and real, exports, tables and ncu's pages; each is made once a process."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json
 import random
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,8 +66,7 @@ def drawn_trace(rng: random.Random) -> Trace:
 
 def trace_named(name: str) -> Trace:
     """A copy of a trace."""
-    found: Trace = msgspec.json.decode(_kept(name))
-    return found
+    return msgspec.json.decode(_kept(name))
 
 
 @cache
@@ -110,14 +106,12 @@ def sliced(path: Path, *, n_steps: int = 3, n_ops: int = 80) -> Trace:
 
 def _gpu_job() -> Trace:
     blocks = (Launch(GEMM, 120, (128, 4, 1), (256, 1, 1)), Launch(ADD, 10), Launch("ampere_sgemm_128x64_tn", 60))
-    top: Trace = json.loads(to_json(Job(launches=blocks * 3, n_steps=4).rows(), metadata=HEAD, rank=0))
-    return top
+    return json.loads(to_json(Job(launches=blocks * 3, n_steps=4).rows(), metadata=HEAD, rank=0))
 
 
 def _four_streams() -> Trace:
     launches = tuple(Launch("ampere_sgemm_128x64_tn", 90, stream=stream) for stream in (7, 13, 17, 20) * 2)
-    top: Trace = json.loads(to_json(Job(launches=launches, n_steps=3).rows(), metadata=HEAD))
-    return top
+    return json.loads(to_json(Job(launches=launches, n_steps=3).rows(), metadata=HEAD))
 
 
 def _everything() -> Trace:
@@ -126,110 +120,36 @@ def _everything() -> Trace:
     events: list[Event] = top["traceEvents"]
     begin = min(event["ts"] for event in events)
     for number in range(12):
-        at = begin + 40 + number * 150
-        said = {
-            "Total Allocated": 10**9 + number,
-            "Total Reserved": 4 * 10**9,
-            "Bytes": 2**20,
-            "Addr": 2**40,
-            "Device Id": 0,
-            "Device Type": 1,
+        at, link = begin + 40 + number * 150, 5000 + number
+        host, device = {"pid": 1000, "tid": 1000, "ts": at}, {"pid": 0, "tid": 7, "ts": at + 20}
+        held = {"Total Allocated": 10**9 + number, "Total Reserved": 4 * 10**9, "Bytes": 2**20, "Addr": 2**40}
+        held |= {"Device Id": 0, "Device Type": 1}
+        frame = {"Python id": number, "Python parent id": max(number - 1, 0), "Python module id": 3, "Ev Idx": number}
+        taken = {
+            "External id": number,
+            "Input Dims": [[1000, 64], [4, 128 + number]],
+            "Input type": ["float", "long int"],
         }
-        base = {"pid": 1000, "tid": 1000, "ts": at}
-        events.append({"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", **base, "args": said})
-        events.append(
-            {
-                "ph": "X",
-                "cat": "python_function",
-                "name": f"train.py({number}): step",
-                **base,
-                "dur": 120.0,
-                "args": {
-                    "Python id": number,
-                    "Python parent id": max(number - 1, 0),
-                    "Python module id": 3,
-                    "Ev Idx": number,
-                },
-            }
-        )
-        events.append({"ph": "C", "cat": "profkit", "name": "profkit.tokens", **base, "args": {"tokens": 100 + number}})
-        events.append(
-            {
-                "ph": "X",
-                "cat": "cpu_op",
-                "name": "aten::embedding",
-                **base,
-                "dur": 3.0,
-                "args": {
-                    "External id": number,
-                    "Input Dims": [[1000, 64], [4, 128 + number]],
-                    "Input type": ["float", "long int"],
-                    "Sequence number": number,
-                    "Fwd thread id": 0,
-                    "Concrete Inputs": ["", "", "-1"],
-                },
-            }
-        )
-        copied = {
-            "device": 0,
-            "stream": 7,
-            "correlation": 5000 + number,
-            "bytes": 2**24,
-            "memory bandwidth (GB/s)": 3.1,
-        }
-        events.append(
-            {
-                "ph": "X",
-                "cat": "gpu_memcpy",
-                "name": "Memcpy HtoD (Pageable -> Device)",
-                "pid": 0,
-                "tid": 7,
-                "ts": at + 20,
-                "dur": 11.0,
-                "args": copied,
-            }
-        )
-        events.append(
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaMemcpyAsync",
-                **base,
-                "dur": 9.0,
-                "args": {"correlation": 5000 + number},
-            }
-        )
-        events.append(
-            {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 5000 + number, "pid": 1000, "tid": 1000, "ts": at}
-        )
-        events.append(
-            {
-                "ph": "f",
-                "cat": "ac2g",
-                "name": "ac2g",
-                "bp": "e",
-                "id": 5000 + number,
-                "pid": 0,
-                "tid": 7,
-                "ts": at + 20,
-            }
-        )
-        events.append(
-            {
-                "ph": "X",
-                "cat": "gpu_user_annotation",
-                "name": "nccl:all_reduce",
-                "pid": 0,
-                "tid": 20,
-                "ts": at,
-                "dur": 30.0,
-                "args": {},
-            }
-        )
-        events.append(
-            {"ph": "X", "cat": "overhead", "name": "CUPTI Buffer Flush", "pid": -1, "tid": 0, "ts": at, "dur": 2.0}
-        )
+        taken |= {"Sequence number": number, "Fwd thread id": 0, "Concrete Inputs": ["", "", "-1"]}
+        copied = {"device": 0, "stream": 7, "correlation": link, "bytes": 2**24, "memory bandwidth (GB/s)": 3.1}
+        flow = {"cat": "ac2g", "name": "ac2g"}
+        events += [
+            {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", **host, "args": held},
+            _range("python_function", f"train.py({number}): step", host, 120.0, **frame),
+            {"ph": "C", "cat": "profkit", "name": "profkit.tokens", **host, "args": {"tokens": 100 + number}},
+            _range("cpu_op", "aten::embedding", host, 3.0, **taken),
+            _range("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", device, 11.0, **copied),
+            _range("cuda_runtime", "cudaMemcpyAsync", host, 9.0, correlation=link),
+            {"ph": "s", **flow, "id": link, **host},
+            {"ph": "f", **flow, "bp": "e", "id": link, **device},
+            _range("gpu_user_annotation", "nccl:all_reduce", {"pid": 0, "tid": 20, "ts": at}, 30.0),
+            {"ph": "X", "cat": "overhead", "name": "CUPTI Buffer Flush", "pid": -1, "tid": 0, "ts": at, "dur": 2.0},
+        ]
     return top
+
+
+def _range(cat: str, name: str, where: Event, dur: float, **args: Any) -> Event:
+    return {"ph": "X", "cat": cat, "name": name, **where, "dur": dur, "args": args}
 
 
 def _nccl() -> Trace:
@@ -239,27 +159,10 @@ def _nccl() -> Trace:
 
 def _handover() -> Trace:
     job = Job(n_steps=4, launches=Job().launches[:10])
-    top: Trace = json.loads(to_json(job.rows(), metadata=HEAD, rank=0))
-    return top
+    return json.loads(to_json(job.rows(), metadata=HEAD, rank=0))
 
 
-_MADE = {
-    "handover": _handover,
-    "gpu": _gpu_job,
-    "streams": _four_streams,
-    "everything": _everything,
-    "nccl": _nccl,
-}
-
-
-_ONCE: dict[str, Any] = {}
-
-
-def kept_once(name: str, make: Callable[[], Any]) -> Any:
-    """What `make` gives, made once a process; the caller copies it."""
-    if name not in _ONCE:
-        _ONCE[name] = make()
-    return _ONCE[name]
+_MADE = {"handover": _handover, "gpu": _gpu_job, "streams": _four_streams, "everything": _everything, "nccl": _nccl}
 
 
 @cache

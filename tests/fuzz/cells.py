@@ -1,7 +1,5 @@
 """Mutators of tables of text: lines, cells, headings."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random
@@ -51,18 +49,8 @@ def mutated(rng: random.Random, lines: list[str]) -> list[str]:
         place = rng.randrange(len(lines))
         how = rng.choice(
             [
-                "cell",
-                "cell",
-                "cell",
-                "column",
-                "heading",
-                "drop",
-                "duplicate",
-                "swap",
-                "cut",
-                "insert",
-                "more cells",
-                "letters",
+                *("cell", "cell", "cell", "column", "heading", "drop", "duplicate", "swap", "cut", "insert"),
+                *("more cells", "letters"),
             ]
         )
         cells = split(lines[place])

@@ -1,7 +1,5 @@
 """Damage to bytes; places are shares of the length, so that they mean something in whatever was made smaller."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 
@@ -53,19 +51,8 @@ def drawn(rng: random.Random) -> Damage:
     """Some damage."""
     what = rng.choice(
         [
-            "flip",
-            "flip",
-            "cut",
-            "drop",
-            "repeat",
-            "insert",
-            "insert",
-            "overwrite",
-            "bom",
-            "latin1",
-            "utf16",
-            "splice",
-            "crlf",
+            *("flip", "flip", "cut", "drop", "repeat", "insert", "insert", "overwrite", "bom", "latin1", "utf16"),
+            *("splice", "crlf"),
         ]
     )
     n = rng.randrange(1000) if what == "splice" else rng.choice([1, 1, 2, 5, 30, 300])

@@ -1,7 +1,5 @@
 """What an input is made of: files as structures that can be mutated, written and made smaller, and commands on them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -219,7 +217,7 @@ class Secret:
     form: str
     shape: tuple[str, ...] = ()
 
-    def is_in(self, case: Case) -> bool:
+    def is_in(self, case: "Case") -> bool:
         """Whether the whole of it still stands in a file; the marker alone is none."""
         bodies = [_bare(file.body.encoded()) for file in case.files.values()]
         return any(all(_bare(text.encode()) in body for text in self.shape) for body in bodies)
@@ -246,5 +244,5 @@ class Case:
         for name, file in self.files.items():
             file.write(folder / name)
 
-    def but(self, **changes: Any) -> Case:
+    def but(self, **changes: Any) -> "Case":
         return replace(self, **changes)

@@ -1,7 +1,5 @@
 """Mutators of one trace: values, events, names, metadata. Each changes the trace in place."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,56 +16,18 @@ Mutator = Callable[[random.Random, Trace], None]
 _TIMES = ("ts", "dur")
 _LABELS = ("cat", "ph", "pid", "tid", "name", "id")
 _CATEGORIES = [
-    *(
-        "kernel",
-        "gpu_memcpy",
-        "gpu_memset",
-        "cuda_runtime",
-        "cuda_driver",
-        "cpu_op",
-        "user_annotation",
-        "gpu_user_annotation",
-    ),
-    *(
-        "python_function",
-        "cuda_sync",
-        "ac2g",
-        "fwdbwd",
-        "profkit",
-        "Trace",
-        "Kernel",
-        "Operator",
-        "Memcpy",
-        "overhead",
-        "",
-        None,
-        "x",
-        5,
-    ),
+    *("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cpu_op", "user_annotation"),
+    "gpu_user_annotation",
+    *("python_function", "cuda_sync", "ac2g", "fwdbwd", "profkit", "Trace", "Kernel", "Operator", "Memcpy"),
+    *("overhead", "", None, "x", 5),
     *("cpu_instant_event", "xpu_runtime", "hip_runtime", "privateuse1_runtime", "mtia_ccp_events", "concurrent_kernel"),
 ]
 _PHASES = ["X", "X", "B", "E", "i", "C", "M", "s", "f", "b", "e", "P", "", "x", 3, None]
 _METADATA = [
-    *(
-        "rank",
-        "world_size",
-        "schemaVersion",
-        "deviceProperties",
-        "distributedInfo",
-        "baseTimeNanoseconds",
-        "traceName",
-        "trace_id",
-    ),
-    *(
-        "torch_version",
-        "pytorch_version",
-        "host_name",
-        "with_stack",
-        "record_shapes",
-        "profile_memory",
-        "computeProperties",
-        "displayTimeUnit",
-    ),
+    *("rank", "world_size", "schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"),
+    *("traceName", "trace_id"),
+    *("torch_version", "pytorch_version", "host_name", "with_stack", "record_shapes", "profile_memory"),
+    *("computeProperties", "displayTimeUnit"),
     *(
         "profkit_command",
         "profkit_rank",
@@ -82,25 +42,11 @@ _METADATA = [
         "profkit_after_steps",
         "profkit_first_step",
     ),
-    *(
-        "profkit_step_source",
-        "profkit_is_cut",
-        "profkit_stop_ns",
-        "profkit_export_ns",
-        "profkit_device",
-        "profkit_memory",
-        "profkit_python",
-    ),
+    *("profkit_step_source", "profkit_is_cut", "profkit_stop_ns", "profkit_export_ns", "profkit_device"),
+    *("profkit_memory", "profkit_python"),
     *TOLD,
-    *(
-        "cuda_runtime_version",
-        "cuda_driver_version",
-        "hip_runtime_version",
-        "nsys_processes",
-        "traceEvents",
-        "otherData",
-        "systemTraceEvents",
-    ),
+    *("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "nsys_processes", "traceEvents"),
+    *("otherData", "systemTraceEvents"),
 ]
 _COLLECTIVE = {
     "Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096, "Group size": 2, "dtype": "Float",

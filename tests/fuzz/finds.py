@@ -1,7 +1,6 @@
 """Finds: folders with the files, the commands and what happened; written by the worker, run again from here."""
 
-from __future__ import annotations
-
+import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +16,8 @@ from typing import Any
 from profkit.errors import RAISE
 from tests.fuzz.documents import Case, Secret
 from tests.fuzz.oracles import Fault, faults_of
-from tests.fuzz.target import Outcome, at_home, limit_memory, run, warm
+from tests.fuzz.target import LIMIT_CPU_S, Outcome, at_home, limit_memory, run, warm
+from tests.ingest.both_ways import unlike
 
 HERE = Path(__file__).parent / "finds"
 ABOUT = "find.json"
@@ -47,19 +47,9 @@ def write(find: Find, folder: Path) -> Path:
     find.case.write(files)
     (place / ABOUT).write_text(json.dumps(about(find), indent=1) + "\n")
     words = [f"cd {shlex.quote(str(files))}", *(f"profkit {shlex.join(args)}" for args in find.case.commands)]
-    lines = [
-        f"# {find.fault.signature}",
-        "",
-        find.fault.said,
-        "",
-        f"python -m tests.fuzz --only {find.only}",
-        *words,
-        "",
-        f"done: {', '.join(find.case.done)}",
-        "",
-        find.traceback,
-    ]
-    (place / "README.txt").write_text("\n".join(lines).encode("utf-8", "backslashreplace").decode())
+    asked = "\n".join([f"python -m tests.fuzz --only {find.only}", *words])
+    told = f"# {find.fault.signature}", find.fault.said, asked, f"done: {', '.join(find.case.done)}", find.traceback
+    (place / "README.txt").write_text("\n\n".join(told).encode("utf-8", "backslashreplace").decode())
     return place
 
 
@@ -92,16 +82,29 @@ def replay(place: Path, folder: Path) -> list[tuple[Outcome, list[Fault]]]:
         secrets=[Secret(marker=marker, form=form) for marker, form in told["secrets"]],
         done=told["done"],
     )
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        outcomes: list[Outcome] = []
-        for args in case.commands:
-            outcomes.append(run(args))
-            outcomes[-1].others = outcomes[:-1]
-        return [(outcome, faults_of(outcome, case, folder)) for outcome in outcomes]
-    finally:
-        os.chdir(before)
+    with contextlib.chdir(folder):
+        return outcomes_of(case, folder)
+
+
+def outcomes_of(case: Case, folder: Path, *, limit_cpu_s: float = LIMIT_CPU_S) -> list[tuple[Outcome, list[Fault]]]:
+    """Each command of a case, in the folder of its files, with its faults."""
+    found: list[tuple[Outcome, list[Fault]]] = []
+    for args in case.commands:
+        outcome = run(args, limit_cpu_s=limit_cpu_s)
+        outcome.others = [other for other, _ in found]
+        if case.kind == "native":
+            both_ways = (unlike(folder / name, lenient="--lenient" in args) for name in case.files)
+            outcome.unlike = "; ".join(filter(None, both_ways))
+        found.append((outcome, faults_of(outcome, case, folder)))
+    return found
+
+
+def shown(outcome: Outcome, faults: list[Fault]) -> str:
+    """What a command did and what of it does not hold, for a terminal."""
+    printed = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)[-4000:]
+    head = f"\nprofkit {shlex.join(outcome.args)}: exit code {outcome.code}, {outcome.wall_s:.3f} s\n{printed}\n"
+    told = (f"FAULT {fault.signature}\n      {fault.said[:800]!r}\n" for fault in faults)
+    return "".join((head, outcome.traceback, *told))
 
 
 def report(place: Path) -> list[str]:
@@ -114,10 +117,7 @@ def report(place: Path) -> list[str]:
         os.environ.update(HOME=str(home), TMPDIR=str(home))
         os.environ[RAISE] = "1"  # as when it was found: what a user is spared is a find
         for outcome, faults in replay(place, Path(folder) / "in"):
-            shown = re.sub(r"[^\n -~]", "?", outcome.out + outcome.err)
-            sys.stderr.write(f"profkit {shlex.join(outcome.args)}: exit code {outcome.code}\n{shown[-3000:]}\n")
-            for fault in faults:
-                sys.stderr.write(f"  FAULT {fault.signature}\n        {fault.said[:500]!r}\n")
+            sys.stderr.write(shown(outcome, faults))
             signatures += [fault.signature for fault in faults]
     return signatures
 

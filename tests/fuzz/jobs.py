@@ -1,7 +1,5 @@
 """Small jobs of several ranks on GPUs, each with something of its own: who is late, why, and in which groups."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Delta debugging: an input made smaller as long as one fault of it stays, file by file, event by event, letter by letter."""
 
-from __future__ import annotations
-
 import gzip
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -124,7 +122,6 @@ class Shrinker:
 
     def _statements(self, name: str) -> None:
         body = self.case.files[name].body
-        assert isinstance(body, Sql)
         for place in range(len(body.statements)):
             text, cells = self._sql(name).statements[place]
             for column, cell in enumerate(cells):
@@ -138,9 +135,7 @@ class Shrinker:
                         break
 
     def _sql(self, name: str) -> Sql:
-        body = self.case.files[name].body
-        assert isinstance(body, Sql)
-        return body
+        return self.case.files[name].body
 
     def _tree(self, name: str, body: Json) -> None:
         for layout in ("kineto", "compact"):

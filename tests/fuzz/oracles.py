@@ -4,8 +4,6 @@ To add one: a function (Outcome, Case, folder) that yields faults, with `@oracle
 its oracle; it holds nothing of the input, so that two inputs with one cause are one find.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -51,6 +49,18 @@ def oracle(function: Oracle) -> Oracle:
     """Enter a function into the table, under its name."""
     ORACLES[function.__name__] = function
     return function
+
+
+def of_triage(function: Callable[[Any], Faults]) -> Oracle:
+    """Enter a function of a triage's document into the table."""
+
+    def checked(outcome: Outcome, case: Case, folder: Path) -> Faults:
+        document = document_of(outcome)
+        if document is not None and outcome.command == "triage":
+            yield from function(document)
+
+    ORACLES[function.__name__] = checked
+    return checked
 
 
 def faults_of(outcome: Outcome, case: Case, folder: Path) -> list[Fault]:
@@ -142,15 +152,12 @@ def complaint(outcome: Outcome, case: Case, folder: Path) -> Faults:
 @oracle
 def files(outcome: Outcome, case: Case, folder: Path) -> Faults:
     """Nothing is written but what was named with -o; temporary files are gone at the end; nothing is started."""
-    named = {outcome.args[place + 1] for place, word in enumerate(outcome.args[:-1]) if word in ("-o", "--cache")}
-    allowed = {*named}
+    allowed = {outcome.args[place + 1] for place, word in enumerate(outcome.args[:-1]) if word in ("-o", "--cache")}
     temporary = f"{os.environ.get('TMPDIR', gettempdir())}/"
     own = (temporary, f"{os.environ.get('HOME', temporary)}/")  # the user's own folder keeps a key
     for act in outcome.acts:
-        what, _, path = act.partition(" ")
-        is_inside_another = (
-            what.startswith("os.") and "/" not in path and path not in case.files
-        )  # by a folder's handle
+        what, _, path = act.partition(" ")  # one inside another is changed by a folder's handle
+        is_inside_another = what.startswith("os.") and "/" not in path and path not in case.files
         if not (_is_of(path.removeprefix(f"{folder}/"), allowed) or f"{path}/".startswith(own) or is_inside_another):
             yield f"{outcome.command} {what} {_general(path)}", act
     for path in Path(temporary).iterdir():
@@ -184,12 +191,9 @@ def control(outcome: Outcome, case: Case, folder: Path) -> Faults:
     written = () if outcome.command == "export" else _written(outcome, folder)  # data for programs, names as they are
     for stream, text in (("stdout", outcome.out), ("stderr", outcome.err), *written):
         shown = _SGR.sub("", text) if "--color" in outcome.args else text
-        for match in _CONTROL.finditer(shown):
-            yield (
-                f"{outcome.command} {outcome.fmt} {stream} U+{ord(match[0]):04X}",
-                repr(shown[max(match.start() - 60, 0) : match.end() + 60]),
-            )
-            break
+        if match := _CONTROL.search(shown):
+            around = repr(shown[max(match.start() - 60, 0) : match.end() + 60])
+            yield f"{outcome.command} {outcome.fmt} {stream} U+{ord(match[0]):04X}", around
 
 
 def _written(outcome: Outcome, folder: Path) -> Iterator[tuple[str, str]]:
@@ -223,10 +227,7 @@ def percent(outcome: Outcome, case: Case, folder: Path) -> Faults:
         return
     for match in _PERCENT.finditer(outcome.out):
         value = float(match[1].replace(",", ""))
-        before, after = (
-            outcome.out[max(match.start() - 60, 0) : match.start()],
-            outcome.out[match.end() : match.end() + 60],
-        )
+        before, after = outcome.out[: match.start()][-60:], outcome.out[match.end() :][:60]
         if (value > 100.05 or value < 0) and (after.startswith((" of ", "\n of ")) or _PART.search(before)):
             yield _near(after), f"{before}{match[0]}{after}"
 
@@ -315,12 +316,9 @@ def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from _walk(item, path)
 
 
-@oracle
-def budget(outcome: Outcome, case: Case, folder: Path) -> Faults:
+@of_triage
+def budget(document: Any) -> Faults:
     """The parts of each device's budget add up to the window, exactly, and none is negative."""
-    document = document_of(outcome)
-    if document is None or outcome.command != "triage":
-        return
     for rank in document["ranks"]:
         for device in rank["devices"]:
             parts = device["budget_ns"]
@@ -333,27 +331,16 @@ def budget(outcome: Outcome, case: Case, folder: Path) -> Faults:
 _SHARES = re.compile(r"\.(?:fraction|confidence|share|\w+_fraction|\w+_share|occupancy(?:\.\w+)?)$")
 
 
-@oracle
-def fraction(outcome: Outcome, case: Case, folder: Path) -> Faults:
+@of_triage
+def fraction(document: Any) -> Faults:
     """Every share in a triage is within 0 and 1: by the name of its field, the unit of evidence or of a column."""
-    document = document_of(outcome)
-    if document is None or outcome.command != "triage":
-        return
     for path, value in _walk(document):
-        if (
-            isinstance(value, (int, float))
-            and not isinstance(value, bool)
-            and _SHARES.search(path)
-            and not _is_share(value)
-        ):
+        if not isinstance(value, bool) and _SHARES.search(path) and not _is_share(value):
             yield path, f"{path} is {value}"
         elif isinstance(value, dict) and value.get("unit") == "fraction" and not _is_share(value.get("value")):
-            if str(value.get("metric")).endswith("_difference"):  # of two shares: may be less than nothing
-                continue
-            yield (
-                f"{value.get('metric')}",
-                f"{path}: {value.get('metric')} is {value.get('value')}: {value.get('statement')}",
-            )
+            metric = str(value.get("metric"))
+            if not metric.endswith("_difference"):  # of two shares: may be less than nothing
+                yield metric, f"{path}: {metric} is {value.get('value')}: {value.get('statement')}"
         elif isinstance(value, dict) and "units" in value and "rows" in value:
             for row in value["rows"]:
                 for head, unit, item in zip(value["headers"], value["units"], row, strict=False):
@@ -365,12 +352,9 @@ def _is_share(value: Any) -> bool:
     return not isinstance(value, (int, float)) or -1e-9 <= value <= 1 + 1e-9
 
 
-@oracle
-def ceiling(outcome: Outcome, case: Case, folder: Path) -> Faults:
+@of_triage
+def ceiling(document: Any) -> Faults:
     """What can be gained: a ceiling of at least 1, at least no time, at most the step."""
-    document = document_of(outcome)
-    if document is None or outcome.command != "triage":
-        return
     verdict = document["verdict"]
     if verdict["speedup_ceiling"] is not None and verdict["speedup_ceiling"] < 1:
         yield "below 1", f"{verdict['speedup_ceiling']}"
@@ -383,17 +367,14 @@ def ceiling(outcome: Outcome, case: Case, folder: Path) -> Faults:
             yield f"{finding['id']} negative", f"{finding['recoverable_ns']}"
 
 
-@oracle
-def negative(outcome: Outcome, case: Case, folder: Path) -> Faults:
+_AMOUNTS = re.compile(r"\.(?:mean_ns|p50_ns|p95_ns|durations?_ns|busy_ns(?:\.\w+)?|comm_overlapped_ns|n_\w+|cv)$")
+
+
+@of_triage
+def negative(document: Any) -> Faults:
     """No duration, count or size in a triage is negative, where its name says what it is."""
-    document = document_of(outcome)
-    if document is None or outcome.command != "triage":
-        return
     for path, value in _walk(document["ranks"]):
-        is_amount = re.search(
-            r"\.(?:mean_ns|p50_ns|p95_ns|durations_ns|duration_ns|busy_ns(?:\.\w+)?|comm_overlapped_ns|n_\w+|cv)$", path
-        )
-        if is_amount and isinstance(value, (int, float)) and value < 0:
+        if _AMOUNTS.search(path) and isinstance(value, (int, float)) and value < 0:
             yield f"{path}", f"{path} is {value}"
 
 
@@ -434,11 +415,8 @@ def intervals(outcome: Outcome, case: Case, folder: Path) -> Faults:
     for path, value in _walk(document):
         if not isinstance(value, dict):
             continue
-        for key, inside in (
-            ("interval", of_interval),
-            ("ratio_interval", "ratio"),
-            ("efficiency_interval", "efficiency"),
-        ):
+        inside_of = {"interval": of_interval, "ratio_interval": "ratio", "efficiency_interval": "efficiency"}
+        for key, inside in inside_of.items():
             ends = value.get(key)
             if ends and None not in ends:
                 middle = value.get(inside)

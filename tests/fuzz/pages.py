@@ -1,7 +1,5 @@
 """What must hold of every page: nothing of the input is live in it, and its data can be read."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib
@@ -10,18 +8,7 @@ from html.parser import HTMLParser
 
 _LOADING = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping", "xlink:href", "manifest"}
 _FORBIDDEN = {
-    "iframe",
-    "object",
-    "embed",
-    "form",
-    "base",
-    "img",
-    "video",
-    "audio",
-    "link",
-    "frame",
-    "portal",
-    "template",
+    *("iframe", "object", "embed", "form", "base", "img", "video", "audio", "link", "frame", "portal", "template"),
 }
 _ICON = [("rel", "icon"), ("href", "data:,")]
 

@@ -1,7 +1,5 @@
 """Mutators of an nsys export, which is SQL statements: its tables, columns, rows and values."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable
@@ -15,27 +13,8 @@ _TABLE = re.compile(r'(CREATE TABLE|INSERT INTO) "?(\w+)"?')
 _TYPES = ["TEXT", "BLOB", "REAL", "NUMERIC", "", "INTEGER", "INTEGER NOT NULL DEFAULT 0", "TEXT COLLATE NOCASE", "ANY"]
 _BLOBS: list[Any] = [b"", b"\x00" * 8, b"\xff" * 300, b"x", b"\xed\xa0\x80"]
 NUMBERS: list[Any] = [
-    *(
-        0,
-        1,
-        -1,
-        2,
-        7,
-        2**31,
-        2**31 - 1,
-        -(2**31),
-        2**32,
-        2**53,
-        2**62,
-        2**63 - 1,
-        -(2**63),
-        10**15,
-        10**18,
-        0.5,
-        1e308,
-        -1e308,
-        1e19,
-    ),
+    *(0, 1, -1, 2, 7, 2**31, 2**31 - 1, -(2**31), 2**32, 2**53, 2**62, 2**63 - 1, -(2**63), 10**15, 10**18, 0.5),
+    *(1e308, -1e308, 1e19),
     *(float("inf"), float("-inf"), None, None, "", "x", "7", "1e5", "٣", " 7 ", "0x10", "a\x00b"),
 ]
 

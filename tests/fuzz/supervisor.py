@@ -1,7 +1,5 @@
 """Workers, kept at work: replaced when they have done much, crash, hang or run out of memory; counts what they tell."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors
@@ -145,7 +143,6 @@ class Supervisor:
             cwd=ROOT,
             env=environment,
         )
-        assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
         process = _Process(child=child, place=place, until=time.monotonic() + 120)
         self._selector.register(child.stdout, selectors.EVENT_READ, process)
@@ -158,7 +155,6 @@ class Supervisor:
 
     def _give(self, process: _Process) -> None:
         """Hand over the next chunk, or end the process, which leaves when its input does."""
-        assert process.child.stdin is not None
         if (self._is_over_now() and not self._again) or process.n_done > _RECYCLED_AFTER:
             process.todo = None
             process.child.stdin.close()
@@ -182,7 +178,6 @@ class Supervisor:
 
     def _read(self, process: _Process) -> bool:
         """Hear what a worker has said meanwhile; False where there is nothing and will be nothing."""
-        assert process.child.stdout is not None
         try:
             data = os.read(process.child.stdout.fileno(), 2**20)
         except BlockingIOError:

@@ -1,7 +1,5 @@
 """One command of profkit in this process, as `profkit.cli.main` runs it, and all that can be seen of it from outside."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -28,27 +26,12 @@ MOST_BYTES = 1_500 * 2**20
 _PACKAGE = str(Path(profkit.__file__).parent)
 _LIBRARIES = (sys.prefix, sys.base_prefix, "/usr/")
 _STARTS = {
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.fork",
-    "os.forkpty",
-    "pty.spawn",
+    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "pty.spawn"),
 }
 _CONNECTS = {"socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"}
 _CHANGES = {
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.rmdir",
-    "os.link",
-    "os.symlink",
-    "os.truncate",
-    "os.chmod",
-    "os.chown",
-    "os.mkfifo",
+    *("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"),
+    *("os.chown", "os.mkfifo"),
 }
 _HARMLESS = re.compile(r"/dev/(?:null|urandom|tty)|/proc/.*|<.*>|.*\.pyc(?:\.\d+)?|.*/__pycache__.*|/dev/shm/pym-.*")
 
@@ -90,7 +73,7 @@ class Outcome:
     unlike: str = ""
     """Where the compiled scanner and Python alone read another trace: how they begin."""
 
-    others: list[Outcome] = field(default_factory=list)
+    others: list["Outcome"] = field(default_factory=list)
     """What other commands on the same input did before."""
 
     @property

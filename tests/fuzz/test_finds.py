@@ -4,8 +4,6 @@ A new one: `python -m tests.fuzz.finds --keep out/fuzz/KIND-ORACLE-HASH`, once i
 they look real to those who search for secrets, and `tests/test_secrets.py` has every form.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -31,8 +29,7 @@ def now() -> dict[str, list[str]]:
         timeout=120,
     )
     assert done.stdout, done.stderr[-3000:]
-    faults: dict[str, list[str]] = json.loads(done.stdout)
-    return faults
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)

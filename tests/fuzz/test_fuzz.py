@@ -1,7 +1,5 @@
 """The fuzzer finds what it is told to look for, always tries the same inputs, and outlives what they do to it."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -7,15 +7,13 @@ f {...}                     a find, as JSON; its folder is written
 d                           that was all that was asked for
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -25,9 +23,8 @@ from tests.fuzz.documents import Case
 from tests.fuzz.finds import Find
 from tests.fuzz.kinds import case_of
 from tests.fuzz.minimise import Shrinker
-from tests.fuzz.oracles import Fault, faults_of
-from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, at_home, limit_memory, run, warm
-from tests.ingest.both_ways import unlike
+from tests.fuzz.oracles import Fault
+from tests.fuzz.target import LIMIT_CPU_S, Outcome, TooSlow, at_home, limit_memory, warm
 
 _SLOW_ENOUGH_CPU_S = 1.5
 """What a slow input may take while it is made smaller."""
@@ -57,16 +54,7 @@ class Trial:
         at_home(self.home)
         case.write(self.folder)
         os.chdir(self.folder)
-        found: list[tuple[Outcome, list[Fault]]] = []
-        for args in case.commands:
-            outcome = run(args, limit_cpu_s=self.limit_cpu_s)
-            outcome.others = [other for other, _ in found]
-            if case.kind == "native":
-                outcome.unlike = "; ".join(
-                    filter(None, (unlike(self.folder / name, lenient="--lenient" in args) for name in case.files))
-                )
-            found.append((outcome, faults_of(outcome, case, self.folder)))
-        return found
+        return finds.outcomes_of(case, self.folder, limit_cpu_s=self.limit_cpu_s)
 
     def smaller(self, find: Find, *, limit_s: float) -> Find:
         """The find with a smaller case."""
@@ -85,9 +73,7 @@ class Trial:
         shrinker = Shrinker(find.case, shows, limit_s=limit_s)
         case = shrinker.run()
         self.limit_cpu_s = LIMIT_CPU_S
-        return Find(
-            fault=find.fault, case=case, only=find.only, traceback=find.traceback, is_small=shrinker.n_tries > 0
-        )
+        return replace(find, case=case, is_small=shrinker.n_tries > 0)
 
 
 @dataclass
@@ -103,8 +89,7 @@ class Worker:
 
     def try_one(self, kind: str, index: int) -> list[Find]:
         """Try an input; gives the new finds, written."""
-        self.tell.write(f"b {kind} {index}\n")
-        self.tell.flush()
+        self._say(f"b {kind} {index}")
         cpu_begun, begun = time.process_time(), time.perf_counter()
         case = case_of(self.seed, kind, index)
         found = self.trial.outcomes(case)
@@ -121,18 +106,18 @@ class Worker:
                     new.append(self._written(Find(fault=fault, case=alone, only=only, traceback=outcome.traceback)))
         worst = max(outcome.code for outcome, _ in found)
         peak = max(outcome.peak_bytes for outcome, _ in found) >> 20
-        self.tell.write(f"e {kind} {index} {worst} {cpu_s:.4f} {wall_s:.4f} {peak}\n")
-        self.tell.flush()
+        self._say(f"e {kind} {index} {worst} {cpu_s:.4f} {wall_s:.4f} {peak}")
         return new
 
     def _written(self, find: Find) -> Find:
-        self.tell.write(f"m {self.minimise_s}\n")
-        self.tell.flush()
+        self._say(f"m {self.minimise_s}")
         small = self.trial.smaller(find, limit_s=self.minimise_s) if self.minimise_s else find
-        place = finds.write(small, self.out)
-        self.tell.write(f"f {json.dumps({**finds.about(small), 'place': str(place)})}\n")
-        self.tell.flush()
+        self._say(f"f {json.dumps({**finds.about(small), 'place': str(finds.write(small, self.out))})}")
         return small
+
+    def _say(self, line: str) -> None:
+        self.tell.write(f"{line}\n")
+        self.tell.flush()
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ def test_what_a_name_tells(name: str, library: str, what: str, precision: str, s
 
 def test_every_row_for_products_explains_a_name_of_the_table() -> None:
     texts = [kernel_names.spelled(line[0]) for line in LINES]
-    used = [kernel_names._of_library(text)[0] or kernel_names._of_words(text) for text in texts]
+    used = [kernel_names._first(kernel_names._OF_LIBRARIES, text)[0] or kernel_names._of_words(text) for text in texts]
     assert {row.pattern for row in GRAMMARS if row.formats != "none"} <= {row.pattern for row in used if row}
 
 

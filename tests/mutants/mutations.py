@@ -1,7 +1,5 @@
 """Mutants: small changes of meaning in the rule code, made on its syntax tree, drawn by seed."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import hashlib

@@ -1,11 +1,16 @@
 """Ranks with a known truth: steps of phases and collectives, on clocks that are off and drift."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from profkit.ranks.align.clocks import Clocks, aligned
+from profkit.ranks.align.match import matched
+from profkit.ranks.align.match_types import Matching
+from profkit.ranks.measure.stragglers import Stragglers, find_stragglers
+from profkit.ranks.measure.waits import GroupWaits, split
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import (
     PHASES,
@@ -142,3 +147,15 @@ def without(summary: RankSummary, *rows: int) -> RankSummary:
 def shifted(summary: RankSummary, ns: int) -> RankSummary:
     """Give the summary of a rank whose clock is ahead by this much."""
     return replace(summary, origin_unix_ns=summary.origin_unix_ns + ns)
+
+
+def measured(summaries: Sequence[RankSummary]) -> tuple[Matching, Clocks, tuple[GroupWaits, ...]]:
+    """Give what is measured of ranks before anybody is blamed."""
+    matching = matched(summaries)
+    clocks = aligned(summaries, matching)
+    return matching, clocks, split(summaries, matching, clocks)
+
+
+def stragglers_of(summaries: Sequence[RankSummary]) -> tuple[Stragglers, ...]:
+    """Give the answer for each group."""
+    return find_stragglers(measured(summaries)[2], summaries)

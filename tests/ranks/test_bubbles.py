@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.ranks.align.match import matched
-from profkit.ranks.measure.pipeline_bubbles import pipeline_bubbles
+from profkit.ranks.measure.pipelines import pipeline_bubbles
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from tests.ranks.pipeline import MS, in_one_group, pipeline
 from tests.ranks.simulate import Job, simulate

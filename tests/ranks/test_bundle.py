@@ -13,16 +13,15 @@ from msgspec.structs import replace
 
 from profkit import api
 from profkit.model.finding import Evidence
-from profkit.ranks.reduce.bundle import Bundle, bundle_of, leaf, merged, opened, unfolded
-from profkit.ranks.reduce.codec import TABLES, packed
-from profkit.ranks.reduce.interned import Interned
+from profkit.ranks.reduce.bundle import Bundle, Interned, bundle_of, leaf, merged, opened, unfolded
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome, outcomes_of
-from profkit.ranks.run import gathering
+from profkit.ranks.reduce.records import TABLES
+from profkit.ranks.run import workers
 from profkit.ranks.run.fleet_report import report_of
-from profkit.ranks.run.gathering import Gathering
 from profkit.ranks.run.jobs import Finished
-from profkit.ranks.run.workers import Here, Pool
+from profkit.ranks.run.store import PackedSummary
+from profkit.ranks.run.workers import Gathering, Here, Pool
 from profkit.render import renderer_for
 from tests.conftest import ROOT, examples
 from tests.ranks.jobs import job_of, rank_file
@@ -64,8 +63,8 @@ def flat(real) -> str:
 
 def told(outcome: Outcome) -> tuple[Any, ...]:
     """All of an outcome, as bytes that tell 1 from 1.0."""
-    parts = (outcome.report, outcome.verdict, outcome.case, outcome.confidence_cap)
-    return packed(outcome.summary), *(msgspec.json.encode(part, enc_hook=str, order="deterministic") for part in parts)
+    parts = (PackedSummary.of(outcome.summary), outcome.report, outcome.verdict, outcome.case, outcome.confidence_cap)
+    return tuple(msgspec.json.encode(part, enc_hook=str, order="deterministic") for part in parts)
 
 
 def reported(outcomes: list[Outcome]) -> str:
@@ -165,7 +164,7 @@ class Dying(Executor):
 @pytest.mark.parametrize("executor", [Here(), Dying(cancels=False), Dying(cancels=True)])
 @pytest.mark.parametrize("fan_in", [1, 3, 100])
 def test_what_is_gathered_does_not_depend_on_who_merges(simulated, monkeypatch, executor, fan_in):
-    monkeypatch.setattr(gathering, "FAN_IN", fan_in)
+    monkeypatch.setattr(workers, "FAN_IN", fan_in)
     gathered = Gathering(Pool(n_workers=2, executor=executor))
     for place in (3, 0, 6, 5, 1, 2, 4):
         gathered.add(place, Finished(source=str(place), leaf=leaf([simulated[place]])))
@@ -180,7 +179,7 @@ def test_a_parent_of_many_ranks_says_what_one_of_few_does(tmp_path, monkeypatch)
     sources = [str(path) for path in sorted(folder.iterdir())]
     few = api.triage_ranks(sources, executor=Here())
     monkeypatch.setattr(api, "MAX_FULL", 2)
-    monkeypatch.setattr(gathering, "FAN_IN", 3)
+    monkeypatch.setattr(workers, "FAN_IN", 3)
     many = api.triage_ranks(sources, executor=Here())
     assert many.failures == few.failures != ()
     assert many.verdict == few.verdict

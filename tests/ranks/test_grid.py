@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.align.clocks import aligned
-from profkit.ranks.align.match import matched
-from profkit.ranks.measure.stragglers import find_stragglers
-from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.records import PHASES, CollectiveRows, Group
-from tests.ranks.simulate import MS, TRANSFER, US, Job, shifted, simulate
+from tests.ranks.simulate import MS, TRANSFER, US, Job, measured, shifted, simulate, stragglers_of
 
 TENSOR = Group(name="tp", ranks=(), size=2)
 DATA = Group(name="dp", ranks=(), size=2)
@@ -63,16 +59,15 @@ def summary_of(base, rows, *, has_seq):
 @pytest.mark.parametrize("slow_rank", [0, 3])
 def test_only_the_slow_rank_is_blamed(slow_rank, has_seq):
     ranks = grid(slow_rank, has_seq=has_seq)
-    matching = matched(ranks)
+    matching, _, _ = measured(ranks)
     assert len(matching.groups) == 4
     assert matching.refusals == ()
-    answers = find_stragglers(split(ranks, matching, aligned(ranks, matching)), ranks)
+    answers = stragglers_of(ranks)
     assert {straggler.rank for answer in answers for straggler in answer.named} == {slow_rank}
     assert any("held it up" in answer.reason for answer in answers)
 
 
 def test_clocks_reach_ranks_that_share_no_group():
-    ranks = grid(0)
-    clocks = aligned(ranks, matched(ranks)).ranks
+    clocks = measured(grid(0))[1].ranks
     assert [round(clocks[rank].offset_ns / MS, 2) for rank in range(4)] == [0, 10, 20, 30]
     assert all(clock.is_fitted for clock in clocks.values())

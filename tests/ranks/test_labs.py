@@ -10,14 +10,12 @@ import pytest
 import profkit
 from analyses.rank_runs import fingerprint
 from profkit.ingest.kineto.reader import read_trace
-from profkit.ranks.align.clocks import aligned
-from profkit.ranks.align.match import matched
 from profkit.ranks.measure.stragglers import find_stragglers
-from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.summary import summarise
 from profkit.timeline import Facts
 from tests.capture.running import ENVIRONMENT
 from tests.conftest import IN_FULL, ROOT
+from tests.ranks.simulate import measured
 from workloads.rank_cases import CASES
 
 HEALTHY = [case for case in CASES if case.n_ranks > 1 and case.study == "ddp" and case.category != "fault"]
@@ -41,8 +39,7 @@ def test_the_verdict_is_the_fault_that_was_built_in(name, top, traces: Path):
 
 def analysed(folder: Path):
     summaries = [summarise(Facts.of(read_trace(str(path)))) for path in sorted(folder.glob("*.gz"))]
-    matching = matched(summaries)
-    return split(summaries, matching, aligned(summaries, matching)), summaries
+    return measured(summaries)[2], summaries
 
 
 def resampled(waits, generator):

@@ -7,7 +7,8 @@ import pytest
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.findings.input import STARVED
 from profkit.model.code import CodePlace, Phase, PlaceShare
-from profkit.ranks.findings import late_cause, late_places
+from profkit.ranks.findings import late_cause
+from profkit.ranks.findings.late_cause import Late
 from profkit.ranks.reduce.records import PHASES
 
 MS = 1_000_000
@@ -21,8 +22,8 @@ def named(monkeypatch: pytest.MonkeyPatch, *, waits_ms: tuple[float, ...], phase
     joint = SimpleNamespace(n_steps=10, outcome_of=outcomes.__getitem__)
     excess = [60 * MS if name == "data" else 0 for name in PHASES]
     straggler = SimpleNamespace(rank=1, phase=phase, phase_excess_ns=excess, lateness_ns=60 * MS)
-    monkeypatch.setattr(late_cause, "_cost_ns", lambda outcome, _: outcome.waits_ns)
-    found = late_cause.own_finding(straggler, SimpleNamespace(ranks=range(len(waits_ms))), joint)
+    monkeypatch.setattr(late_cause, "_cost_ns", lambda outcome, name: outcome.waits_ns)
+    found = Late(straggler, SimpleNamespace(ranks=range(len(waits_ms))), None, joint).own_finding
     return found.id if found is not None else ""
 
 
@@ -59,8 +60,8 @@ def late_lines(
     joint = SimpleNamespace(n_steps=10, outcome_of=[SimpleNamespace(report=one) for one in reports].__getitem__)
     excess = [60 * MS if name == phase else 0 for name in PHASES]
     straggler = SimpleNamespace(rank=0, phase=phase, phase_excess_ns=excess, lateness_ns=60 * MS)
-    monkeypatch.setattr(late_places, "spent_ns", lambda *_: host_ms * MS)
-    found = late_places.late_places(straggler, SimpleNamespace(ranks=range(len(ranks))), joint)
+    monkeypatch.setattr(late_cause, "spent_ns", lambda *_: host_ms * MS)
+    found = late_cause.late_places(Late(straggler, SimpleNamespace(ranks=range(len(ranks))), None, joint))
     assert {one.of for one in found} <= {"delay"}
     return [(one.place.line, round(one.share, 3)) for one in found]
 

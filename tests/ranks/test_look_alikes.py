@@ -7,10 +7,9 @@ import pytest
 
 import profkit
 from profkit.model.documents.report import Report
-from profkit.model.finding import Finding
 from tests.ranks.disk_jobs import Job, programs
 from tests.ranks.jobs import edited
-from tests.ranks.scripted import MS, Group, Op, Rank, in_steps, run, triaged, write
+from tests.ranks.scripted import MS, Group, Op, Rank, in_steps, of, run, triaged, write
 
 Extra = Callable[[int, int], int]
 Times = Callable[[int, int], float]
@@ -44,10 +43,6 @@ def job(
     return run({rank: program(rank, world, n_steps, n_layers, late_ns, slower) for rank in range(n_ranks)})
 
 
-def late(report: Report) -> list[Finding]:
-    return [finding for finding in report.findings if finding.id == "straggler.rank"]
-
-
 def texts(report: Report) -> str:
     found = [*report.verdict.findings, *report.findings]
     return "\n".join(text for one in found for text in (one.title, *(each.statement for each in one.evidence)))
@@ -57,13 +52,13 @@ def texts(report: Report) -> str:
 def test_a_rank_that_is_slow_in_one_step_of_few_is_no_straggler(tmp_path, n_ranks, n_steps):
     """Its ten collectives are late together: for the question whether it is late always they count once."""
     report = triaged(job(n_ranks, n_steps, slower=lambda rank, step: 1.8 if (rank, step) == (1, 1) else 1.0), tmp_path)
-    assert late(report) == []
+    assert of(report) == []
     assert f"% of that in 1 of {n_steps} steps; it is not proven to be late: in the other steps" in texts(report)
 
 
 def test_a_rank_that_is_slow_in_two_steps_of_few_is_one(tmp_path):
     report = triaged(job(4, 3, slower=lambda rank, step: 1.5 if rank == 1 and step != 1 else 1.0), tmp_path)
-    assert [one.rank for one in late(report)] == [1]
+    assert [one.rank for one in of(report)] == [1]
 
 
 def without_steps(document: dict) -> None:
@@ -79,7 +74,7 @@ def test_without_steps_one_late_collective_names_nobody(tmp_path, is_always, nam
     for path in folder.iterdir():
         edited(path, without_steps)
     report = profkit.triage([str(folder)])
-    assert [one.rank for one in late(report)] == named
+    assert [one.rank for one in of(report)] == named
     if not is_always:
         assert "mostly for rank 1, late in 1 of 8 collectives" in report.verdict.headline
 
@@ -88,13 +83,13 @@ def test_without_steps_one_late_collective_names_nobody(tmp_path, is_always, nam
 def test_two_ranks_that_are_late_together_in_few_steps_are_both_named(tmp_path, n_steps):
     both = triaged(job(8, n_steps, 3, late_ns=lambda rank, step: 20 * MS * (rank in {1, 5})), tmp_path)
     assert both.verdict.headline.startswith("6 ranks wait for ranks 1, 5")
-    assert [one.title.startswith("6 ranks wait for rank") for one in late(both)] == [True, True]
+    assert [one.title.startswith("6 ranks wait for rank") for one in of(both)] == [True, True]
     assert n_steps > 2 or "several times that of any rank that is not named" in texts(both)
 
 
 def test_two_ranks_that_are_late_in_turn_in_few_steps_name_nobody(tmp_path):
     report = triaged(job(8, 4, 3, late_ns=lambda rank, step: 20 * MS * (rank == (1, 5)[step % 2])), tmp_path)
-    assert late(report) == []
+    assert of(report) == []
     assert "mostly for rank" not in texts(report)
 
 
@@ -151,13 +146,13 @@ def test_a_device_that_runs_all_kernels_slower_is_slow(tmp_path, n_kernels, fact
     """Low clocks slow what multiplies matrices, and not what memory limits."""
     report = triaged(ran(slower(1.3, n_kernels)), tmp_path)
     assert cause(report) == f"compute: same kernels {factor}"
-    assert "the late rank's device is slow" in late(report)[0].fix
+    assert "the late rank's device is slow" in of(report)[0].fix
 
 
 def test_a_persistent_kernel_with_more_to_do_does_not_make_the_device_slow(tmp_path):
     report = triaged(ran(slower(1.3), grown), tmp_path)
     assert cause(report) == "compute: same kernels 1.30x"
-    assert "for more work that the trace does not show, or on a slower device" in late(report)[0].fix
+    assert "for more work that the trace does not show, or on a slower device" in of(report)[0].fix
     assert report.verdict.next_tool.name == "profkit compare"
 
 
@@ -165,7 +160,7 @@ def test_a_hot_expert_is_more_work_and_no_slow_device(tmp_path):
     """Its products take 1.5x on rank 2, attention as long as elsewhere: a slow device is slow in both."""
     report = triaged(ran(slower(1.5, 1)), tmp_path)
     assert cause(report) == "compute: more work"
-    assert "the late rank has more work, not a slower device" in late(report)[0].fix
+    assert "the late rank has more work, not a slower device" in of(report)[0].fix
 
 
 def other_model(document: dict) -> None:
@@ -180,13 +175,13 @@ def test_another_model_of_device_is_said(tmp_path, names):
     report = profkit.triage([str(folder)])
     assert cause(report) == "compute: other model of device"
     assert "its device is Another GPU, its peers have Simulated GPU" in texts(report)
-    assert "same model of device" in late(report)[0].fix
+    assert "same model of device" in of(report)[0].fix
 
 
 def test_kernels_that_take_longer_in_some_steps_are_not_more_work(tmp_path):
     report = triaged(job(4, 20, 4, slower=lambda rank, step: 1.6 if rank == 2 and step % 5 < 2 else 1.0), tmp_path)
     assert cause(report) == "compute: longer at times"
-    assert "compare the late rank's inputs" in late(report)[0].fix
+    assert "compare the late rank's inputs" in of(report)[0].fix
 
 
 @pytest.mark.parametrize("kept", [("kernel",), ("kernel", "user_annotation")])
@@ -203,7 +198,7 @@ def test_without_host_rows_it_is_not_known_what_a_late_host_does(tmp_path, kept)
         edited(path, device_alone)
     report = profkit.triage([str(folder)])
     assert report.verdict.rank == 2
-    assert late(report)[0].title == "3 ranks wait for rank 2, whose host does something that its trace does not show"
+    assert of(report)[0].title == "3 ranks wait for rank 2, whose host does something that its trace does not show"
     assert cause(report) == "host: not recorded"
     assert "its trace has no row of the host" in texts(report)
     assert report.verdict.next_tool.name == "torch.profiler"
@@ -211,7 +206,7 @@ def test_without_host_rows_it_is_not_known_what_a_late_host_does(tmp_path, kept)
 
 def test_a_checkpoint_on_one_rank_is_said_to_be_in_one_step(tmp_path):
     report = triaged(job(4, 12, 3, late_ns=lambda rank, step: 200 * MS * ((rank, step) == (0, 6))), tmp_path)
-    assert [one.title for one in late(report)] == [
+    assert [one.title for one in of(report)] == [
         "3 ranks wait for rank 0 once, for 200 ms, while its host runs no operator"
     ]
     assert ", and no other is a third as long; a longer capture" in texts(report)

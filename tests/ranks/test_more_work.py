@@ -5,15 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.api import triage
-from profkit.ranks.align.clocks import aligned
-from profkit.ranks.align.match import matched
-from profkit.ranks.measure.stragglers import find_stragglers
-from profkit.ranks.measure.waits import split
-from profkit.ranks.reduce.first_inputs import first_inputs
 from profkit.ranks.reduce.records import NameRows
+from profkit.ranks.reduce.summary import first_inputs
 from profkit.testing import operator, span, to_json, trace_of
-from profkit.verdict.on_cpu import BEYOND
-from tests.ranks.simulate import MS, Job, simulate
+from profkit.verdict.on_cpu import BEYOND_SHARED
+from tests.ranks.simulate import MS, Job, simulate, stragglers_of
 
 NAMES = ("aten::mm", "aten::sigmoid_backward", "aten::log")
 
@@ -33,8 +29,7 @@ def late(*counts, inputs=None, phase="host", is_cpu=True):
         )
         given = inputs[summary.rank] if inputs else ()
         ranks.append(replace(summary, strings=strings, work=work, is_cpu=is_cpu, inputs=given))
-    matching = matched(ranks)
-    (found,) = find_stragglers(split(ranks, matching, aligned(ranks, matching)), ranks)
+    (found,) = stragglers_of(ranks)
     (straggler,) = found.named
     assert straggler.rank == 1
     return straggler
@@ -122,7 +117,7 @@ def test_balanced_work_saves_about_half_of_the_delay_and_at_most_all_of_it(tmp_p
     _, one = unbalanced(tmp_path, every=every)
     assert "larger inputs" in one.title
     assert one.recoverable_ns == pytest.approx(2 * MS, rel=0.01)
-    assert one.most_recoverable_ns == pytest.approx((1 + BEYOND) * 4 * MS, rel=0.01)
+    assert one.most_recoverable_ns == pytest.approx((1 + BEYOND_SHARED) * 4 * MS, rel=0.01)
 
 
 def test_the_step_of_a_rank_that_waits_rarely_is_not_that_of_the_job(tmp_path):

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import profkit
+from profkit.testing import to_json
+from tests.analyzers.test_overlap import stages
 from tests.ranks.jobs import edited
 from tests.ranks.pipeline import schedule
 from tests.ranks.scripted import MS, US, Group, Op, Rank, cause, run, triaged, write
@@ -133,3 +135,17 @@ def test_stages_that_wait_as_the_schedule_says_name_nobody(tmp_path, n_lines):
     report = triaged(job(n_lines), tmp_path)
     assert report.verdict.findings[0].id == "pipeline.bubble"
     assert not {"comm.slow_link", "straggler.rank"} & {one.id for one in report.findings}
+
+
+def test_stages_on_cpus_whose_sends_nothing_joins_are_told_what_to_spare_first(tmp_path) -> None:
+    """Of gloo no trace tells which send and receive belong together, however many steps are recorded."""
+    for rank, name in enumerate(("gloo:send", "gloo:recv")):
+        told = {"distributedInfo": {"backend": "gloo", "rank": rank, "world_size": 2}}
+        data = to_json(stages(name, again=True), metadata=told)
+        (tmp_path / f"rank{rank}.pt.trace.json").write_bytes(data)
+    report = profkit.triage(tmp_path)
+    assert [one.id for one in report.verdict.findings][:2] == ["work.recompute", "comm.exposed"]
+    found = report.verdict.findings[1]
+    assert "micro-batches" in found.fix
+    assert found.next_tools[0].purpose == "which stage does the schedule wait for?"
+    assert not [item for item in found.evidence if "one rank's trace" in item.statement]

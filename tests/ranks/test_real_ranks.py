@@ -6,27 +6,24 @@ import numpy as np
 import pytest
 
 from profkit.ingest.kineto.reader import read_trace
-from profkit.ranks.align.clocks import aligned
-from profkit.ranks.align.match import matched
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.measure.fingerprints import communication_limit, only_work, traffic
 from profkit.ranks.measure.stragglers import find_stragglers
-from profkit.ranks.measure.waits import split
-from profkit.ranks.reduce.codec import packed, unpacked
 from profkit.ranks.reduce.summary import summarise
+from profkit.ranks.run.store import PackedSummary
 from profkit.timeline import Facts
+from tests.ranks.simulate import measured
 
 
 def ranks_of(folder: Path, pattern: str):
     files = sorted(folder.glob(pattern))
     if not files:
         pytest.skip(f"no {pattern} here")
-    return [unpacked(packed(summarise(Facts.of(read_trace(str(path)))))) for path in files]
+    return [PackedSummary.of(summarise(Facts.of(read_trace(str(path))))).unpacked() for path in files]
 
 
 def analysed(summaries):
-    matching = matched(summaries)
-    waits = split(summaries, matching, aligned(summaries, matching))
+    matching, _, waits = measured(summaries)
     return matching, waits, find_stragglers(waits, summaries)
 
 

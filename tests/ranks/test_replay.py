@@ -1,25 +1,22 @@
-"""The step without the straggler, against the same job simulated without it."""
+"""The step without the straggler, against the same job simulated without it; of real ranks the step as it was."""
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.align.clocks import aligned
-from profkit.ranks.align.match import matched
 from profkit.ranks.measure.replay import MAX_ERROR, Counterfactual, ReplayRefusal, counterfactual
-from profkit.ranks.measure.stragglers import find_stragglers
-from profkit.ranks.measure.waits import split
-from profkit.ranks.reduce.records import PHASES
+from profkit.ranks.measure.stragglers import Straggler, find_stragglers
+from profkit.ranks.reduce.records import PHASES, Group
 from profkit.units import format_fraction
 from tests.ranks.overlap import Overlap, run
-from tests.ranks.simulate import MS, US, Job, simulate, without
+from tests.ranks.simulate import MS, US, Job, measured, simulate, stragglers_of, without
+from tests.ranks.test_real_ranks import ranks_of
 
 
 def replayed(summaries, *, only=None):
     """Give the counterfactual for the stragglers found (`only`: of these ranks)."""
-    matching = matched(summaries)
-    clocks = aligned(summaries, matching)
-    found = find_stragglers(split(summaries, matching, clocks), summaries)
+    matching, clocks, waits = measured(summaries)
+    found = find_stragglers(waits, summaries)
     late = [straggler for group in found for straggler in (*group.named, *group.hidden)]
     named = [straggler for straggler in late if only is None or straggler.rank in only]
     return counterfactual(summaries, matching, clocks, named)
@@ -76,9 +73,8 @@ def test_lateness_that_overlap_absorbs_gains_nothing():
     own = rows.own_ns.copy()
     own[::4, PHASES.index("data")] = ranks[0].collectives.own_ns[::4, PHASES.index("data")]
     ranks[1] = replace(ranks[1], collectives=replace(rows, own_ns=own))
-    matching = matched(summaries)
-    clocks = aligned(summaries, matching)
-    named = find_stragglers(split(summaries, matching, clocks), summaries)[0].named
+    matching, clocks, waits = measured(summaries)
+    named = find_stragglers(waits, summaries)[0].named
     found = counterfactual(ranks, matching, clocks, named)
     assert found.gain_ns == pytest.approx(0, abs=20 * US)
     assert abs(found.equalised[0].removed_ns) <= 20 * US
@@ -121,11 +117,10 @@ def without_steps(summary):
 )
 def test_refusals(change, reason):
     ranks = simulate(Job(seed=5, slow={1: ("compute", 3 * MS)})).summaries
-    matching = matched(ranks)
-    named = find_stragglers(split(ranks, matching, aligned(ranks, matching)), ranks)[0].named
+    named = stragglers_of(ranks)[0].named
     ranks = change(ranks)
-    matching = matched(ranks)
-    found = counterfactual(ranks, matching, aligned(ranks, matching), named)
+    matching, clocks, _ = measured(ranks)
+    found = counterfactual(ranks, matching, clocks, named)
     assert isinstance(found, ReplayRefusal)
     assert reason in found.reason
     assert found.error_fraction is None
@@ -141,3 +136,58 @@ def test_shared_cores_are_named_as_unmodelled():
     ranks = simulate(Job(seed=7, slow={1: ("data", 3 * MS)})).summaries
     assert not any("cores" in note for note in replayed(ranks).unmodelled)
     assert any("cores" in note for note in replayed([replace(rank, is_cpu=True) for rank in ranks]).unmodelled)
+
+
+def someone(rank):
+    """Give a rank as a straggler of no phase: all its own work is set to its peers'."""
+    return Straggler(
+        rank=rank,
+        group=Group(),
+        phase=None,
+        phase_excess_ns=(0,) * 5,
+        lateness_ns=0,
+        free_lateness_ns=0,
+        excess_ns=0,
+        effect_fraction=0.0,
+        share=0.0,
+        p_value=1.0,
+        n_last=0,
+        n_instances=0,
+        n_blocks=0,
+        explained_fraction=0.0,
+        compute_factor=None,
+    )
+
+
+def replayed_without(summaries, named):
+    matching, clocks, _ = measured(summaries)
+    return counterfactual(summaries, matching, clocks, named)
+
+
+@pytest.mark.shared
+def test_megatron_without_its_stragglers(shared_traces):
+    summaries = ranks_of(shared_traces, "megatron-tp8-8xA100/*.json.gz")
+    named = stragglers_of(summaries)[0].named
+    found = replayed_without(summaries, named)
+    assert found.error_fraction < 0.001
+    assert found.n_instances == 84
+    assert {each.rank: each.phases for each in found.equalised} == {0: ("host",), 6: ("data", "host")}
+    late = sum(straggler.excess_ns for straggler in named)
+    assert late < found.gain_ns < 1.1 * late  # the rest: what each cost behind the other
+    assert found.predicted_ns == found.predicted_most_ns  # tensor parallelism: nothing runs under compute
+
+
+@pytest.mark.shared
+def test_gloo_ranks_come_out_again(shared_traces):
+    found = replayed_without(ranks_of(shared_traces, "cpu_captures/gloo_fsdp2.*.json.gz"), [someone(0)])
+    assert isinstance(found, Counterfactual)
+    assert found.error_fraction < 0.005
+    assert any("cores" in note for note in found.unmodelled)
+
+
+@pytest.mark.parametrize("name", ["fsdp_vlm_prefetch_off", "fsdp_vlm_prefetch_on"])
+def test_our_own_ranks_come_out_again(traces, name):
+    """Two like ranks: made like its peer, one changes the step by little."""
+    found = replayed_without(ranks_of(traces / name, "*.json.gz"), [someone(0)])
+    assert found.error_fraction < 0.005
+    assert abs(found.replayed_ns - found.predicted_ns) < 0.1 * found.replayed_ns

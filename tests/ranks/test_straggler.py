@@ -4,27 +4,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from profkit.ranks.align.clocks import aligned
-from profkit.ranks.align.match import matched
 from profkit.ranks.measure.fingerprints import communication_limit, only_work, traffic
-from profkit.ranks.measure.kernel_slowdown import compute_factor
+from profkit.ranks.measure.longer_compute import compute_factor
 from profkit.ranks.measure.permutation_test import blocks_of, excess_ns, lateness_ns, p_of_largest
 from profkit.ranks.measure.stragglers import find_stragglers
-from profkit.ranks.measure.waits import split
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import PHASES, CollectiveRows, Group, LeadRanges, NameRows
 from tests.conftest import IN_FULL
 from tests.ranks.overlap import Overlap, run
-from tests.ranks.simulate import MS, Job, shifted, simulate
+from tests.ranks.simulate import MS, Job, measured, shifted, simulate, stragglers_of
 
 
 def waits_of(summaries):
-    matching = matched(summaries)
-    return split(summaries, matching, aligned(summaries, matching))
+    return measured(summaries)[2]
 
 
 def answer(summaries):
-    (found,) = find_stragglers(waits_of(summaries), summaries)
+    (found,) = stragglers_of(summaries)
     return found
 
 

@@ -1,23 +1,23 @@
-"""What one rank tells the others."""
+"""What one rank tells the others: what it did, where it stood still for a collective, what its script counted."""
 
-import io
 import json
-import tracemalloc
-import zipfile
+import zlib
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from profkit.errors import TraceFormatError
+from profkit.ingest.kineto.reader import read_trace
 from profkit.model.trace import Spans
-from profkit.ranks.reduce import codec
 from profkit.ranks.reduce.activity import longest_before
-from profkit.ranks.reduce.codec import packed, unpacked
 from profkit.ranks.reduce.collective_kinds import CollectiveKind
-from profkit.ranks.reduce.records import PHASES
+from profkit.ranks.reduce.records import PHASES, TABLES, RankFacts
 from profkit.ranks.reduce.summary import summarise
-from profkit.testing import draw, kernel, launch, span, trace_of
+from profkit.ranks.run.store import PackedSummary
+from profkit.testing import draw, kernel, launch, span, to_json, trace_of
 from profkit.timeline import Facts
+from tests.ingest.test_counted_work import counter, embedding
 from tests.ranks.simulate import Job, simulate
 
 US = 1000
@@ -177,18 +177,22 @@ def test_a_rank_without_collectives():
     assert unpacked(packed(found)).rank == 0
 
 
-def equal(one, two):
-    for table in ("collectives", "steps", "ranges", "lead_ranges", "quiet", "work", "blocks"):
-        mine, other = getattr(one, table).columns(), getattr(two, table).columns()
-        assert all(np.array_equal(mine[name], other[name]) for name in mine)
-        assert all(mine[name].dtype == other[name].dtype for name in mine)
-    for name in ("rank", "world_size", "source", "host", "origin_unix_ns", "window_ns", "groups", "strings"):
-        assert getattr(one, name) == getattr(two, name)
+def packed(summary):
+    return zlib.compress(msgspec.msgpack.encode(PackedSummary.of(summary)))
+
+
+def unpacked(data):
+    return msgspec.msgpack.decode(zlib.decompress(data), type=PackedSummary).unpacked()
 
 
 def test_packed_and_back():
     for summary in (simulate(Job()).summaries[2], summarise(Facts.of(trace_of(GLOO)))):
-        equal(summary, unpacked(packed(summary)))
+        again = unpacked(packed(summary))
+        for table in TABLES:
+            mine, other = getattr(summary, table).columns(), getattr(again, table).columns()
+            assert all(np.array_equal(mine[name], other[name]) for name in mine)
+            assert all(mine[name].dtype == other[name].dtype for name in mine)
+        assert all(getattr(again, name) == getattr(summary, name) for name in RankFacts.__struct_fields__)
 
 
 def test_a_summary_stays_small():
@@ -199,58 +203,133 @@ def test_a_summary_stays_small():
     assert len(large) < 70 * 1000
 
 
-WHOLE = packed(simulate(Job()).summaries[0])
-
-
-@pytest.mark.parametrize("data", [b"", b"PK", b"not a zip", WHOLE[:-40], WHOLE[:300] + b"!" + WHOLE[301:]])
-def test_other_bytes_are_refused(data):
-    with pytest.raises(TraceFormatError, match="cut or damaged"):
-        unpacked(data)
-
-
-def test_another_schema_is_refused(monkeypatch):
-    monkeypatch.setattr(codec, "SCHEMA", codec.SCHEMA + 1)
-    with pytest.raises(TraceFormatError, match=f"schema {codec.SCHEMA - 1}, not {codec.SCHEMA}"):
-        unpacked(WHOLE)
-
-
-def archive(header: dict, columns: bytes = b"") -> bytes:
-    """Give bytes as `packed` lays them out, with a digest that is right."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as members:
-        members.writestr("header.json", json.dumps(header))
-        members.writestr("columns", columns)
-    return codec._digest(buffer.getvalue()) + buffer.getvalue()
-
-
-def header_of(data: bytes) -> dict:
-    with zipfile.ZipFile(io.BytesIO(data[16:])) as members:
-        return json.loads(members.read("header.json"))
-
-
-@pytest.mark.parametrize("shape", [[2**33], [-1], [2**40, 2**40], [2**62, 4], ["x"], "x", [1.5]])
+@pytest.mark.parametrize("shape", [(2**33,), (2**40, 2**40), (11,)])
 @pytest.mark.parametrize("dtype", ["<i8", "|O", "<U1000000", "nonsense"])
-def test_a_column_larger_than_what_is_there_is_refused_before_it_is_made(shape, dtype):
-    header = header_of(WHOLE)
-    header["layout"]["steps.number"] = (dtype, shape)
-    tracemalloc.start()
-    with pytest.raises(TraceFormatError, match="not a rank summary of this version"):
-        unpacked(archive(header, b"\0" * 100))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 10**7
+def test_a_column_that_is_not_what_it_says_is_refused_before_it_is_made(shape, dtype):
+    whole = PackedSummary.of(simulate(Job()).summaries[0])
+    _, _, data = whole.columns["steps.number"]
+    wrong = replace(whole, columns=whole.columns | {"steps.number": (dtype, shape, data)})
+    with pytest.raises((TypeError, ValueError)):
+        wrong.unpacked()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("strings", 1), ("window_ns", [1]), ("groups", [1]), ("rank", "x"), ("layout", []), ("host", {})],
+    [("strings", 1), ("window_ns", [1]), ("groups", [1]), ("rank", "x"), ("columns", []), ("host", {})],
 )
 def test_fields_of_another_type_are_refused(name, value):
-    with pytest.raises(TraceFormatError, match="not a rank summary"):
-        unpacked(archive({**header_of(WHOLE), name: value}))
+    fields = msgspec.to_builtins(PackedSummary.of(simulate(Job()).summaries[0]))
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({**fields, name: value}, PackedSummary)
 
 
-def test_members_that_expand_beyond_all_bounds_are_refused(monkeypatch):
-    monkeypatch.setattr(codec, "MOST_PLAIN_BYTES", 10**6)
-    with pytest.raises(TraceFormatError, match="columns has more than"):
-        unpacked(archive(header_of(WHOLE), b"\0" * (10**6 + 1)))
+ORIGIN = 10**9
+
+
+def blocks_us(next_work: str, host: str) -> list[tuple[int, int]]:
+    """The blocks of a collective at 4-8 after which the compute stream and the host go on as drawn."""
+    blocks = summarise(
+        Facts.of(
+            draw(f"""
+        steps   | 0...............
+        gpu s7  | {next_work}
+        gpu s20 | ....NNNN........
+        main    | {host}
+    """)
+        ),
+        rank=0,
+    ).blocks
+    pairs = zip(blocks.start_ns.tolist(), blocks.end_ns.tolist(), strict=True)
+    return [((start - ORIGIN) // US, (end - ORIGIN) // US) for start, end in pairs]
+
+
+@pytest.mark.parametrize(
+    ("next_work", "host", "is_block"),
+    [
+        pytest.param("..KK........KK..", "L.L..L..........", True, id="launched in time"),
+        pytest.param("..KK........KK..", "L.L.....L.......", True, id="launched as it ended"),
+        pytest.param("..KK........KK..", "L.L......L......", False, id="launched after its end by a free host"),
+        pytest.param("..KK........KK..", "L.LSSSSSSL......", True, id="by a host that had waited for it"),
+        pytest.param("..KK........KK..", "L.LSSSSS.L......", True, id="by a host that waited until its end"),
+        pytest.param("..KK........KK..", "L.LSSSS..L......", False, id="by a host that had stopped waiting before"),
+        pytest.param("..KK............", "L.L.............", True, id="nothing follows"),
+    ],
+)
+def test_a_collective_blocks_unless_the_device_waited_for_its_host(next_work: str, host: str, is_block: bool) -> None:
+    assert blocks_us(next_work, host) == ([(4, 8)] if is_block else [])
+
+
+def test_a_collective_is_ready_when_it_was_asked_for_and_what_was_launched_before_has_ended() -> None:
+    found = summarise(
+        Facts.of(
+            draw("""
+        steps   | 0.........................
+        gpu s7  | ..KKKKKK......KK..........
+        gpu s20 | ..........NN........NN..NN
+        main    | L...L.......L..L.....L....
+    """)
+        ),
+        rank=0,
+    ).collectives
+    # the first waits for the kernel that ends at 8; before the second, launched at 15, one ends at 16; the third at 21
+    assert ((found.ready_ns - ORIGIN) // US).tolist() == [8, 16, 21]
+
+
+def test_collectives_of_one_graph_are_ready_when_they_begin() -> None:
+    rows = [
+        span("ProfilerStep#0", ORIGIN, ORIGIN + 100 * US),
+        launch(ORIGIN, ORIGIN + US, correlation=1),
+        kernel("k", ORIGIN + 2 * US, ORIGIN + 10 * US, correlation=1),
+        launch(ORIGIN + 4 * US, ORIGIN + 5 * US, correlation=2, name="cudaGraphLaunch"),
+        kernel(ALL_REDUCE, ORIGIN + 20 * US, ORIGIN + 25 * US, correlation=2, stream=20),
+        kernel(ALL_REDUCE, ORIGIN + 40 * US, ORIGIN + 45 * US, correlation=2, stream=20),
+        launch(ORIGIN + 50 * US, ORIGIN + 51 * US, correlation=3),
+        kernel(ALL_REDUCE, ORIGIN + 60 * US, ORIGIN + 65 * US, correlation=3, stream=20),
+    ]
+    found = summarise(Facts.of(trace_of(rows)), rank=0).collectives
+    assert ((found.ready_ns - ORIGIN) // US).tolist() == [20, 40, 50]
+
+
+@pytest.fixture
+def steps_of(tmp_path):
+    def steps(*events):
+        rows = [span(f"ProfilerStep#{number}", number * 100_000, (number + 1) * 100_000) for number in range(3)]
+        work = [span("aten::mm", at + 10_000, at + 20_000, cat="cpu_op") for at in (0, 100_000, 200_000)]
+        document = json.loads(to_json([*rows, *work]))
+        document["traceEvents"] += events
+        path = tmp_path / "t.json"
+        path.write_text(json.dumps(document))
+        return summarise(Facts.of(read_trace(str(path)))).steps
+
+    return steps
+
+
+def test_a_count_belongs_to_the_step_it_was_told_in(steps_of):
+    """Told at the end of each step; twice in the second, as with accumulation; before and after, to none."""
+    ends = [(-5, 9), (99, 10), (150, 20), (199, 30), (350, 9)]
+    steps = steps_of(*(counter("tokens", ts, value) for ts, value in ends), counter("padded_tokens", 99, 16))
+    assert steps.tokens.tolist() == [10, 50, 0]
+    assert steps.padded_tokens.tolist() == [16, 0, 0]
+    assert steps.samples.tolist() == steps.embedded.tolist() == [0, 0, 0]
+
+
+def test_the_widest_embedding_tells_what_was_padded(steps_of):
+    """Tokens of two micro-batches add up; positions, a table of their own, are fewer."""
+    words = [embedding(ts, [[8192, 48], [8, 16]]) for ts in (10, 50)]
+    steps = steps_of(*words, embedding(12, [[512, 48], [16]]), embedding(110, [[8192, 48], [8, 20]]))
+    assert steps.embedded.tolist() == [256, 160, 0]
+
+
+@pytest.mark.parametrize("value", [1e300, -5])
+def test_absurd_counts_stay_numbers(steps_of, value):
+    assert steps_of(counter("tokens", 99, value)).tokens.tolist()[0] in (0, 2**53)
+
+
+@pytest.mark.shared
+def test_a_real_embedding_of_16_by_32(shared_traces):
+    path = shared_traces / "cpu_captures" / "shapes_w0.pt.trace.json.gz"
+    if not path.exists():
+        pytest.skip("no such capture here")
+    steps = summarise(Facts.of(read_trace(str(path)))).steps
+    assert steps.embedded.tolist() == [16 * 32] * 3
+    assert not steps.tokens.any()

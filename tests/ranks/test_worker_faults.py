@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from bench.ranks import _over_hosts
 from profkit import api
 from profkit.api import triage_ranks
-from profkit.ranks.run import gathering
+from profkit.ranks.run import workers
 from profkit.ranks.run.workers import Here
 from tests.ranks.jobs import job_of, rank_file
 from workloads import netlab
@@ -39,7 +39,7 @@ def sources(folder: Path) -> list[str]:
 def _as_of_thousands(monkeypatch) -> None:
     """Let a parent of twelve ranks do what one of thousands does."""
     monkeypatch.setattr(api, "MAX_FULL", 2)
-    monkeypatch.setattr(gathering, "FAN_IN", 2)
+    monkeypatch.setattr(workers, "FAN_IN", 2)
 
 
 @contextmanager

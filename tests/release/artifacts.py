@@ -21,13 +21,7 @@ MOST_INSTALLED_BYTES: Final = 5_500_000
 """Of profkit alone, installed, without compiled Python: 0.2.0 has 3.8 MB."""
 LIBRARY: Final = f"{FOLDER}/{NAME}"
 BESIDE: Final = {
-    "pyproject.toml",
-    "hatch_build.py",
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "constraints.txt",
-    "PKG-INFO",
+    *("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt", "PKG-INFO"),
     ".gitignore",
 }
 """What a source package has beside the package."""

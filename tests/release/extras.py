@@ -63,8 +63,6 @@ def mcp(env: Environment, folder: Path) -> Iterator[str]:
     ]
     line = [env.folder / "bin" / "profkit", "mcp", "--root", folder]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
         server.stdin.write("".join(json.dumps(one) + "\n" for one in asked))
         server.stdin.flush()
         said = [server.stdout.readline() for _ in range(2)]
@@ -88,7 +86,6 @@ def cluster(env: Environment, folder: Path) -> Iterator[str]:
     with subprocess.Popen(
         [env.python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
     ) as run:
-        assert run.stdout is not None
         address = run.stdout.readline().strip()
         words = ("triage", RANKS, "-f", "json", "--no-cache")
         done = env.profkit(*words, "--dask", address)
@@ -143,5 +140,4 @@ TRIALS: Final[dict[str, Callable[[Environment, Path], Iterator[str]]]] = {
 
 
 def _verdict(folder: Path) -> dict[str, str]:
-    said: dict[str, str] = json.loads(expected(folder, "triage", TRACE, "-f", "json"))["verdict"]
-    return said
+    return json.loads(expected(folder, "triage", TRACE, "-f", "json"))["verdict"]

@@ -68,17 +68,7 @@ def gpu(parts: Budget, *, device: int = 0, comm_ns: int = 0, overlapped_ns: int 
 
 def cpu(parts: Budget) -> DeviceReport:
     """Give the device of a trace without GPU rows."""
-    return DeviceReport(
-        device=0,
-        name="CPU",
-        kind="cpu",
-        budget=parts,
-        busy_compute_ns=parts.compute,
-        busy_comm_ns=0,
-        busy_copy_ns=0,
-        busy_any_ns=parts.compute,
-        comm_overlapped_ns=0,
-    )
+    return replace(gpu(parts), name="CPU", kind="cpu", streams=())
 
 
 def rank(*devices: DeviceReport, n_steps: int = 5, **changes: object) -> RankReport:

@@ -40,19 +40,21 @@ def timed_rows(*more: Row, lacks: str = "") -> list[Row]:
     return [*(one for one in rows if one.name != lacks), *more]
 
 
+def called(*calls: tuple[str, int, int]) -> list[Row]:
+    """The script's main function for 1,000 us, and what it calls."""
+    ids = [{"Python id": number, "Python parent id": None if number == 1 else 1} for number in range(1, len(calls) + 2)]
+    made = zip(((MAIN, 0, 1000), *calls), ids, strict=True)
+    return [row(name, first, last, cat="python_function", **each) for (name, first, last), each in made]
+
+
 def again_rows() -> list[Row]:
     """One step of 1,000 us of the same work, with the script's calls."""
-    calls = [
-        (MAIN, 0, 1000, None),
-        ("nn.Module: Linear_0", 50, 400, 1),
-        ("nn.Module: Linear_1", 450, 640, 1),
-        ("train.py(9): log", 650, 780, 1),
-        ("<built-in method item of Tensor object>", 790, 950, 1),
-    ]
-    frames = [
-        row(name, first, last, cat="python_function", **{"Python id": number, "Python parent id": parent})
-        for number, (name, first, last, parent) in enumerate(calls, 1)
-    ]
+    frames = called(
+        ("nn.Module: Linear_0", 50, 400),
+        ("nn.Module: Linear_1", 450, 640),
+        ("train.py(9): log", 650, 780),
+        ("<built-in method item of Tensor object>", 790, 950),
+    )
     ops = [row("aten::mm", 100, 300), row("aten::mm", 500, 600), row("aten::item", 800, 900)]
     return [step(27, 0, 1000), *frames, *ops]
 
@@ -147,11 +149,7 @@ def test_a_collection_is_where_the_recorded_step_collects_as_well_or_nowhere(the
 
 def test_python_of_ones_own_inside_an_operator_is_nearer_than_the_operator():
     """A backward pass written by the user: between its operators its own lines run, not the forward pass's."""
-    calls = [(MAIN, 0, 1000, None), ("nn.Module: Linear_0", 100, 190, 1), ("train.py(9): backward", 310, 890, 1)]
-    frames = [
-        row(name, first, last, cat="python_function", **{"Python id": number, "Python parent id": parent})
-        for number, (name, first, last, parent) in enumerate(calls, 1)
-    ]
+    frames = called(("nn.Module: Linear_0", 100, 190), ("train.py(9): backward", 310, 890))
     node = "autograd::engine::evaluate_function: OwnBackward"
     ops = [row("aten::mm", 110, 180), row(node, 300, 900), row("aten::mul", 400, 500), row("aten::mul", 700, 800)]
     timed = [step(15, 0, 100), row("aten::mm", 11, 18), row(node, 30, 90)]
@@ -171,11 +169,7 @@ def test_a_wait_for_workers_is_matched_with_a_wait_whatever_torch_makes_of_the_b
     def load(first: int, last: int) -> Row:
         return row(WAIT, first, last, cat="user_annotation")
 
-    calls = [(MAIN, 0, 1000, None), ("train.py(9): log", 300, 780, 1)]
-    frames = [
-        row(name, first, last, cat="python_function", **{"Python id": number, "Python parent id": parent})
-        for number, (name, first, last, parent) in enumerate(calls, 1)
-    ]
+    frames = called(("train.py(9): log", 300, 780))
     again = [step(27, 0, 1000), *frames, load(100, 200), row("aten::set_", 150, 160), row("aten::mm", 800, 900)]
     timed = [step(15, 0, 100), load(5, 70), row("aten::mm", 85, 95)]
     timed += [row("aten::set_", 30, 31), row("aten::empty", 50, 51), row("aten::set_", 60, 61)]

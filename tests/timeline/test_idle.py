@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profkit.model.budget import Budget
 from profkit.testing import Row, draw, kernel, launch, span, trace_of
@@ -184,18 +185,8 @@ def test_parts_sum_to_the_window_whatever_the_order_and_the_clock(rows: list[Row
     facts = Facts.of(trace_of(rows))
     budget = facts.budget
     assert sum(budget.parts.values()) == budget.window_ns == 500_000
-    shifted = [
-        Row(
-            name=r.name,
-            cat=r.cat,
-            start_ns=r.start_ns + shift_ns,
-            end_ns=r.end_ns + shift_ns,
-            pid=r.pid,
-            tid=r.tid,
-            args=r.args,
-        )
-        for r in sorted(rows, key=lambda r: (r.start_ns, r.end_ns, r.name, str(r.args)))
-    ]
+    ordered = sorted(rows, key=lambda row: (row.start_ns, row.end_ns, row.name, str(row.args)))
+    shifted = [replace(row, start_ns=row.start_ns + shift_ns, end_ns=row.end_ns + shift_ns) for row in ordered]
     assert Facts.of(trace_of(shifted)).budget == budget
 
 
@@ -217,15 +208,7 @@ def test_busy_time_agrees_with_a_mask(rows: list[Row]) -> None:
 
 
 def _on_grid(row: Row) -> Row:
-    return Row(
-        name=row.name,
-        cat=row.cat,
-        start_ns=row.start_ns // 1000 * 1000,
-        end_ns=row.end_ns // 1000 * 1000,
-        pid=row.pid,
-        tid=row.tid,
-        args=row.args,
-    )
+    return replace(row, start_ns=row.start_ns // 1000 * 1000, end_ns=row.end_ns // 1000 * 1000)
 
 
 @pytest.mark.parametrize("n_launches", [4, 200])

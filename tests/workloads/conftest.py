@@ -30,8 +30,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]
     def run_here(workload: ModuleType, *flags: str) -> dict[str, Any]:
         assert workload.main(list(flags)) == 0
         (line,) = capsys.readouterr().out.splitlines()
-        row: dict[str, Any] = json.loads(line)
-        return row
+        return json.loads(line)
 
     return run_here
 

@@ -36,7 +36,7 @@ _NAMES: Final = 0.2
 _FEW: Final = 2
 """Kinds of modules that a line may call and be taken for a call of operators: a layer and what stands around it. Chosen."""
 _PART: Final = 0.02
-"""Of the line's time, from which a module counts. Chosen."""
+"""Of the line's time, from which a module or an operator counts. Chosen."""
 _CONFIDENCE: Final = 0.5
 """Chosen: where the time goes is known, whether it is needed is not."""
 
@@ -105,7 +105,7 @@ def _operators(trace: Trace, work: Rows, mine: I64, total: int) -> tuple[Operato
         most = trace.signatures[int(np.bincount(given).argmax())] if given.size else None
         shapes = most.shapes if most is not None else ""
         out.append(Operator(trace.name(name), float(spent[name] / total), int(rows.size), shapes))
-    return tuple(one for one in out if one.share > 0)
+    return tuple(one for one in out if one.share >= _PART)
 
 
 def own_work(facts: Facts, code: Code, work: Rows, moments: Moments, window_ns: int) -> Own | None:
@@ -114,6 +114,8 @@ def own_work(facts: Facts, code: Code, work: Rows, moments: Moments, window_ns: 
     Lines of a function that calls no module, no backward pass and no optimizer are one place: it is a computation.
     """
     trace = facts.trace
+    if not code.modules and trace.again is not None and trace.again.meta.metadata.get("profkit_places_sampled") is True:
+        return None  # samples of stacks hold no modules
     known = np.flatnonzero((moments.place >= 0) & (work.thread >= 0))
     op = enclosing_op(trace.ops, work.thread[known].astype(np.int32), work.at_ns[known])
     known, op = known[op >= 0], op[op >= 0]
@@ -211,12 +213,13 @@ def question(
             ),
             *(
                 Evidence(
-                    statement=f"{format_fraction(own.started)} of the operators are started",
+                    statement=f"{format_fraction(own.started)} of the operators are started there",
                     metric=OWN_STARTED,
                     value=own.started,
                     unit="fraction",
                 )
                 for own in filter(None, [own])
+                if own.started >= LINE.limit("started")
             ),
         ),
         fix=questions([(of.name, of.count / scope.n_steps) for of in found if of.share >= _NAMES], one.place.text),

@@ -95,8 +95,10 @@ def measure(facts: Facts) -> OneByOne | Skipped:
     low, high = trace.window_ns
     chosen = trace.named(ops.name[asked], _KINDS) & ~in_backward(trace, asked)
     chosen &= (ops.start_ns[asked] >= low) & (stops <= high)
-    # Between two operators of backward passes lies one run.
-    run = np.searchsorted(ops.start_ns[nodes], ops.start_ns[asked[chosen]], "right")
+    # Between two operators of forward or backward passes lies one run: a stage sends each micro-batch behind its own.
+    forward = backward_of(trace).forward
+    passes = np.sort(ops.start_ns[np.concatenate((nodes, forward[forward >= 0]))])
+    run = np.searchsorted(passes, ops.start_ns[asked[chosen]], "right")
     rows, starts, stops = asked[chosen], starts[chosen], stops[chosen]
     _, place, n_of = np.unique(run, return_inverse=True, return_counts=True)
     is_long = (n_of >= ONE_BY_ONE.limit("many"))[place.reshape(-1)] & (run > 0)
@@ -113,7 +115,7 @@ def measure(facts: Facts) -> OneByOne | Skipped:
         n_each=int(np.median(n_of)) if n_of.size else 0,
         usual_ns=int(middle(lasts)) if lasts.size else 0,
         spent_ns=spent,
-        cost_ns=between + round(floor * int((n_of - 1).sum())),
+        cost_ns=min(between + round(floor * int((n_of - 1).sum())), spent),
         rows=rows,
         asked=gathers,
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, scope_of
 from profkit.analyzers.tools import after_change, recapture, system_timeline
-from profkit.findings.communication import EXPOSED, MODULE_BUFFERS
+from profkit.findings.communication import EXPOSED, MODULE_BUFFERS, SENDS_FIX, SENDS_METRIC
 from profkit.model.arrays import I64, distinct, median
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
@@ -34,12 +34,14 @@ _LIBRARIES: Final = {Vendor.NVIDIA: "NCCL", Vendor.AMD: "RCCL", Vendor.INTEL: "o
 _BROADCAST: Final = later(r"broadcast(?!_to)", re.IGNORECASE)
 _ALL_REDUCE: Final = later(r"all_?reduce", re.IGNORECASE)
 _SENDS: Final = later(r"^c10d::_?broadcast_")
+_BETWEEN_TWO: Final = later(r"^(?:gloo|mpi|ucc):(?:send|recv)")
 _COPIES_BACK: Final = later(r"^aten::(?:unflatten_dense_tensors|copy_)$")
 _FIX: Final = (
     "first triage all ranks together to find a late rank; then tune bucket sizes, prefetch, gradient accumulation,"
     " and communication precision"
 )
 _TITLE_OF_DDP: Final = "DDP sends the model's buffers to all ranks before each forward pass"
+_SENDS_TITLE: Final = "no compute runs while ranks send to and receive from each other"
 _OF_DDP: Final = 0.8
 """Chosen: that it is DDP's is known; waiting for a late peer may be in it."""
 _WAITS_FIX: Final = (
@@ -91,6 +93,13 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     usual_ns: int
     idle_wires: Idle
     buffers: Buffers = Buffers()
+    sends_ns: int = 0
+    """On a CPU: the part of `exposed_ns` in which a send or receive runs."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether most of what is exposed is of sends and receives."""
+        return self.sends_ns > 0 and self.sends_ns >= EXPOSED.limit("mostly") * self.exposed_ns
 
     @property
     def sends_each_step(self) -> bool:
@@ -117,6 +126,8 @@ def measure(facts: Facts) -> Overlap | Skipped:
     inside = np.minimum(end, high) - np.maximum(start, low)  # what lies outside is no part of `comm_ns` either
     longest_ns, usual_ns = _longest(names, end - start)
     busy, main = facts.busy, facts.main_device
+    is_sent = facts.trace.named(names, _BETWEEN_TWO)
+    sent = Intervals.of(start[is_sent], end[is_sent])
     return Overlap(
         scope=scope_of(facts),
         world_size=facts.trace.meta.world_size,
@@ -132,6 +143,7 @@ def measure(facts: Facts) -> Overlap | Skipped:
         usual_ns=usual_ns,
         idle_wires=_idle_wires(facts, rows, inside),
         buffers=_buffers(facts, rows),
+        sends_ns=(facts.parts["comm_exposed"] & sent).total_ns,
     )
 
 
@@ -268,7 +280,7 @@ def _exposed(result: Overlap) -> tuple[Finding, ...]:
     fraction = scope.fraction(result.exposed_ns)
     if fraction < EXPOSED.limit("window"):
         return ()
-    fix = _WAITS_FIX if _is_waiting(result) else _FIX
+    fix = SENDS_FIX if result.is_sent else _WAITS_FIX if _is_waiting(result) else _FIX
     if result.sends_each_step and result.buffers.blocking_ns >= EXPOSED.limit("mostly") * result.exposed_ns:
         fix = f"{MODULE_BUFFERS.fixes[0]}; {fix}"
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
@@ -276,6 +288,7 @@ def _exposed(result: Overlap) -> tuple[Finding, ...]:
     is_lone = _is_lone(result)
     return (
         EXPOSED.found(
+            title=_SENDS_TITLE if result.is_sent else "",
             confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
             recoverable_ns=scope.per_step(result.blocking_ns),
             fraction=fraction,
@@ -296,6 +309,7 @@ def _exposed(result: Overlap) -> tuple[Finding, ...]:
                     unit="fraction",
                 ),
                 *_waits(result),
+                *_sends(result),
                 Evidence(
                     statement="one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
                     f" between 0 and {format_ns(scope.per_step(result.blocking_ns))} {scope.each}",
@@ -306,10 +320,22 @@ def _exposed(result: Overlap) -> tuple[Finding, ...]:
                 *_hideable(result),
             ),
             fix=fix,
-            proof=_WAITS_PROOF if _is_waiting(result) else "",
+            proof=_SENDS_PROOF if result.is_sent else _WAITS_PROOF if _is_waiting(result) else "",
             next_tools=(_all_ranks(scope),),
         ),
     )
+
+
+_SENDS_PROOF: Final = (
+    "Double the micro-batches of a step: where stages wait for each other, the share without compute falls."
+)
+
+
+def _sends(result: Overlap) -> tuple[Evidence, ...]:
+    """That a rank waits in them for what another one computes."""
+    share = result.sends_ns / result.exposed_ns
+    said = f"{format_fraction(share)} of it is in sends and receives: a stage of a pipeline waits there for the work of the others"
+    return (Evidence(said, SENDS_METRIC, share, "fraction"),) if result.is_sent else ()
 
 
 def _hideable(result: Overlap) -> tuple[Evidence, ...]:

@@ -1,30 +1,21 @@
-"""Findings on the input pipeline, and what to do: by the line that makes batches slow, else by the kind of loader."""
+"""Findings on the input pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from profkit.analyzers.base import Analyzer, idle_before
+from profkit.analyzers.input.fixes import fix_of
 from profkit.analyzers.input.measured import UNMARKED, InputWaits, measure, waiting_rows
 from profkit.analyzers.tools import py_spy_loader
-from profkit.findings.input import (
-    KEPT_FIX,
-    LOCK_FIX,
-    LOCKS,
-    REPEATED_FIX,
-    RESTARTED,
-    SAMPLER_FIX,
-    STARVED,
-    fix_of_line,
-    fix_of_most,
-)
+from profkit.findings.input import KEPT_FIX, RESTARTED, STARVED
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import OFF_CORE
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
-from profkit.units import format_fraction, format_ns, format_speedup
+from profkit.units import format_fraction, format_ns
 
 ONCE = "once, not every step"
 OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
@@ -42,7 +33,7 @@ def _rows(facts: Facts, _: InputWaits) -> Mapping[str, Rows]:
 
 def _places(_: Facts, result: InputWaits) -> Mapping[str, tuple[PlaceShare, ...]]:
     """What the workers do meanwhile, where the step waits for them."""
-    return {STARVED.id: result.beside} if result.beside else {}
+    return {STARVED.id: result.beside} if result.beside and not result.is_handed_over else {}
 
 
 def judge(result: InputWaits) -> tuple[Finding, ...]:
@@ -118,6 +109,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
         ),
     ]
     evidence += [
+        *_handed(result),
         *_repeats(result),
         *_in_system(result),
         _pattern(result),
@@ -125,7 +117,9 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
     ]
     title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
     slow = result.slow_worker
-    if result.feeders:
+    if result.is_handed_over:
+        title = f"the step waits for its DataLoader to hand over {result.handed.n:,} tensors for each batch"
+    elif result.feeders:
         title = f"the step waits for the thread {result.feeders[0].shown}, which makes its batches"
     elif slow is not None and slow.n_batches > 1:
         title = f"the step waits for one slow worker of its DataLoader, number {slow.number}"
@@ -138,7 +132,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
             most_recoverable_ns=scope.per_step(result.gain_ns) if result.saved_ns < result.gain_ns else None,
             fraction=fraction,
             evidence=tuple(evidence),
-            fix=_fix(result),
+            fix=fix_of(result),
             next_tools=(py_spy_loader(scope.command),),
         ),
     )
@@ -146,7 +140,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
 
 def _confidence(result: InputWaits) -> float:
     """How sure it is that the host waits for input: by ranges, by what it does meanwhile, or by its place alone."""
-    if result.is_late_for_cores:
+    if result.is_late_for_cores and not result.is_handed_over:
         return _CROWDED_OUT
     if result.loader != UNMARKED:
         return 0.9
@@ -155,9 +149,27 @@ def _confidence(result: InputWaits) -> float:
 
 def _is_handover(result: InputWaits) -> bool:
     """Whether the step only takes over, on a CPU, what workers have ready: all waits are about as long as the shortest."""
-    if not (result.scope.is_cpu and result.loader == "workers" and result.has_time_left):
+    if result.is_handed_over or not (result.scope.is_cpu and result.loader == "workers" and result.has_time_left):
         return False
     return result.scope.fraction(result.idle_ns - result.n_waits * result.shortest_ns) < STARVED.limit("window")
+
+
+def _handed(result: InputWaits) -> list[Evidence]:
+    """What the waiting thread does with a batch of many tensors."""
+    handed = result.handed
+    if not result.is_handed_over:
+        return []
+    each_ns = handed.ns // (handed.n * result.n_waits)
+    return [
+        Evidence(
+            statement=f"for {format_fraction(handed.ns / result.waited_ns)} of these waits the batch is there, and the thread takes"
+            f" over its {handed.n:,} tensors one by one, {format_ns(each_ns)} for each: every tensor comes in shared memory of its own",
+            metric="input.n_handed",
+            value=float(handed.n),
+            unit="count",
+            expected=f"< {STARVED.limit('tensors'):.0f}",
+        )
+    ]
 
 
 def _in_system(result: InputWaits) -> list[Evidence]:
@@ -258,111 +270,11 @@ def _of_workers(result: InputWaits) -> str:
             f"worker {slow.number} takes {format_ns(slow.fetch_ns)} for {batches}, the others {others} at most: batches are"
             " taken in turn, so all wait for it"
         )
-    if not result.keeps_up:
+    if not result.keeps_up and not result.is_handed_over:
         return "the worker processes of the DataLoader do not keep up"
     busy = format_fraction(result.workers_busy or 0)
-    return f"the worker processes of the DataLoader fetch for {busy} of their time: some batches come late"
-
-
-def _fix(result: InputWaits) -> str:
-    """What is to be done about the line that takes most of the time, and what of the loader."""
-    of_sampler = sum(one.share for one in result.host_lines if one.place.function == "__iter__")
-    if result.is_by_index and of_sampler >= STARVED.limit("line"):  # what iterates then is the sampler
-        return SAMPLER_FIX.format(share=format_fraction(of_sampler))
-    if result.is_repeating:
-        return REPEATED_FIX
-    line, first = result.line, result.first_line
-    if line is not None and LOCKS.search(line.place.text):
-        return LOCK_FIX.format(line.place.name)
-    of_line = fix_of_line(first.place.text) if first is not None else ""
-    return f"{of_line}; else {_fix_of_loader(result)}" if of_line else _of_most(result) or _fix_of_loader(result)
-
-
-def _of_most(result: InputWaits) -> str:
-    """What there is against one line that takes nearly all of the time, before what there is of the loader."""
-    is_late_alone = result.loader == "workers" and (result.slow_worker is not None or result.keeps_up)
-    first = result.line
-    if first is None or first.share < STARVED.limit("most") or result.loader in (OF_THREAD, UNMARKED) or is_late_alone:
-        return ""
-    place = first.place
-    what = fix_of_most(f"{place.text} {place.call}")
-    workers = "more workers second" if result.loader == "workers" else "workers of the DataLoader (num_workers) second"
-    return f"{place.name} first, which has {format_fraction(first.share)} of that time: {what}; {workers}"
-
-
-def _cheaper(result: InputWaits, else_words: str) -> str:
-    """How batches become cheaper: the line first that takes most of the time, where one does."""
-    first = result.line
-    if first is None:
-        return else_words
-    return f"{first.place.name} first, which has {format_fraction(first.share)} of that time"
-
-
-def _fix_of_loader(result: InputWaits) -> str:
-    busy = result.scope.window_ns - result.idle_ns
-    if result.loader == "single-process":
-        pinned = "" if result.scope.is_cpu else ", pin_memory=True"
-        wanted = -(-result.waited_ns // max(busy, 1)) + 1
-        ratio = format_speedup(result.waited_ns / max(busy, 1))
-        if wanted <= STARVED.limit("workers"):
-            return (
-                f"set num_workers={wanted} or more (fetching takes {ratio} as long as the rest of the step),"
-                f" persistent_workers=True{pinned}"
-            )
-        # so many may be more than the machine has cores: beyond these, workers take turns
-        return (
-            f"set num_workers to the cores that training leaves free, persistent_workers=True{pinned}; about {wanted} hide all"
-            f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well"
-            f" ({_cheaper(result, 'decode once, cache')})"
-        )
-    if result.loader == UNMARKED:
-        return (
-            "give the DataLoader workers, or more of them if cores are free (num_workers; 0 makes each batch inside the"
-            " step), with persistent_workers=True and pin_memory=True; or make batches cheaper: cached decoding, GPU"
-            " decoding"
-        )
-    on_gpu = "" if result.scope.is_cpu else ", GPU decoding"
-    if result.loader == OF_THREAD:
-        return _fix_of_thread(result)
-    slow = result.slow_worker
-    if slow is not None:
-        return (
-            f"find why worker {slow.number} is slow: what it reads (its shard, its storage), or the samples that it got; with"
-            " DataLoader(in_order=False) the others go ahead of it"
-        )
-    if result.is_late_for_cores:
-        return (
-            f"measure again on cores that nothing else uses: the workers fetch for {format_fraction(result.workers_busy or 0)} of their"
-            " time and the training thread itself waits for cores, so batches may be late for want of cores"
-        )
-    if result.keeps_up:
-        return (
-            f"more workers help little, they fetch for {format_fraction(result.workers_busy or 0)} of their time: make the batches that"
-            " come late cheaper, or hide them behind a higher prefetch_factor; hand over few large tensors, which are"
-            " quicker than many small ones or Python objects"
-        )
-    cheaper = _cheaper(result, f"cached decoding, larger sequential reads{on_gpu}")
-    if result.own_share is not None and result.loader == "workers":
-        ran = f"the job runs on {format_fraction(result.own_share)} of the cores' time"
-        if result.own_share >= STARVED.limit("free"):
-            return f"make batches cheaper: {cheaper}; more workers do not help, {ran} already"
-        if not result.is_crowded:
-            return f"use more workers: {ran}; or make batches cheaper: {cheaper}"
-    return f"use more workers if cores are free, or make batches cheaper: {cheaper}; a higher prefetch_factor helps only where some batches take longer than others"
-
-
-def _fix_of_thread(result: InputWaits) -> str:
-    """Processes where it computes; more threads where it waits."""
-    who = result.feeders[0].shown if result.feeders else "that makes them"
-    if result.is_feeder_waiting:
-        return (
-            f"let several threads do what the thread {who} does, each ahead of the step, or read more at a time: it mostly"
-            " waits itself; a DataLoader with num_workers does that in processes"
-        )
-    return (
-        f"make the batches in processes (a DataLoader with num_workers), not in the thread {who}: it runs Python, one thread at"
-        " a time can; or decode once and store the result"
-    )
+    late = "" if result.is_handed_over else ": some batches come late"
+    return f"the worker processes of the DataLoader fetch for {busy} of their time{late}"
 
 
 def present(result: InputWaits) -> Section:

@@ -14,23 +14,25 @@ from profkit.model.arrays import I64, distinct, distinct_codes
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.finding import Skipped
 from profkit.model.trace import SpanKind, Trace
+from profkit.redact.later import later
 from profkit.timeline import Facts, IdlePlaces
 from profkit.timeline.code import Rows, shares, training_functions
-from profkit.timeline.code.loaders import (
+from profkit.timeline.code.helpers import (
     LoaderCode,
+    PythonThread,
     Repeated,
     Restarts,
     Worker,
     is_by_index,
     loader_code,
+    python_threads,
     repeated,
     restarts,
     whole_ns,
     workers,
     workers_busy,
 )
-from profkit.timeline.code.threads import PythonThread, python_threads
-from profkit.timeline.host import os_waits
+from profkit.timeline.host import enclosing_op, os_waits
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.scheduled import cored_share, own_share, share_of_cores
 from profkit.timeline.steps import edges, whole_steps
@@ -42,6 +44,18 @@ UNMARKED = "unmarked"
 _LEAST_WORKERS = 3  # chosen: of two, nobody knows which is usual
 _SHORT = 0.9  # chosen: of the time that the step takes besides, what workers need for its batch at least
 _CROWDED = 0.1  # chosen: of the time, for which the training thread is ready without a core
+_MOSTLY = 0.5
+_TAKES_OVER = later(r"^aten::set_$")
+"""What gives each tensor that another process handed over its memory, in every version of torch."""
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """What the waiting thread takes over of the workers' tensors, in all of its waits."""
+
+    n: int
+    """Tensors of a batch, the median of the waits that take over any."""
+    ns: int
+    """From the first to the last of a batch, over all waits: the batch was there already."""
 
 
 class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +109,7 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Share (0-1) of the usable cores' time in which what this process started ran; None where that is not known."""
     is_by_index: bool = False
     """Whether the dataset is known to be read by index."""
+    handed: Handed = Handed(0, 0)
     os_waits: tuple[tuple[str, int], ...] = ()
     """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
 
@@ -140,6 +155,11 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
         is_full = self.own_share is not None and self.own_share >= STARVED.limit("free")
         of = self.workers_cores if is_full and self.workers_cores is not None else 1.0
         return min(self.gain_ns, round(self.scope.window_ns * spared * of))
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether the step waits while many tensors of a batch that is there are taken over one by one."""
+        return self.handed.n >= STARVED.limit("tensors") and self.handed.ns >= _MOSTLY * self.waited_ns
 
     @property
     def has_time_left(self) -> bool:
@@ -233,6 +253,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         repeated=repeated(trace),
         workers_cores=share_of_cores(trace.meta.scheduling, trace.meta.scheduling.get("children_run_ns")),
         is_by_index=is_by_index(trace),
+        handed=_handed(trace, _of_step(facts, rows)) if kind == "workers" else Handed(0, 0),
         os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
 
@@ -241,6 +262,20 @@ def _of_step(facts: Facts, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """Those of these ranges that are the step's own, as `loader_ranges` tells; all where none is."""
     mine = rows[loader_ranges(facts.trace.spans, facts.host.threads)[0][rows]]
     return mine if mine.size else rows
+
+
+def _handed(trace: Trace, rows: NDArray[np.intp]) -> Handed:
+    """What is taken over in these ranges."""
+    ops, spans = trace.ops, trace.spans.take(rows)
+    mine = np.flatnonzero(trace.named(ops.name, _TAKES_OVER))
+    place = enclosing_op(spans, ops.thread[mine], ops.start_ns[mine])
+    mine, place = mine[place >= 0], place[place >= 0]
+    first, last = np.full(len(spans), np.iinfo(np.int64).max), np.zeros(len(spans), np.int64)
+    np.minimum.at(first, place, ops.start_ns[mine])
+    np.maximum.at(last, place, ops.end_ns[mine])
+    counts = np.bincount(place, minlength=len(spans))
+    some = np.flatnonzero(counts)  # ranges inside others have none
+    return Handed(int(np.median(counts[some])), int((last - first)[some].sum())) if some.size else Handed(0, 0)
 
 
 def _feeders(trace: Trace) -> tuple[PythonThread, ...]:

@@ -1,7 +1,7 @@
 """Gradients of parameters that a pass computes and `zero_grad` drops before an optimizer's step: an attack that needs that of its input alone.
 
-Passes are told apart by what runs forward between them. Between two steps of the optimizers, those before the last
-`zero_grad` are dropped, unless what runs behind one may read a gradient of each parameter.
+Between two steps of the optimizers, those before the last `zero_grad` are dropped, unless what runs behind one may read
+a gradient of each parameter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.patterns.forward import with_frames
-from profkit.analyzers.patterns.parameters import ACCUMULATE, is_cleared, makes_both, method_codes
+from profkit.analyzers.patterns.parameters import ACCUMULATE, is_cleared, makes_both, method_codes, passes_of
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import DROPPED
 from profkit.model.arrays import I64, distinct, is_one_of
@@ -62,20 +62,15 @@ def dropped_of(trace: Trace) -> Dropped:
 def _passes(trace: Trace) -> list[I64]:
     """The nodes of each backward pass that runs outside of an optimizer's step; none where each step has one at most."""
     ops, spans = trace.ops, trace.spans
-    nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
-    nodes = nodes[np.argsort(ops.start_ns[nodes], kind="stable")].astype(np.int64)
     steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
     begins, ends = np.sort(steps.start_ns), np.sort(steps.end_ns)
-    at = ops.start_ns[nodes]
-    if not nodes.size or not ends.size:
+    passes = passes_of(trace, ends)
+    if len(passes) <= ends.size + 1:
         return []
+    at = ops.start_ns[np.concatenate(passes)]
     if (np.searchsorted(begins, at, "right") != np.searchsorted(ends, at, "right")).any():  # a closure
         return []
-    backward = backward_of(trace)
-    forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
-    of_pass = np.searchsorted(forward, at) + np.searchsorted(ends, at)
-    cuts = np.flatnonzero(np.diff(of_pass)) + 1
-    return np.split(nodes, cuts) if cuts.size > ends.size else []
+    return passes
 
 
 def _dropped(trace: Trace, passes: list[I64]) -> list[I64]:
@@ -100,7 +95,7 @@ def _dropped(trace: Trace, passes: list[I64]) -> list[I64]:
             continue
         end = int(ops.end_ns[nodes].max())
         following = int(forward[np.searchsorted(forward, end)]) if forward.size and end <= forward[-1] else _NEXT
-        between = (end, min(int(clears[n_clears[at]]), following))
+        between = (end, min(int(clears[n_clears[at]]), following, int(begins[at + 1])))
         n_read = int(np.diff(np.searchsorted(tops, between))[0])
         n_stored = int(trace.named(ops.name, ACCUMULATE)[nodes].sum())
         if n_read >= n_stored or np.diff(np.searchsorted(at_once, between))[0]:

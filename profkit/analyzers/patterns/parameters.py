@@ -69,11 +69,11 @@ def flowing(facts: Facts) -> Ranges:
 def _found(trace: Trace) -> list[tuple[I64, bool]] | None:
     """The stretches of each first backward pass after an optimizer's step: nodes, and whether gradients flow on."""
     ops, spans = trace.ops, trace.spans
-    nodes = np.flatnonzero(trace.named(ops.name, BACKWARD_NODE))
     ends = np.sort(spans.end_ns[spans.kind == SpanKind.OPTIMIZER])
-    if not nodes.size or not ends.size:
+    passes = passes_of(trace, ends)
+    if not passes or not ends.size:
         return None
-    nodes = nodes[np.argsort(ops.start_ns[nodes], kind="stable")]
+    nodes = np.concatenate(passes)
     is_one = trace.named(ops.name, ACCUMULATE)[nodes]
     adds = np.flatnonzero(trace.named(ops.name, _ADD))
     around = enclosing_op(ops.take(nodes), ops.thread[adds], ops.start_ns[adds])
@@ -81,12 +81,9 @@ def _found(trace: Trace) -> list[tuple[I64, bool]] | None:
     adding[around[around >= 0]] = True
     if (is_one & adding).sum() < PILED.limit("gradients") or not is_cleared(trace):
         return None
-    backward = backward_of(trace)
-    forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
     at = ops.start_ns[nodes]
-    of_pass = np.searchsorted(forward, at) + np.searchsorted(ends, at)
     found = []
-    for mine in np.split(np.arange(nodes.size), np.flatnonzero(np.diff(of_pass)) + 1):
+    for mine in np.split(np.arange(nodes.size), np.cumsum([one.size for one in passes])[:-1]):
         before = ends[ends <= at[mine[0]]][-1:]
         earlier = at[mine[0] - 1] if mine[0] else -1
         # else another pass came between, which may have left them; a recording begins with a step
@@ -94,6 +91,30 @@ def _found(trace: Trace) -> list[tuple[I64, bool]] | None:
             continue
         found += _foreign(trace, nodes[mine], is_one[mine], is_one[mine] & adding[mine])
     return found
+
+
+def passes_of(trace: Trace, ends: I64) -> list[I64]:
+    """The nodes of each backward pass in order of time, rows of `Trace.ops`; `ends`: of the optimizers' steps, sorted.
+
+    Between two passes a forward operator begins or an optimizer's step ends. Where neither does, as in a pipeline that
+    runs all micro-batches forward first, autograd tells: a thread of it takes the largest sequence number that is ready,
+    so that the forward operators of a pass only go back in time.
+    """
+    ops, backward = trace.ops, backward_of(trace)
+    nodes, forward = backward.rows.astype(np.int64), backward.forward
+    if not nodes.size or not trace.named(ops.name, BACKWARD_NODE)[nodes].all():
+        return []
+    order = np.argsort(ops.start_ns[nodes], kind="stable")
+    nodes, forward = nodes[order], forward[order]
+    at = ops.start_ns[nodes]
+    known = np.flatnonzero(forward >= 0)
+    known = known[np.argsort(ops.thread[nodes[known]], kind="stable")]
+    of_thread, of_forward = ops.thread[nodes[known]], ops.start_ns[forward[known]]
+    is_later = (np.diff(of_forward) > 0) & (np.diff(of_thread) == 0)
+    begins = np.sort(at[known[1:][is_later]])
+    starts = np.sort(ops.start_ns[distinct(forward[known])])
+    of_pass = sum(np.searchsorted(*one) for one in ((starts, at), (ends, at), (begins, at, "right")))
+    return np.split(nodes, np.flatnonzero(np.diff(of_pass)) + 1)
 
 
 def is_cleared(trace: Trace) -> bool:

@@ -16,7 +16,7 @@ from profkit.model.arrays import I64
 from profkit.redact.later import later
 from profkit.shell import clean
 from profkit.timeline import Facts
-from profkit.timeline.code.loaders import whole_ns
+from profkit.timeline.code.helpers import whole_ns
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.steps import step_of, steps_in_window
 

@@ -14,7 +14,7 @@ from profkit.findings.patterns import GIL
 from profkit.model.documents.rank_report import TableView
 from profkit.model.finding import Evidence, Finding
 from profkit.timeline import Facts
-from profkit.timeline.code.threads import PythonThread, python_threads
+from profkit.timeline.code.helpers import PythonThread, python_threads
 from profkit.timeline.scheduled import ranks_here, usable_cores
 from profkit.units import format_fraction
 

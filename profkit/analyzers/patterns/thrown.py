@@ -334,6 +334,11 @@ _SELECTS: Final = later(
 )
 """What chooses rows by their values: all have to be computed, though few get a gradient."""
 
+_TOGETHER: Final = later(
+    r"^aten::(?:_?fft_|_?linalg_(?:chol|eig|inv|ldl|lstsq|lu|qr|solve|svd)|(?:log)?cum(?:sum|prod))"
+)
+"""What computes no row without the others: a spectrum of which few frequencies are kept is still transformed whole."""
+
 
 def zero_rows(facts: Facts) -> Waste | None:
     """The marked operators with their backward nodes, less the share of their rows that is needed."""
@@ -388,6 +393,7 @@ def _share_of_op(trace: Trace, seen: Forward) -> NDArray[np.float64]:
     last = place_among(ops.sequence[made], wanted, after=True) - 1
     found = made[np.maximum(last, 0)] if made.size else np.zeros(wanted.size, np.int64)
     is_known = (last >= 0) & (ops.sequence[found] == wanted) & (ops.start_ns[found] < spans.start_ns[mine])
+    is_known &= ~trace.named(ops.name, _TOGETHER)[found]
     share = np.array([min(int(mark[2]), 100) / 100 for mark in told])[is_known]
     around = enclosing_op(ops.take(seen.rows), ops.thread[found[is_known]], ops.start_ns[found[is_known]])
     out = np.zeros(seen.rows.size)

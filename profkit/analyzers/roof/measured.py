@@ -25,8 +25,7 @@ from profkit.roof.roofline import Peak, peak_of, roof_of
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.launch_order import LaunchOrder, Typical
-from profkit.timeline.steps import steps_in_window
-from profkit.timeline.told import told
+from profkit.timeline.steps import steps_in_window, told
 
 _FORMATS: Final = tuple(Precision)
 

@@ -102,40 +102,65 @@ def told_of(
     if beyond is not None and rare is None:  # one line runs the whole loop: which of the package's?
         rare = _rare(beyond, is_in_packages=True)
     if rare:
-        path, places, n_steps = rare.pop("path"), sorted(long), len(spent)
+        paths, steps = rare.pop("paths"), [*spent]
+        long = _there(paths, long, edges, looks)
+        places = sorted(long)
         if is_far:
-            last = _last(path, edges, looks)
+            last = _last(paths[0], edges, looks)
             places = sorted({*long, *_like(long, others or {}), *last})
-            n_steps += len(others or {}) + len(last)
+            steps += [*(others or {}), *last]
         if len(places) >= (_LEAST_FAR if is_far else _LEAST_LONG):
-            found["rare"] = {**rare, **_often(places, n_steps, long, usual_ns)}
+            found["rare"] = {**rare, **_often(places, steps, long, usual_ns)}
     return found
 
 
+def _there(
+    paths: Sequence[Path], long: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
+) -> dict[int, int]:
+    """Of the long steps those with a look at one of the paths, or with none at all: others are a machine's hiccups."""
+    at = [(place, look) for place, look in in_steps(looks, edges) if place in long]
+    elsewhere = {place for place, _ in at} - {place for place, look in at if any(_is_at(look, one) for one in paths)}
+    return {place: ns for place, ns in long.items() if place not in elsewhere}
+
+
+def _is_at(look: Look, path: Path) -> bool:
+    return path in (look.own[: len(path)], look.whole[: len(path)])
+
+
 def _like(long: Mapping[int, int], others: Mapping[int, int]) -> list[int]:
-    """Of the other steps those that take as long as the long ones."""
+    """Of the recorded steps those that take as long as the long ones, and longer than the profiler makes the others."""
     typical = middle(list(long.values()))
-    return [place for place, ns in others.items() if typical <= _AS_LONG * ns <= _AS_LONG**2 * typical]
+    ordered = sorted(others.values())
+    least = _AS_LONG * ordered[(len(ordered) - 1) // 2] if ordered else 0
+    return [place for place, ns in others.items() if max(typical / _AS_LONG, least) <= ns <= _AS_LONG * typical]
 
 
 def _last(path: Path, edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]) -> list[int]:
     """The step that no other follows, where the run ended at that path."""
     n = len(edges[1])
     at_end = (look for look in looks if edges[1] and look.at_ns > edges[1][-1])
-    n_there = sum(1 for look in at_end if path in (look.own[: len(path)], look.whole[: len(path)]))
+    n_there = sum(1 for look in at_end if _is_at(look, path))
     return [n] if n_there >= LEAST_LOOKS else []
 
 
-def _often(places: Sequence[int], n_steps: int, long: Mapping[int, int], usual_ns: float) -> dict[str, Any]:
-    """How often long steps come, at these places of so many, and what they cost; `long` are those with times."""
+def _often(places: Sequence[int], steps: Sequence[int], long: Mapping[int, int], usual_ns: float) -> dict[str, Any]:
+    """How often long steps come, at these places of all, and what they cost; `long` are those with times.
+
+    Where a run begins without them (a warm-up) and ends with them, what they cost is told of the steps from `since` on,
+    up to the last of them: as of a run that goes on.
+    """
     each_ns = sum(long.values()) / len(long) - usual_ns
-    period = period_of(places)
+    period = period_of(places) if len(places) > _LEAST_FAR else 0
     beyond_ns = each_ns * len(places)
+    before = places[0] - period
+    since = before if 0 < period < before and max(steps) - places[-1] <= period else 0
+    n_steps = sum(1 for place in steps if since < place <= places[-1]) if since else len(steps)
     return {
         "n": len(places),
         "n_steps": n_steps,
-        "every": float(period) if period and len(places) > _LEAST_FAR else round(n_steps / len(places), 1),
-        "is_regular": period > 0 and len(places) > _LEAST_FAR,
+        "since": since,
+        "every": float(period) if period else round(n_steps / len(places), 1),
+        "is_regular": period > 0,
         "long_ns": round(each_ns + usual_ns),
         "beyond_ns": round(beyond_ns),
         "share": round(beyond_ns / (usual_ns * n_steps + beyond_ns), 5),
@@ -300,7 +325,7 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
         lines, inside = [path for path in inside if not beyond.is_of_all(path)], []
         if not lines or not beyond.is_of_its_own(lines):
             return None
-    modelled, path = beyond.modelled(lines), lines[0]
+    modelled, paths = beyond.modelled(lines), lines
     if is_in_packages and _MODELLED <= modelled < _MOSTLY:  # an evaluation: what does it do beside the model?
         lines = [beyond.deepest(around)]
     ways: dict[str, float] = defaultdict(float)
@@ -315,7 +340,7 @@ def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str
         "at_place": round(min(beyond.share(lines), 1.0), 4),
         "way": way if at_way >= _MOSTLY * sum(ways.values()) else "",
         "callee": callee_of(beyond.of_looks, lines),
-        "path": path,
+        "paths": paths,
         "modelled": round(modelled, 4) if modelled >= _MODELLED else 0.0,
         "n_looks": round(beyond.total),
     }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +18,7 @@ from profkit.cli.capture import folder_for
 from profkit.cli.shared.options import common_options, overwrite_option, step_on_option, together, window_steps
 from profkit.cli.shared.say import say, say_below
 from profkit.errors import UsageError
-from profkit.shell import may_run_python
+from profkit.shell import line_of, may_run_python, path_word
 
 _DISCARD: Final = "--discard-environment=true"
 _DISCARD_IF_KNOWN: Final = f"$(nsys profile --help 2>&1 | grep -q discard-environment && echo {_DISCARD})"
@@ -92,22 +90,6 @@ def _is_without_python(words: Sequence[str], program: str) -> bool:
         return path is not None and not files.read_head(Path(path), 2).startswith(b"#!")
     except OSError:
         return False
-
-
-def checked_ranks(text: str) -> str:
-    """A list of ranks as it is; raises UsageError for anything else."""
-    if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", text):
-        raise UsageError(f"--ranks {text!r} is neither all nor a list of ranks", hint="--ranks 0,3")
-    return text
-
-
-def capture_options(folder: Path, chosen: Mapping[str, Any], command: Sequence[str]) -> Any:
-    """What the traced process is told; numbers of None are chosen there."""
-    from profkit.capture.command import redacted_command
-    from profkit.capture.options import Options
-
-    given = {name: value for name, value in chosen.items() if value is not None}
-    return Options(folder=str(folder), command=redacted_command(command), capture_id=uuid.uuid4().hex, **given)
 
 
 def output_folder(output: Path | None, name: str, *, overwrite: bool, is_dry: bool) -> Path:
@@ -196,6 +178,13 @@ def run_job(job: Job, patterns: Sequence[str]) -> Done:
         say(told)
     orphans = () if reports else remove_orphans(folder, job.options.capture_id, begun)
     return Done(code=ran.code if ran.code >= 0 else 128 - ran.code, reports=reports, orphans=orphans)
+
+
+def tell_reports(done: Done, folder: Path, reads: str, shown: Path | None) -> None:
+    """Say how many reports there are, and the command that reads the one shown, or all."""
+    say(f"{len(done.reports)} report{'s' * (len(done.reports) != 1)} in {folder}")
+    if shown is not None:
+        say_below(line_of(reads, path_word(str(shown))).text)
 
 
 def _stamps(folder: Path, patterns: Sequence[str]) -> dict[Path, tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final
 import click
 
 from profkit.cli.shared.output import Showing, format_for
+from profkit.errors import UsageError
 
 Decorator = Callable[[Any], Any]
 COUNT: Final = "N"
@@ -220,7 +222,7 @@ step_range_option: Final = click.option(
 """`--step-range`, of commands that read traces."""
 
 
-def _findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The ids of findings that begin so."""
     from profkit.findings import KINDS
 
@@ -230,7 +232,7 @@ def _findings_like(ctx: click.Context, param: click.Parameter, incomplete: str) 
 around_option: Final = click.option(
     "--around",
     metavar="FINDING",
-    shell_complete=_findings_like,
+    shell_complete=findings_like,
     help="Take only what surrounds the longest interval behind a finding (host.sync), a part of the budget"
     " (part:idle_data) or a step (step:3).",
 )
@@ -246,10 +248,18 @@ def ranks_option(default: str) -> Decorator:
     return click.option(
         "--ranks",
         default=default,
+        callback=_checked_ranks,
         show_default=True,
         metavar="0,3|all",
         help="Record these ranks only, where a launcher starts several.",
     )
+
+
+def _checked_ranks(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A list of ranks as it is; raises UsageError for anything else."""
+    if not re.fullmatch(r"all|\d+(\s*,\s*\d+)*", value):
+        raise UsageError(f"--ranks {value!r} is neither all nor a list of ranks", hint="--ranks 0,3")
+    return value
 
 
 step_on_option: Final = click.option(

@@ -13,7 +13,7 @@ from profkit.compare.captures.counts import NO_CALLS
 from profkit.compare.captures.pair import Pair, Reading, change, counts_moved, is_within, measure, moved, reading
 from profkit.findings import changes
 from profkit.findings.comparison import BOUGHT_NOTHING, GAINED, LOST
-from profkit.model.documents.rank_report import IDLE_PARTS
+from profkit.model.budget import IDLE_PARTS
 from profkit.model.finding import Evidence
 from profkit.units import format_bytes, format_fraction, format_ns
 

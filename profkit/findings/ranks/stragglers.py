@@ -156,6 +156,7 @@ RARE_WORK: Final = FindingKind(
     is_of_run=True,
     supersedes=(
         Supersedes("host.rare", Way.SAID_ONCE),
+        Supersedes("work.rare", Way.SAID_ONCE),
         Supersedes("host.other_steps", Way.SAID_ONCE),
         Supersedes("straggler.rank", Way.BEHIND),
         Supersedes("rank0.work", Way.BEHIND),

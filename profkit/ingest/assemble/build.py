@@ -22,10 +22,10 @@ from profkit.ingest.numbers import LATEST_NS, LONGEST_PLAUSIBLE_NS, MAX_RANKS, M
 from profkit.ingest.texts import LONGEST_TEXT, label, trimmed, without_long_texts
 from profkit.model import names
 from profkit.model.arrays import picked
-from profkit.model.connection import Connection
 from profkit.model.table import Table
 from profkit.model.trace import (
     RANGED_STEPS,
+    Connection,
     CountedWork,
     CpuOps,
     CpuSamples,

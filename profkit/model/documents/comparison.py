@@ -6,6 +6,7 @@ it accounts for, in integers, or the constructor raises.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -16,10 +17,9 @@ from profkit.model.finding import Finding
 from profkit.plain import clean
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of the step on both sides, ns per step."""
+class BothSides(msgspec.Struct, frozen=True, kw_only=True):
+    """A time on both sides, ns per step."""
 
-    name: str
     baseline_ns: int
     candidate_ns: int
 
@@ -28,23 +28,26 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
         """What the candidate spends more, negative for less."""
         return self.candidate_ns - self.baseline_ns
 
+    def must_be_sum_of(self, parts: Sequence[BothSides]) -> None:
+        """Raise ValueError where the parts do not sum to it on both sides."""
+        for side in ("baseline_ns", "candidate_ns"):
+            if sum(getattr(part, side) for part in parts) != getattr(self, side):
+                raise ValueError(f"the parts do not sum to {side} = {getattr(self, side)}")
 
-class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
-    """The step of both sides by the parts of the budget; on each side they sum to the step, so their changes do too."""
 
-    baseline_ns: int
-    candidate_ns: int
+class Bar(BothSides, frozen=True, kw_only=True):
+    """One part of the step."""
+
+    name: str
+
+
+class Waterfall(BothSides, frozen=True, kw_only=True):
+    """The step by the parts of the budget; on each side they sum to the step, so their changes do too."""
+
     bars: tuple[Bar, ...]
 
     def __post_init__(self) -> None:
-        for side in ("baseline_ns", "candidate_ns"):
-            if sum(getattr(bar, side) for bar in self.bars) != getattr(self, side):
-                raise ValueError(f"the bars do not sum to {side} = {getattr(self, side)}")
-
-    @property
-    def delta_ns(self) -> int:
-        """Change of the step, ns."""
-        return self.candidate_ns - self.baseline_ns
+        self.must_be_sum_of(self.bars)
 
     def bar(self, name: str) -> Bar:
         """The bar of one part; raises KeyError."""
@@ -61,8 +64,8 @@ class Presence(StrEnum):
     """Other kernels of the same operator and family on each side."""
 
 
-class WorkChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel, operator or collective on both sides: how often per step, how long per step in all.
+class WorkChange(BothSides, frozen=True, kw_only=True):
+    """One kernel, operator or collective: how often per step, how long per step in all.
 
     The change is split: launches that one side has more of, at that side's mean duration, are by count; what the
     launches take longer that both sides have is by duration. Neither is more than the row's larger time; swapping the
@@ -76,8 +79,6 @@ class WorkChange(msgspec.Struct, frozen=True, kw_only=True):
     presence: Presence
     baseline_count: float
     candidate_count: float
-    baseline_ns: int
-    candidate_ns: int
     by_count_ns: int
     by_duration_ns: int
     replaced_by: str = ""
@@ -87,36 +88,21 @@ class WorkChange(msgspec.Struct, frozen=True, kw_only=True):
         if self.by_count_ns + self.by_duration_ns != self.delta_ns:
             raise ValueError(f"{self.name}: {self.by_count_ns} + {self.by_duration_ns} is not {self.delta_ns} ns")
 
-    @property
-    def delta_ns(self) -> int:
-        """What the candidate spends more, ns per step."""
-        return self.candidate_ns - self.baseline_ns
 
-
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class Account(BothSides, frozen=True, kw_only=True):
     """How the busy time of compute, or of communication, changed: rows, the rest, and what ran side by side.
 
     Durations sum to more than busy time where two run at once: `side_by_side` is that excess, counted negative.
     `rows + rest + side_by_side` is the change of busy time, exactly.
     """
 
-    baseline_ns: int
-    candidate_ns: int
     rows: tuple[WorkChange, ...]
     rest: WorkChange
     n_rest: int
     side_by_side: Bar
 
     def __post_init__(self) -> None:
-        for side in ("baseline_ns", "candidate_ns"):
-            parts = [getattr(row, side) for row in (*self.rows, self.rest, self.side_by_side)]
-            if sum(parts) != getattr(self, side):
-                raise ValueError(f"the account does not sum to {side} = {getattr(self, side)}")
-
-    @property
-    def delta_ns(self) -> int:
-        """Change of busy time, ns per step."""
-        return self.candidate_ns - self.baseline_ns
+        self.must_be_sum_of((*self.rows, self.rest, self.side_by_side))
 
 
 class FindingChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,6 @@ from profkit.model.finding import Finding, Skipped
 if TYPE_CHECKING:
     import pandas as pd
 
-IDLE_PARTS: Final = ("idle_data", "idle_sync", "idle_launch", "idle_host", "idle_dependency", "idle_unknown")
-"""The parts of a budget in which the device does nothing."""
-
 
 class StreamUse(msgspec.Struct, frozen=True, kw_only=True):
     """One stream: what it carries and how long it is busy inside the window."""

@@ -83,16 +83,15 @@ def aligned(summaries: Sequence[RankSummary], matching: Matching) -> Clocks:
         tracks = _refined(groups, tracks)
     zero = tracks.get(reference, _ZERO)
     middle = int(np.median([track.at_ns for track in tracks.values()])) if tracks else 0
-    offsets = {rank: _at(track, middle) - _at(zero, middle) for rank, track in tracks.items()}
-    residuals = _residuals(groups, tracks)
+    rests = _rests(groups, tracks)
     clocks = {}
     for rank, summary in by_rank.items():
-        rest = residuals.get(rank, np.empty(0))
+        rest = rests[rank][1] if rank in rests else np.empty(0)
         residual = float(np.quantile(np.abs(rest), 0.95)) if rest.size else 0.0
         is_fitted = rank in tracks
-        offset = offsets.get(rank, 0.0)
+        offset = tracks[rank].lag_ns(middle) - zero.lag_ns(middle) if is_fitted else 0.0
         drift = tracks[rank].drift - zero.drift if is_fitted else 0.0
-        if _shares_clock(summary, by_rank[reference]) and abs(offset) <= residual:
+        if summary.host and summary.host == by_rank[reference].host and abs(offset) <= residual:
             offset = drift = 0.0  # one host has one clock: what is left is how its ranks leave a collective
         clocks[rank] = RankClock(
             rank=rank,
@@ -106,14 +105,6 @@ def aligned(summaries: Sequence[RankSummary], matching: Matching) -> Clocks:
 
 
 _ZERO: Final = Track(at_ns=0, offset_ns=0.0, drift=0.0)
-
-
-def _at(track: Track, time_ns: int) -> float:
-    return track.offset_ns + track.drift * (time_ns - track.at_ns)
-
-
-def _shares_clock(summary: RankSummary, reference: RankSummary) -> bool:
-    return summary.host != "" and summary.host == reference.host
 
 
 def _ends(match: GroupMatch, by_rank: Mapping[int, RankSummary], start: int) -> _Ends:
@@ -145,7 +136,7 @@ def _along_tree(groups: Sequence[_Ends], reference: int) -> dict[int, Track]:
                 continue
             step = fitted(at, lag)
             first = tracks[known]
-            offset = step.offset_ns + _at(first, step.at_ns)
+            offset = step.offset_ns + first.lag_ns(step.at_ns)
             tracks[rank] = Track(at_ns=step.at_ns, offset_ns=offset, drift=step.drift + first.drift)
             frontier.append(rank)
             wanted.discard(rank)
@@ -169,21 +160,15 @@ def _lags(groups: Sequence[_Ends], known: int, *, wanted: set[int]) -> dict[int,
     return out
 
 
-def _corrected(group: _Ends, tracks: Mapping[int, Track]) -> NDArray[np.float64]:
-    out = np.full(group.ends.shape, np.nan)
-    for column, rank in enumerate(group.ranks):
-        if rank in tracks:
-            ends = group.ends[:, column]
-            track = tracks[rank]
-            out[:, column] = ends - track.offset_ns - track.drift * (ends - track.at_ns)
-    return out
-
-
-def _rests(groups: Sequence[_Ends], tracks: Mapping[int, Track]) -> dict[int, list[NDArray[np.float64]]]:
-    """Give, per rank, (end, how far it lies after the middle of all ranks' ends) of each instance, [2, n] per group."""
+def _rests(groups: Sequence[_Ends], tracks: Mapping[int, Track]) -> dict[int, NDArray[np.float64]]:
+    """Give, per rank, (end, how far it lies after the middle of all ranks' ends) of each instance, [2, n]."""
     out: dict[int, list[NDArray[np.float64]]] = {}
     for group in groups:
-        corrected = _corrected(group, tracks)
+        corrected = np.full(group.ends.shape, np.nan)
+        for column, rank in enumerate(group.ranks):
+            if (track := tracks.get(rank)) is not None:
+                ends = group.ends[:, column]
+                corrected[:, column] = ends - track.offset_ns - track.drift * (ends - track.at_ns)
         usable = (~np.isnan(corrected)).sum(axis=1) > 1
         corrected = corrected[usable]
         rest = corrected - np.nanmedian(corrected, axis=1, keepdims=True) if len(corrected) else corrected
@@ -191,20 +176,15 @@ def _rests(groups: Sequence[_Ends], tracks: Mapping[int, Track]) -> dict[int, li
             there = ~np.isnan(rest[:, column])
             if there.any():
                 out.setdefault(rank, []).append(np.stack([group.ends[usable, column][there], rest[there, column]]))
-    return out
+    return {rank: np.concatenate(parts, axis=1) for rank, parts in out.items()}
 
 
 def _refined(groups: Sequence[_Ends], tracks: Mapping[int, Track]) -> dict[int, Track]:
     out = dict(tracks)
-    for rank, parts in _rests(groups, tracks).items():
-        end, rest = np.concatenate(parts, axis=1)
+    for rank, (end, rest) in _rests(groups, tracks).items():
         order = np.argsort(end)
         change = fitted(end[order].astype(np.int64), np.rint(rest[order]).astype(np.int64))
         track = tracks[rank]
-        offset = _at(track, change.at_ns) + change.offset_ns
+        offset = track.lag_ns(change.at_ns) + change.offset_ns
         out[rank] = Track(at_ns=change.at_ns, offset_ns=offset, drift=track.drift + change.drift)
     return out
-
-
-def _residuals(groups: Sequence[_Ends], tracks: Mapping[int, Track]) -> dict[int, NDArray[np.float64]]:
-    return {rank: np.concatenate(parts, axis=1)[1] for rank, parts in _rests(groups, tracks).items()}

@@ -1,9 +1,8 @@
-"""Rows of several ranks joined by a key they share."""
+"""Rows of several ranks joined by a key they share: by sequence number, in steps, or by turn between others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -12,64 +11,53 @@ from profkit.model.arrays import I64, Bool
 from profkit.model.table import NO_ROW
 
 
-class Keyed(msgspec.Struct, frozen=True, kw_only=True):
-    """`place` [n, R]: per key at least two ranks have, the position on each; `agreeing`: share with equal symbols."""
+class RankSequence(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's collectives of one group, in order of issue; `symbol` is equal where kind, type and sizes are."""
 
-    place: I64
-    agreeing: float
-
-
-class Sequenced(Protocol):
-    """What `joined_in_turn` needs of a rank's sequence."""
-
-    @property
-    def symbol(self) -> I64:
-        """Per row a number that is equal where kind, type and sizes are."""
-        ...
-
-    @property
-    def is_synchronising(self) -> Bool:
-        """Per row whether its end was compared."""
-        ...
+    row: I64
+    symbol: I64
+    seq: I64
+    start_ns: I64
+    end_ns: I64
+    step_number: I64
+    is_synchronising: Bool
+    """Per row whether its end can be compared."""
 
 
-def joined(keys: Sequence[I64], symbols: Sequence[I64]) -> Keyed:
-    """Join ranks by keys that are unique on each; keys whose symbols differ are left out."""
+def joined_by_seq(sequences: Sequence[RankSequence]) -> tuple[I64, float] | None:
+    """Join by sequence number: per number the position on each rank [n, R], and the share with equal symbols.
+
+    The others are left out. None where some rank has no numbers, or repeats them (replays of a captured graph do).
+    """
+    keys = [sequence.seq for sequence in sequences]
+    if any((key < 0).any() or np.unique(key).size != key.size for key in keys):
+        return None
     distinct = np.unique(np.concatenate(keys))
     place = np.full((distinct.size, len(keys)), NO_ROW, np.int64)
     for column, key in enumerate(keys):
         place[np.searchsorted(distinct, key), column] = np.arange(key.size)
-    shared = (place >= 0).sum(axis=1) > 1
-    place = place[shared]
-    agree = _symbols_agree(place, symbols)
-    return Keyed(place=place[agree], agreeing=float(agree.mean()) if agree.size else 0.0)
-
-
-def _symbols_agree(place: I64, symbols: Sequence[I64]) -> Bool:
-    seen = np.stack([symbol[column] for symbol, column in zip(symbols, place.T, strict=True)], axis=1)
+    place = place[(place >= 0).sum(axis=1) > 1]
+    seen = np.stack([sequence.symbol[rows] for sequence, rows in zip(sequences, place.T, strict=True)], axis=1)
     highest = np.where(place >= 0, seen, np.iinfo(np.int64).min).max(axis=1)
-    lowest = np.where(place >= 0, seen, np.iinfo(np.int64).max).min(axis=1)
-    agree: Bool = highest == lowest
-    return agree
+    agree = highest == np.where(place >= 0, seen, np.iinfo(np.int64).max).min(axis=1)
+    return place[agree], float(agree.mean()) if agree.size else 0.0
 
 
-def joined_in_steps(step_numbers: Sequence[I64], symbols: Sequence[I64]) -> I64 | None:
+def joined_in_steps(sequences: Sequence[RankSequence]) -> I64 | None:
     """Join by step number, symbol and ordinal among these; only steps in which all ranks have as many of a symbol.
 
     None where no step qualifies. Rows outside of steps (number -1) stay alone.
     """
-    inside = [np.flatnonzero(number >= 0) for number in step_numbers]
+    inside = [np.flatnonzero(sequence.step_number >= 0) for sequence in sequences]
     keys = [
-        np.stack([number[rows], symbol[rows]], axis=1)
-        for number, symbol, rows in zip(step_numbers, symbols, inside, strict=True)
+        np.stack([sequence.step_number[rows], sequence.symbol[rows]], axis=1)
+        for sequence, rows in zip(sequences, inside, strict=True)
     ]
     place = joined_by_ordinal(keys, needs_all=True)
-    if not len(place):
-        return None
-    return _translated(place, inside)
+    return translated(place, inside) if len(place) else None
 
 
-def joined_in_turn(sync_place: Sequence[I64], sequences: Sequence[Sequenced]) -> I64:
+def joined_in_turn(sync_place: Sequence[I64], sequences: Sequence[RankSequence]) -> I64:
     """Join all rows where the synchronising ones are joined: the others by symbol and turn between two of these.
 
     `sync_place`: per rank and reference instance the position among its synchronising rows. Only stretches in which
@@ -78,7 +66,7 @@ def joined_in_turn(sync_place: Sequence[I64], sequences: Sequence[Sequenced]) ->
     sync_rows = [np.flatnonzero(sequence.is_synchronising) for sequence in sequences]
     matched = np.stack(list(sync_place), axis=1)
     matched = matched[(matched >= 0).sum(axis=1) > 1]
-    first = _translated(matched, sync_rows)
+    first = translated(matched, sync_rows)
     rest = [np.flatnonzero(~sequence.is_synchronising) for sequence in sequences]
     keys = []
     for column, (sequence, rows) in enumerate(zip(sequences, rest, strict=True)):
@@ -87,11 +75,11 @@ def joined_in_turn(sync_place: Sequence[I64], sequences: Sequence[Sequenced]) ->
         order = anchors[np.argsort(first[anchors, column], kind="stable")]
         anchor = np.append(order, -1)[before - 1]  # before 0: none, the one appended
         keys.append(np.stack([anchor, sequence.symbol[rows]], axis=1))
-    second = _translated(joined_by_ordinal(keys, needs_all=False), rest)
+    second = translated(joined_by_ordinal(keys, needs_all=False), rest)
     return np.concatenate((first, second))
 
 
-def _translated(place: I64, rows: Sequence[I64]) -> I64:
+def translated(place: I64, rows: Sequence[I64]) -> I64:
     """Turn positions in subsets of rows to positions in all."""
     out = np.full(place.shape, NO_ROW, np.int64)
     for column, mine in enumerate(rows):

@@ -66,3 +66,9 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupMatch, ...]
     pairs: tuple[PairMatch, ...]
     refusals: tuple[Refusal, ...]
+
+    @property
+    def parts(self) -> list[tuple[tuple[int, ...], I64]]:
+        """The ranks and rows of all that was matched, groups before pairs."""
+        groups = [(match.ranks, match.rows) for match in self.groups]
+        return groups + [((pair.sender, pair.receiver), pair.rows) for pair in self.pairs]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -16,7 +16,7 @@ import msgspec
 from profkit.model.documents.fleet import LeftOut
 from profkit.plain import told_apart
 from profkit.ranks.reduce.outcome import Outcome
-from profkit.ranks.reduce.records import Group, RankSummary
+from profkit.ranks.reduce.records import Group
 from profkit.ranks.reduce.summary import UNKNOWN_RANK
 
 MOST_MISSING: Final = 1_024
@@ -37,7 +37,8 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 def census(outcomes: Sequence[Outcome]) -> Census:
     """The ranks of one job and recording."""
     left_out: list[LeftOut] = []
-    kept = _with_rank(outcomes, left_out)
+    nameless = "neither the trace nor its file name (as in rank3) says which rank it is"
+    kept = _taken(outcomes, left_out, lambda outcome: nameless if outcome.summary.rank == UNKNOWN_RANK else "")
     world_size, kept = _of_one_job(kept, left_out)
     kept = _of_one_recording(kept, left_out)
     kept = _of_one_set(kept, left_out)
@@ -57,10 +58,11 @@ def _left(outcomes: Iterable[Outcome], reason: str) -> list[LeftOut]:
     return [LeftOut(source=outcome.report.source, reason=reason) for outcome in outcomes]
 
 
-def _with_rank(outcomes: Sequence[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
-    unknown = [outcome for outcome in outcomes if outcome.summary.rank == UNKNOWN_RANK]
-    left_out += _left(unknown, "neither the trace nor its file name (as in rank3) says which rank it is")
-    return [outcome for outcome in outcomes if outcome.summary.rank != UNKNOWN_RANK]
+def _taken(outcomes: Iterable[Outcome], left_out: list[LeftOut], reason_of: Callable[[Outcome], str]) -> list[Outcome]:
+    """The outcomes against which there is no reason; the others are left out for theirs."""
+    reasons = [(outcome, reason_of(outcome)) for outcome in outcomes]
+    left_out += [LeftOut(source=outcome.report.source, reason=reason) for outcome, reason in reasons if reason]
+    return [outcome for outcome, reason in reasons if not reason]
 
 
 def _of_one_job(outcomes: list[Outcome], left_out: list[LeftOut]) -> tuple[int | None, list[Outcome]]:
@@ -69,14 +71,13 @@ def _of_one_job(outcomes: list[Outcome], left_out: list[LeftOut]) -> tuple[int |
     if not sizes:
         return None, outcomes
     usual = max(sizes, key=lambda size: (sizes[size], size))
-    kept = []
-    for outcome in outcomes:
+
+    def reason(outcome: Outcome) -> str:
         size = outcome.summary.world_size
-        if size in (0, usual):
-            kept.append(outcome)
-        else:
-            left_out += _left([outcome], f"from another job: its world has {size} ranks, the others' world has {usual}")
-    return usual, kept
+        reason = f"from another job: its world has {size} ranks, the others' world has {usual}"
+        return "" if size in (0, usual) else reason
+
+    return usual, _taken(outcomes, left_out, reason)
 
 
 def _span_ns(outcome: Outcome) -> tuple[int, int]:
@@ -130,7 +131,7 @@ def _of_one_set(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcom
         return outcomes
     chosen = max(whole, key=lambda found: sum(outcome.report.n_events for outcome in found))
     others = [outcome for outcome in outcomes if outcome not in chosen]
-    name, *_ = _names(chosen[0], *others)
+    name, *_ = told_apart(outcome.report.source for outcome in (chosen[0], *others))
     left_out += _left(others, f"its rank appears twice: {name} and files named like it are used")
     return chosen
 
@@ -140,19 +141,16 @@ def _in_known_groups(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[O
     groups: dict[int, set[Group]] = {}
     for outcome in outcomes:
         groups.setdefault(outcome.summary.rank, set()).update(outcome.summary.groups)
-    kept = []
-    for outcome in outcomes:
-        asked = [group for group in outcome.summary.groups if len(_others(group, outcome.summary, groups)) > 1]
-        is_known = any(group in groups[rank] for group in asked for rank in _others(group, outcome.summary, groups))
-        if asked and not is_known and len(outcomes) > 2:
-            left_out += _left([outcome], "from another job: no other rank has its process groups")
-        else:
-            kept.append(outcome)
-    return kept
 
+    def reason(outcome: Outcome) -> str:
+        mine = outcome.summary.rank
+        others = {each: [one for one in each.ranks if one != mine and one in groups] for each in outcome.summary.groups}
+        asked = [group for group, ranks in others.items() if len(ranks) > 1]
+        is_known = any(group in groups[rank] for group in asked for rank in others[group])
+        is_alone = asked and not is_known and len(outcomes) > 2
+        return "from another job: no other rank has its process groups" if is_alone else ""
 
-def _others(group: Group, summary: RankSummary, groups: dict[int, set[Group]]) -> list[int]:
-    return [rank for rank in group.ranks if rank != summary.rank and rank in groups]
+    return _taken(outcomes, left_out, reason)
 
 
 def _once_each(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome]:
@@ -165,14 +163,7 @@ def _once_each(outcomes: list[Outcome], left_out: list[LeftOut]) -> list[Outcome
             continue
         less, more = sorted((known, outcome), key=lambda item: item.report.n_events)
         by_rank[rank] = more
-        name, _ = _names(more, less)
-        left_out += _left([less], f"a second trace of rank {rank}, with {_fewer(less, more)} events than {name}")
+        name, _ = told_apart((more.report.source, less.report.source))
+        fewer = "fewer" if less.report.n_events < more.report.n_events else "no more"
+        left_out += _left([less], f"a second trace of rank {rank}, with {fewer} events than {name}")
     return list(by_rank.values())
-
-
-def _fewer(less: Outcome, more: Outcome) -> str:
-    return "fewer" if less.report.n_events < more.report.n_events else "no more"
-
-
-def _names(*outcomes: Outcome) -> tuple[str, ...]:
-    return told_apart(outcome.report.source for outcome in outcomes)

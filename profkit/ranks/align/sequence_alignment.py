@@ -43,6 +43,10 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     offset_ns: float
     drift: float
 
+    def lag_ns(self, time_ns: int) -> float:
+        """By how much the other rank's clock is ahead at a time."""
+        return self.offset_ns + self.drift * (time_ns - self.at_ns)
+
     def expected_ns(self, end_ns: I64) -> NDArray[np.float64]:
         """When the other rank's clock should show these ends (of the reference's)."""
         return end_ns + self.offset_ns + self.drift * (end_ns - self.at_ns)

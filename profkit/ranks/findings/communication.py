@@ -6,17 +6,28 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
-from profkit.analyzers.tools import operators, recapture, system_timeline
-from profkit.findings.communication import BANDWIDTH, DEFAULT_BUCKET_BYTES, EXTRA, LATENCY_METRIC, SKEW
+from profkit.analyzers.tools import after_change, operators, recapture, system_timeline
+from profkit.findings.communication import (
+    ASKED,
+    ASKED_FIXES,
+    BANDWIDTH,
+    DEFAULT_BUCKET_BYTES,
+    EXTRA,
+    LATENCY_METRIC,
+    SKEW,
+)
 from profkit.model.arrays import I64, Bool, median
+from profkit.model.code import PlaceShare
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
-from profkit.ranks.findings import links, slow_side_words
+from profkit.ranks.findings import links
+from profkit.ranks.findings.evidence import as_count, as_share, in_ns
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS, excess_ns
+from profkit.ranks.measure.permutation_test import excess_ns
 from profkit.ranks.measure.slow_links import slow_side
 from profkit.ranks.measure.stragglers import MOST_OWN, own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
@@ -46,21 +57,17 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     pairs = sorted(zip(joint.limits, joint.waits, strict=True), key=lambda pair: -pair[0].exposed_ns)
     enough = [(limit, waits) for limit, waits in pairs if limit.is_enough]
     least = SKEW.limit("window")
-    skewed = [pair for pair in enough if pair[0].is_skew and _fraction(joint, pair[0].wait_exposed_ns) >= least]
+    skewed = [pair for pair in enough if pair[0].is_skew and joint.fraction(pair[0].wait_exposed_ns) >= least]
     if skewed:
         yield _skew(*max(skewed, key=lambda pair: pair[0].wait_exposed_ns), joint, scope, n_alike=len(skewed) - 1)
     least = BANDWIDTH.limit("window")
-    slow = [pair for pair in enough if not pair[0].is_skew and _fraction(joint, pair[0].transfer_exposed_ns) >= least]
+    slow = [pair for pair in enough if not pair[0].is_skew and joint.fraction(pair[0].transfer_exposed_ns) >= least]
     if slow:
         yield _bandwidth(*max(slow, key=lambda pair: pair[0].transfer_exposed_ns), joint, scope, n_alike=len(slow) - 1)
     extra = [row for rows in joint.traffic for row in rows if row.is_suspect]
     extra = [row for row in extra if joint.fraction(row.exposed_ns) >= EXTRA.limit("window")]
     if extra:
         yield _extra(max(extra, key=lambda row: row.exposed_ns), joint, scope)
-
-
-def _fraction(joint: Joint, total_ns: int) -> float:
-    return joint.fraction(total_ns)
 
 
 def group_name(group: Group, n_ranks: int) -> str:
@@ -74,24 +81,20 @@ def _alike(n_alike: int) -> str:
 
 
 def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: int) -> Evidence:
-    return Evidence(
-        statement=(
-            f"{limit.n_instances:,} collectives of {group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: a rank"
-            f" waits up to {format_ns(joint.per_step(limit.wait_ns))} and transfers up to"
-            f" {format_ns(joint.per_step(limit.transfer_ns))} {joint.per}, including what compute hides"
-        ),
-        metric="comm.wait_fraction",
-        value=limit.wait_fraction,
-        unit="fraction",
-        expected=f"{SKEW.limit('matched'):g} collectives or more, on all ranks",
+    return as_share(
+        "comm.wait_fraction",
+        limit.wait_fraction,
+        f"{limit.n_instances:,} collectives of {group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: a rank"
+        f" waits up to {format_ns(joint.per_step(limit.wait_ns))} and transfers up to"
+        f" {format_ns(joint.per_step(limit.transfer_ns))} {joint.per}, including what compute hides",
+        f"{SKEW.limit('matched'):g} collectives or more, on all ranks",
     )
 
 
 def _confidence(waits: GroupWaits, joint: Joint) -> float:
     sure = 0.85 * (1.0 if waits.uses_clocks and not waits.is_disputed else 0.8)
     sure *= _GUESSED if not joint.outcomes[0].summary.is_cpu and _is_by_order_alone(waits, joint) else 1.0
-    sure *= FEW_STEPS if waits.n_steps < MIN_STEPS else 1.0
-    return min(sure, *(joint.outcome_of(rank).confidence_cap for rank in waits.ranks))
+    return joint.sure(sure, waits.ranks, waits.n_steps)
 
 
 def _is_by_order_alone(waits: GroupWaits, joint: Joint) -> bool:
@@ -116,27 +119,23 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
         most_recoverable_ns=joint.per_step(limit.wait_exposed_ns) if is_worth else None,
         fraction=fraction,
         evidence=(
-            Evidence(
-                statement=(
-                    f"the rank that waits longest waits {format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per}"
-                    f" without compute to hide it ({format_fraction(fraction)} of the window)"
-                ),
-                metric="comm.wait_exposed_ns",
-                value=float(limit.wait_exposed_ns),
-                unit="ns",
-                expected=f"< {format_fraction(SKEW.limit('window'))} of the window",
+            in_ns(
+                "comm.wait_exposed_ns",
+                limit.wait_exposed_ns,
+                f"the rank that waits longest waits {format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per}"
+                f" without compute to hide it ({format_fraction(fraction)} of the window)",
+                f"< {format_fraction(SKEW.limit('window'))} of the window",
             ),
             _split(limit, waits, joint, n_alike),
-            Evidence(
-                statement=(
+            as_count(
+                "comm.n_instances",
+                limit.n_instances,
+                (
                     (f"others wait for {last} of" if last else "no rank is last by its own work in")
                     if is_their_own
                     else f"{last or 'no rank'} came last, of"
                 )
                 + f" {limit.n_instances:,} collectives{'' if is_their_own else _held_up(own, excess)}",
-                metric="comm.n_instances",
-                value=float(limit.n_instances),
-                unit="count",
             ),
             *_not_a_straggler(chiefly, waits, joint),
             *_not_tokens(joint),
@@ -175,15 +174,12 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
     share = float(excess[:, column].sum() / max(int(excess.sum()), 1))
     # by identity: two groups may be of the same ranks
     reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
-    yield Evidence(
-        statement=(
-            f"rank {rank} has {format_fraction(share)} of the delay{_in_one_step(excess[:, column], waits)}; it is not"
-            f" proven to be late: {reason}"
-        ),
-        metric="comm.largest_share",
-        value=share,
-        unit="fraction",
-        expected=f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
+    yield as_share(
+        "comm.largest_share",
+        share,
+        f"rank {rank} has {format_fraction(share)} of the delay{_in_one_step(excess[:, column], waits)}; it is not"
+        f" proven to be late: {reason}",
+        f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
     )
 
 
@@ -213,10 +209,7 @@ def _not_tokens(joint: Joint) -> Iterable[Evidence]:
     skew = joint.token_skew
     if isinstance(skew, TokenSkew) and not skew.is_found and not skew.is_equal:
         yield Evidence(
-            statement=f"token counts do not explain it: {skew.reason}",
-            metric="tokens.skew_fraction",
-            value=skew.skew_fraction,
-            unit="ratio",
+            f"token counts do not explain it: {skew.reason}", "tokens.skew_fraction", skew.skew_fraction, "ratio"
         )
 
 
@@ -231,15 +224,12 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     won = limit.transfer_exposed_ns
     fraction = joint.fraction(won)
     evidence = [
-        Evidence(
-            statement=(
-                f"compute does not hide {format_ns(joint.per_step(won))} {joint.per} of transfer"
-                f" ({format_fraction(fraction)} of the window)"
-            ),
-            metric="comm.transfer_exposed_ns",
-            value=float(won),
-            unit="ns",
-            expected=f"< {format_fraction(BANDWIDTH.limit('window'))} of the window",
+        in_ns(
+            "comm.transfer_exposed_ns",
+            won,
+            f"compute does not hide {format_ns(joint.per_step(won))} {joint.per} of transfer"
+            f" ({format_fraction(fraction)} of the window)",
+            f"< {format_fraction(BANDWIDTH.limit('window'))} of the window",
         ),
         _split(limit, waits, joint, n_alike),
     ]
@@ -250,14 +240,12 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     if small is None and limit.bus_bytes_per_s is not None:
         evidence.append(
             Evidence(
-                statement=(
-                    f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s,"
-                    f" {'of all together' if limit.is_shared else 'median by size'} (nccl-tests definition);"
-                    " only a link test shows whether the links can do more"
-                ),
-                metric="comm.bus_bytes_per_s",
-                value=limit.bus_bytes_per_s,
-                unit="bytes/s",
+                f"bus bandwidth {format_bytes(limit.bus_bytes_per_s)}/s,"
+                f" {'of all together' if limit.is_shared else 'median by size'} (nccl-tests definition);"
+                " only a link test shows whether the links can do more",
+                "comm.bus_bytes_per_s",
+                limit.bus_bytes_per_s,
+                "bytes/s",
             )
         )
     side = slow_side(joint.summaries, waits) if small is None and hosts else None
@@ -277,7 +265,7 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
         proof=_FUSED if small is not None else "",
         next_tools=(link_test(waits, joint, scope),),
     )
-    return found if side is None else slow_side_words.named(found, side)
+    return found if side is None else links.with_slow_side(found, side)
 
 
 def _are_tiny(waits: GroupWaits) -> bool:
@@ -297,14 +285,11 @@ def _small_messages(waits: GroupWaits) -> Evidence | None:
             return None
     usual, most = median(waits.transfer_ns[is_small]), int(waits.n_bytes[is_small].max())
     fixed = f", of which {format_ns(fixed_ns)} or more are the same for all sizes" if fixed_ns else ""
-    return Evidence(
-        statement=(
-            f"{int(is_small.sum()):,} of {len(waits.rows):,} collectives have {format_bytes(most)} or less and take"
-            f" {format_ns(usual)} each (median) after the last rank has come{fixed}: that is latency, not bandwidth"
-        ),
-        metric=LATENCY_METRIC,
-        value=float(usual),
-        unit="ns",
+    return in_ns(
+        LATENCY_METRIC,
+        usual,
+        f"{int(is_small.sum()):,} of {len(waits.rows):,} collectives have {format_bytes(most)} or less and take"
+        f" {format_ns(usual)} each (median) after the last rank has come{fixed}: that is latency, not bandwidth",
     )
 
 
@@ -336,26 +321,43 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
     fraction = joint.fraction(row.exposed_ns)
     kind = CollectiveKind(row.kind).name.lower().replace("_", "-")
     size = f" of {format_bytes(row.n_bytes)}" if row.n_bytes >= 0 else ""
+    places = _places_asked(joint)
+    there = f" at {places[0].place.name}" if places else ""
     often = f"{row.per_step:g} per step" if row.per_step is not None else f"{row.n_instances:,} in the window"
-    return EXTRA.found(
-        title=f"extra {kind}{size}, not part of the backward pass",
+    found = EXTRA.found(
+        title=f"extra {kind}{size}{there}, not part of the backward pass",
         confidence=0.6,
         recoverable_ns=joint.per_step(row.exposed_ns),
         fraction=fraction,
         evidence=(
-            Evidence(
-                statement=(
-                    f"the script itself issues it, {often}: {format_ns(joint.per_step(row.exposed_ns))}"
-                    f" {joint.per} exposed, {format_fraction(row.share)} of the group's traffic"
-                ),
-                metric="collective.exposed_ns",
-                value=float(row.exposed_ns),
-                unit="ns",
+            in_ns(
+                "collective.exposed_ns",
+                row.exposed_ns,
+                f"the script itself issues it, {often}: {format_ns(joint.per_step(row.exposed_ns))}"
+                f" {joint.per} exposed, {format_fraction(row.share)} of the group's traffic",
             ),
         ),
         fix="if it reduces a metric or a loss: do so every n-th step or asynchronously; if it reduces gradients: drop"
         " it, they are reduced twice",
         next_tools=(
-            operators(scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"),
+            after_change(scope, "bytes and time fall together")
+            if places
+            else operators(
+                scope, "which line of the script issues it?", "the Python frame around it", flags="--stacks"
+            ),
         ),
+    )
+    return replace(found, places=places)
+
+
+def _places_asked(joint: Joint) -> tuple[PlaceShare, ...]:
+    """Where the script asks for collectives, mostly all-reduces, on the first rank that knows."""
+    return next(
+        (
+            one.places
+            for outcome in joint.outcomes
+            for one in outcome.report.findings
+            if one.id == ASKED.id and one.fix == ASKED_FIXES["all-reduce"] and one.places
+        ),
+        (),
     )

@@ -7,26 +7,29 @@ own to win, so it is said once, with the late rank, and not counted again.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import PurePath
 from typing import Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from profkit.analyzers.tools import recapture
 from profkit.findings import kind_of
-from profkit.findings.communication import ASKED, EXPOSED
+from profkit.findings.communication import ASKED, EXPOSED, SENDS_METRIC, SKEW
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
 from profkit.model.documents.report import Bottleneck, Verdict, speedup
-from profkit.model.finding import Evidence, Finding, severity_of
-from profkit.ranks.findings.communication import group_name, mostly
-from profkit.ranks.findings.lateness import stragglers_of
-from profkit.ranks.findings.unsplit import unsplit, unsplit_proof
-from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.peer_totals import budget_of
-from profkit.ranks.measure.stragglers import Stragglers
+from profkit.model.finding import Finding, NextTool, severity_of
+from profkit.ranks.findings.communication import LESS_TRANSFER, group_name, link_test, mostly
+from profkit.ranks.findings.evidence import as_count, as_share
+from profkit.ranks.findings.lateness import late_ranks
+from profkit.ranks.findings.pipeline_findings import next_stage
+from profkit.ranks.measure.fleet_measures import Joint, budget_of
+from profkit.ranks.measure.stragglers import Stragglers, own_excess_ns
 from profkit.ranks.measure.tokens import TokenSkew
 from profkit.ranks.reduce.outcome import Outcome
+from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_numbers
 from profkit.verdict import bounded, decide, in_unprofiled_time, of_mean_step, ruled_out
 from profkit.verdict.compete import superseding
@@ -34,6 +37,12 @@ from profkit.verdict.compete import superseding
 _LONGEST: Final = 1.05
 """Of a step, what a finding may come to. Chosen: totals are of the median rank's window, the step is the mean of its
 steps."""
+
+
+_MOST_NAMED: Final = 8
+_INTERVAL: Final = "comm.recoverable_interval_ns"
+_SHARE_OF_LARGEST: Final = 0.1
+"""Of its largest delay, from which a rank counts as late in a collective. Chosen: the rest is scatter."""
 
 
 class Overall(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +77,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     verdict = replace(verdict, caveats=(*beyond, *verdict.caveats))
     top = verdict.findings[0] if verdict.findings else None
     if top is not None and top.id == EXPOSED.id:
-        verdict = replace(verdict, proof=unsplit_proof(joint) or verdict.proof)
+        verdict = replace(verdict, proof=_unsplit_proof(joint) or verdict.proof)
     is_across = top is not None and top.id in {finding.id for finding in across}
     if not is_across:
         verdict = replace(verdict, confidence=min(verdict.confidence, usual.case.confidence_cap))
@@ -79,7 +88,7 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
     if top is not None and is_across and top.rank is not None:
         its = joint.outcome_of(top.rank)
         source = its.report.source
-        phases = {straggler.phase for straggler, _, _ in stragglers_of(joint).values()}
+        phases = {late.phase for late in late_ranks(joint).values()}
         out = ruled_out(
             case,
             verdict.bottleneck,
@@ -247,12 +256,11 @@ def _without_victims(
 def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Finding:
     """A rank's exposed communication less the part that is waiting for a late rank."""
     fraction = finding.fraction * (1 - share)
-    said = Evidence(
-        statement=f"on rank {finding.rank}, {format_fraction(share)} of exposed communication is waiting"
+    said = as_share(
+        "comm.wait_share",
+        share,
+        f"on rank {finding.rank}, {format_fraction(share)} of exposed communication is waiting"
         f" for {_ranks(late)}; the rest takes {format_fraction(fraction)} of the window",
-        metric="comm.wait_share",
-        value=share,
-        unit="fraction",
     )
     return replace(
         finding.worth(int(finding.recoverable_ns * (1 - share))),
@@ -294,12 +302,11 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome, late: Colle
         of_usual = [ns for rank, ns in gains.items() if rank not in late] if kind_of(name).late_phase else []
         gain_ns = max(of_usual, default=int(np.median(list(gains.values()))))
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
-        shown = _said_of_rank(unsplit(shown, joint) if name == EXPOSED.id else shown)
-        seen = Evidence(
-            statement=f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
-            metric=f"{name}.n_ranks",
-            value=float(len(found)),
-            unit="count",
+        shown = _said_of_rank(_unsplit(shown, joint) if name == EXPOSED.id else shown)
+        seen = as_count(
+            f"{name}.n_ranks",
+            len(found),
+            f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
         )
         out.append(
             replace(
@@ -334,3 +341,117 @@ def _gain_ns(joint: Joint, outcome: Outcome, finding: Finding) -> int:
         return finding.recoverable_ns
     low, high = outcome.report.window_ns
     return round(finding.recoverable_ns * joint.step_ns / (high - low)) if high > low else 0
+
+
+# ------------------------------------------------- `comm.exposed` where it is not split into waiting and transfer
+
+
+def _unsplit(finding: Finding, joint: Joint) -> Finding:
+    """Give `comm.exposed` as it reads when all ranks were compared and still cannot say what it is made of."""
+    if finding.has(SENDS_METRIC):  # of gloo's, no trace tells which belong together
+        kept = [item for item in finding.evidence if item.metric != _INTERVAL]
+        return replace(finding, evidence=tuple(kept), next_tools=(next_stage(joint.outcomes[0].case.scope),))
+    least = int(SKEW.limit("matched"))
+    is_named = any(answer.named for answer in joint.stragglers)
+    longest = max(zip(joint.limits, joint.waits, strict=True), key=lambda pair: pair[0].exposed_ns, default=None)
+    if is_named and longest is not None and longest[0].is_enough:  # its waiting is known, and what is left is transfer
+        scope = joint.outcomes[0].case.scope
+        return replace(finding, fix=LESS_TRANSFER, next_tools=(link_test(longest[1], joint, scope),))
+    n_matched = max((int(waits.present.all(axis=1).sum()) for waits in joint.waits), default=0)
+    absent = _missing_ranks(joint)
+    why = (
+        "some ranks are missing, and one of them may be the late one"
+        if absent
+        else f"{n_matched} collectives are matched on all ranks, but {least} are needed to separate waiting from"
+        " transfer"
+        if n_matched < least
+        else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
+    )
+    said = as_count("comm.n_matched", n_matched, why)
+    kept = [item for item in finding.evidence if item.metric != _INTERVAL]
+    finding = replace(finding, evidence=(*kept, said))
+    scope = joint.outcomes[0].case.scope
+    more = recapture(
+        scope, "record more steps of all ranks: which rank is late?", f"{least} collectives or more on every rank"
+    )
+    if late := _late_at_times(joint):
+        rank, times = late
+        return replace(
+            finding,
+            title=f"ranks wait, mostly for rank {rank}, late in {times}: too few to call it a straggler",
+            fix=f"record more steps of all ranks: was rank {rank} late by chance, or is it in every step?",
+            next_tools=(more,),
+        )
+    if absent:
+        return _awaiting(finding, joint, absent)
+    return replace(
+        finding,
+        fix="first record more steps of all ranks, to separate waiting from transfer; then tune bucket sizes, prefetch,"
+        " gradient accumulation and communication precision",
+        next_tools=(more,),
+    )
+
+
+def _unsplit_proof(joint: Joint) -> str:
+    """What would prove `comm.exposed` as `unsplit` words it; "" where its own proof stands."""
+    if late := _late_at_times(joint):
+        return f"Record 20 steps or more: if rank {late[0]} is late again in most of them, it is a straggler."
+    if absent := _missing_ranks(joint):
+        return f"With the trace of {absent}, the last rank in each collective is known."
+    return ""
+
+
+def _late_at_times(joint: Joint) -> tuple[int, str] | None:
+    """The rank that most of the exposed time is spent waiting for, and how often it was late; None where it is not one.
+
+    In the group that is exposed for longest, all of whose ranks are here, where no rank is called a straggler.
+    """
+    if any(answer.named for answer in joint.stragglers):
+        return None
+    pairs = [pair for pair in zip(joint.limits, joint.waits, strict=True) if pair[1].is_whole]
+    limit, waits = max(pairs, key=lambda pair: pair[0].exposed_ns, default=(None, None))
+    if limit is None or waits is None or 2 * limit.wait_exposed_ns < limit.exposed_ns:
+        return None
+    rank = mostly(waits)
+    if rank is None:
+        return None
+    excess = own_excess_ns(waits)[:, waits.ranks.index(rank)]
+    n_times = int((excess > _SHARE_OF_LARGEST * excess.max()).sum())
+    return rank, f"{n_times:,} of {len(waits.rows):,} collectives"
+
+
+def _missing_ranks(joint: Joint) -> str:
+    """The ranks of the job whose traces are not here, as "rank 1" or "ranks 1, 5"; "" where all are."""
+    here = {summary.rank for summary in joint.summaries}
+    size = max(summary.world_size for summary in joint.summaries)
+    n_missing = size - len(here)
+    if n_missing <= 0:
+        return ""
+    if n_missing > _MOST_NAMED:
+        return f"{n_missing:,} of {size:,} ranks"
+    absent = [rank for rank in range(size) if rank not in here]
+    return f"rank{'s' if len(absent) > 1 else ''} {format_numbers(absent)}"
+
+
+def _awaiting(finding: Finding, joint: Joint, absent: str) -> Finding:
+    """Exposed communication of ranks that may all wait for one whose trace is not here."""
+    is_one = absent.startswith("rank ")
+    who = f"{absent}, which may be the late one, is missing"
+    some = f"{absent} are missing, and one of them may be late"
+    return replace(
+        finding,
+        title=f"collectives take long; {who if is_one else some}",
+        fix=f"first bring the trace{'' if is_one else 's'} of {absent}: until then, waiting and slow transfer look"
+        " the same",
+        next_tools=(_bring(joint, absent),),
+    )
+
+
+def _bring(joint: Joint, absent: str) -> NextTool:
+    folder = str(PurePath(joint.outcomes[0].report.source).parent)
+    return NextTool(
+        name="profkit triage",
+        line=line_of("profkit triage", path_word(folder)),
+        purpose=f"bring the trace of {absent} of this recording into the folder, and triage all ranks together",
+        look_for="which rank is last in the collectives",
+    )

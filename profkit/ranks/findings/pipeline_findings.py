@@ -10,18 +10,19 @@ from profkit.analyzers.tools import system_timeline
 from profkit.findings.input import STARVED
 from profkit.findings.ranks.pipeline import BUBBLE
 from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import Evidence, Finding, NextTool
+from profkit.ranks.findings.evidence import as_factor, as_share, in_ns
 from profkit.ranks.measure.fleet_measures import Joint
-from profkit.ranks.measure.kernel_slowdown import Longer
-from profkit.ranks.measure.late_stages import LateStage
-from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
-from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles
+from profkit.ranks.measure.longer_compute import Longer
+from profkit.ranks.measure.pipelines import LateStage, PipelineBubbles
 from profkit.units import format_fraction, format_ns, format_numbers, format_speedup
 
 
 def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
     """The pipeline that waits most, of several alike one for all; before it the stage that the others wait for."""
-    yield from late_stage(joint, scope)
+    named = {late.rank for answer in joint.stragglers for late in answer.named}
+    late = [stage for stage in joint.late_stages if not named & set(stage.ranks)]  # else its collectives name it
+    yield from (_late_stage(stage, joint, scope) for stage in late[:1])
     waiting = [found for found in joint.pipelines if found.waiting_fraction >= BUBBLE.limit("waiting")]
     if waiting:
         worst = max(waiting, key=lambda found: found.recoverable_ns)
@@ -29,45 +30,42 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
 
 
 def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int) -> Finding:
-    caps = [joint.outcome_of(stage.rank).confidence_cap for stage in found.stages]
+    ranks = [stage.rank for stage in found.stages]
     alike = f" ({n_alike} more pipelines like it)" if n_alike else ""
     return BUBBLE.found(
         title="pipeline stages wait for each other",
-        confidence=min(0.85 if found.theoretical_fraction is not None else 0.6, *caps),
+        confidence=joint.sure(0.85 if found.theoretical_fraction is not None else 0.6, ranks),
         recoverable_ns=found.recoverable_ns,
         fraction=found.waiting_fraction,
         evidence=(
-            Evidence(
-                statement=(
-                    f"{len(found.stages)} stages{alike} wait for sends and receives during"
-                    f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; no compute"
-                    f" runs during {format_fraction(found.observed_fraction)}"
-                ),
-                metric="pipeline.waiting_fraction",
-                value=found.waiting_fraction,
-                unit="fraction",
-                expected=f"< {format_fraction(BUBBLE.limit('waiting'))}",
+            as_share(
+                "pipeline.waiting_fraction",
+                found.waiting_fraction,
+                f"{len(found.stages)} stages{alike} wait for sends and receives during"
+                f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; no compute"
+                f" runs during {format_fraction(found.observed_fraction)}",
+                f"< {format_fraction(BUBBLE.limit('waiting'))}",
             ),
             _theory(found),
-            Evidence(
-                statement=(
-                    f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)}"
-                    " as long as the mean stage"
-                ),
-                metric="pipeline.imbalance",
-                value=found.imbalance,
-                unit="",
+            as_factor(
+                "pipeline.imbalance",
+                found.imbalance,
+                f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)}"
+                " as long as the mean stage",
             ),
         ),
         fix="; or ".join(BUBBLE.fixes),
-        next_tools=(
-            system_timeline(
-                scope,
-                "which stage does the schedule wait for?",
-                "a staircase of gaps at the ends of each step",
-                is_for_any=True,
-            ),
-        ),
+        next_tools=(next_stage(scope),),
+    )
+
+
+def next_stage(scope: Scope) -> NextTool:
+    """What shows the stages beside each other."""
+    return system_timeline(
+        scope,
+        "which stage does the schedule wait for?",
+        "a staircase of gaps at the ends of each step",
+        is_for_any=True,
     )
 
 
@@ -80,7 +78,7 @@ def _theory(found: PipelineBubbles) -> Evidence:
             f"with {found.n_microbatches} micro-batches in {found.n_chunks} chunk(s), the schedule must leave"
             f" {format_fraction(value)} idle; with twice as many, {format_fraction(found.doubled_fraction)}"
         )
-    return Evidence(statement=said, metric="pipeline.theoretical_fraction", value=value, unit="fraction")
+    return as_share("pipeline.theoretical_fraction", value, said)
 
 
 _STAGE_FIXES: Final = {
@@ -92,14 +90,6 @@ _STAGE_FIXES: Final = {
 }
 
 
-def late_stage(joint: Joint, scope: Scope) -> Iterable[Finding]:
-    """The stage that costs most, where no rank of it is named as late by its collectives."""
-    named = {late.rank for answer in joint.stragglers for late in answer.named}
-    found = [stage for stage in joint.late_stages if not named & set(stage.ranks)]
-    if found:
-        yield _late_stage(found[0], joint, scope)
-
-
 def _late_stage(found: LateStage, joint: Joint, scope: Scope) -> Finding:
     words = LATE_WORDS[found.phase]
     ranks, is_one = format_numbers(found.ranks), len(found.ranks) == 1
@@ -108,29 +98,26 @@ def _late_stage(found: LateStage, joint: Joint, scope: Scope) -> Finding:
     saved_ns = max(found.saved_ns, *(_awaited_ns(rank, found.phase, joint) for rank in found.ranks))
     peers = "the same stage of other pipelines" if found.are_twins else "the median of the other stages"
     evidence = [
-        Evidence(
-            statement=f"stage {found.stage} of {found.n_stages} (rank{'' if is_one else 's'} {ranks}) spends"
+        in_ns(
+            f"pipeline.stage_excess_ns.{found.phase}",
+            found.excess_ns,
+            f"stage {found.stage} of {found.n_stages} (rank{'' if is_one else 's'} {ranks}) spends"
             f" {format_ns(found.excess_ns)} {joint.per} longer {words.spent} than {peers}",
-            metric=f"pipeline.stage_excess_ns.{found.phase}",
-            value=float(found.excess_ns),
-            unit="ns",
-            expected=f"< {format_fraction(BUBBLE.limit('late_stage'))} of the step",
+            f"< {format_fraction(BUBBLE.limit('late_stage'))} of the step",
         )
     ]
     if found.phase == "compute" and found.factor is not None:
         evidence.append(
-            Evidence(
-                statement=f"the same kernels take {format_speedup(found.factor)} as long as there",
-                metric="straggler.compute_factor",
-                value=found.factor,
-                unit="",
-                expected=f"< {LATE_RANK.limit('slow_kernels')}",
+            as_factor(
+                "straggler.compute_factor",
+                found.factor,
+                f"the same kernels take {format_speedup(found.factor)} as long as there",
+                f"< {LATE_RANK.limit('slow_kernels')}",
             )
         )
-    few = FEW_STEPS if joint.n_steps < MIN_STEPS else 1.0
     return LATE_RANK.found(
         title=f"{n_waiting} ranks wait for {who}",
-        confidence=min(0.9 * few, *(joint.outcome_of(rank).confidence_cap for rank in found.ranks)),
+        confidence=joint.sure(0.9, found.ranks, joint.n_steps),
         recoverable_ns=saved_ns,
         fraction=joint.fraction(saved_ns * joint.n_steps),
         evidence=tuple(evidence),

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import py_spy_main
 from profkit.findings.ranks.stragglers import OWN_FIX, RARE_WORK
-from profkit.findings.whole_run import OTHER_STEPS, RARE, REST_METRIC
+from profkit.findings.whole_run import DECOMPOSES, OTHER_STEPS, RARE, REST_METRIC
 from profkit.model.finding import Evidence, Finding
-from profkit.ranks.findings.joint_lateness import waiting_words
+from profkit.ranks.findings.lateness import waiting_words
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.redact.later import later
 from profkit.timeline.whole_run import EVALUATES
@@ -31,7 +31,7 @@ def findings(joint: Joint, scope: Scope) -> Iterable[Finding]:
         rank: one
         for rank, outcome in joint.by_rank.items()
         for one in outcome.report.findings
-        if one.id in (RARE.id, OTHER_STEPS.id) and one.places
+        if one.id in (RARE.id, DECOMPOSES.id, OTHER_STEPS.id) and one.places
     }
     # of `host.other_steps` nobody says what a wait costs
     waiting = {

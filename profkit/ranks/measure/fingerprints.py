@@ -162,8 +162,12 @@ def communication_limit(waits: GroupWaits) -> CommunicationLimit:
 
 def _usual_rate(waits: GroupWaits) -> float | None:
     """The median bus bandwidth of a group's collectives, weighted by size; None where no size is known."""
-    known = ~np.isnan(waits.bus_bytes_per_s)
-    return _weighted_median(waits.bus_bytes_per_s[known], waits.n_bytes[known]) if known.any() else None
+    known = np.flatnonzero(~np.isnan(waits.bus_bytes_per_s))
+    if not known.size:
+        return None
+    order = known[np.argsort(waits.bus_bytes_per_s[known])]
+    reached = np.cumsum(waits.n_bytes[order])
+    return float(waits.bus_bytes_per_s[order[np.searchsorted(reached, reached[-1] / 2)]])
 
 
 def _together(waits: GroupWaits) -> float | None:
@@ -172,12 +176,6 @@ def _together(waits: GroupWaits) -> float | None:
         return None
     spent_ns = float(np.median(waits.transferred_once_ns.sum(axis=0)))
     return float((waits.bus_bytes_per_s * waits.transfer_ns).sum()) / spent_ns if spent_ns else None
-
-
-def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -11,27 +11,36 @@ from msgspec.structs import replace
 
 from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.arrays import median
+from profkit.model.budget import Budget
+from profkit.model.documents.rank_report import DeviceReport, RankReport
 from profkit.model.finding import Skipped
 from profkit.ranks.align.clocks import Clocks, aligned
 from profkit.ranks.align.match import matched
 from profkit.ranks.align.match_types import Matching
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic, communication_limit, traffic
-from profkit.ranks.measure.late_stages import LateStage, late_stages
-from profkit.ranks.measure.peer_totals import with_checked_phase
-from profkit.ranks.measure.pipeline_bubbles import PipelineBubbles, pipeline_bubbles
+from profkit.ranks.measure.permutation_test import FEW_STEPS, MIN_STEPS
+from profkit.ranks.measure.pipelines import LateStage, PipelineBubbles, late_stages, pipeline_bubbles
 from profkit.ranks.measure.replay import Counterfactual, ReplayRefusal, counterfactual
-from profkit.ranks.measure.slow_links import SlowLink, by_cost, slow_links
-from profkit.ranks.measure.slow_pairs import slow_pairs
+from profkit.ranks.measure.slow_links import SlowLink, slow_links
 from profkit.ranks.measure.stragglers import Straggler, Stragglers, find_stragglers
 from profkit.ranks.measure.tokens import PaddingWaste, TokenSkew, padding_waste, token_skew
 from profkit.ranks.measure.waits import GroupWaits, split
 from profkit.ranks.measure.windows import steps_measured
 from profkit.ranks.reduce.outcome import Outcome
-from profkit.ranks.reduce.records import RankSummary
+from profkit.ranks.reduce.records import PHASES, RankSummary
 from profkit.units import format_ns
 
 _MOST_APART: Final = 8
 """Late ranks of which the step is replayed without each alone. Chosen: with more, none alone is the cause."""
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "data": ("idle_data",),
+    "compute": ("compute",),
+    "host": ("idle_sync", "idle_launch", "idle_host", "idle_unknown"),
+    "copy": ("copy_exposed",),
+    "device": ("idle_dependency",),
+}
+_ALIKE: Final = 0.1
+"""By how much windows without steps may differ in length to be compared. Chosen."""
 
 
 class Joint(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +89,15 @@ class Joint(msgspec.Struct, frozen=True, kw_only=True):
     def per_step(self, total_ns: int) -> int:
         """A total over the window per step."""
         return total_ns // self.n_steps
+
+    def shown(self, total_ns: int) -> str:
+        """A total over the window as people read it, per step."""
+        return format_ns(self.per_step(total_ns))
+
+    def sure(self, confidence: float, ranks: Iterable[int], n_steps: int = MIN_STEPS) -> float:
+        """The confidence in what these ranks show, in how few steps; their captures' faults are the most it may be."""
+        confidence *= FEW_STEPS if n_steps < MIN_STEPS else 1.0
+        return min(confidence, *(self.by_rank[rank].confidence_cap for rank in ranks))
 
     def saved_ns(self, total_ns: int) -> int:
         """What the mean step loses with a total over the window; without steps, the total."""
@@ -139,7 +157,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         late_stages=late_stages(pipelines, {summary.rank: summary for summary in summaries}),
         limits=tuple(communication_limit(group) for group in waits),
         traffic=tuple(traffic(group, summaries) for group in waits),
-        slow_links=by_cost((*slow_links(waits), *slow_pairs(summaries, matching))),
+        slow_links=slow_links(waits, summaries, matching),
         n_steps=measured,
         window_ns=window_ns,
         step_ns=median(np.array(means, np.int64)) if means else None,
@@ -159,7 +177,7 @@ def _checked(answer: Stragglers, waits: GroupWaits, outcomes: Sequence[Outcome],
     peers = [rank for rank in waits.ranks if rank not in late]
 
     def checked(one: Straggler) -> Straggler:
-        return with_checked_phase(one, [one.rank, *peers] if peers else waits.ranks, outcomes, n_steps)
+        return _with_checked_phase(one, [one.rank, *peers] if peers else waits.ranks, outcomes, n_steps)
 
     return replace(answer, named=tuple(map(checked, answer.named)), hidden=tuple(map(checked, answer.hidden)))
 
@@ -186,3 +204,67 @@ def _possible(answer: Stragglers, window_ns: int) -> Stragglers:
         " its collectives lie outside the steps, or a clock jumps"
     )
     return replace(answer, named=(), hidden=(), reason=reason)
+
+
+# ------------------------------------------------------------ what a late rank has more of over the whole window
+
+
+def busiest(report: RankReport) -> DeviceReport:
+    """A rank's busiest device."""
+    return max(report.devices, key=lambda device: device.busy_any_ns)
+
+
+def budget_of(report: RankReport) -> Budget:
+    """The budget of a rank's busiest device."""
+    return busiest(report).budget
+
+
+def spent_ns(report: RankReport, *parts: str) -> float:
+    """What a rank has of these parts of the budget, per step; per window without steps."""
+    budget = budget_of(report)
+    return float(sum(getattr(budget, part) for part in parts)) / max(report.steps.n, 1)
+
+
+def _with_checked_phase(late: Straggler, ranks: Sequence[int], outcomes: Sequence[Outcome], n_steps: int) -> Straggler:
+    """The straggler with a phase of which its rank has more than its peers of the group (`ranks`) in the whole window.
+
+    What was counted before some collectives may be missing before others: a rank whose compute comes in another place
+    computes no longer. Then the phase is the one of which the rank has most beyond its peers, or none.
+    """
+    members = set(ranks)
+    by_rank = {outcome.summary.rank: outcome for outcome in outcomes if outcome.summary.rank in members}
+    if not _are_alike([by_rank[rank].report for rank in ranks]):
+        return late
+    more = {
+        phase: _phase_ns(by_rank[late.rank], phase)
+        - float(np.median([_phase_ns(by_rank[rank], phase) for rank in ranks if rank != late.rank]))
+        for phase in _PARTS
+    }
+    if late.more is not None:  # its operators and what dispatches them are one cause
+        more["compute"] += more["host"]
+        more["host"] = 0.0
+    least = LATE_RANK.limit("beside_peers")
+    if late.phase is not None:
+        seen = late.phase_excess_ns[PHASES.index(late.phase)] / n_steps
+        if more[late.phase] >= least * seen:
+            return late
+    largest = max(more, key=lambda phase: more[phase])
+    if late.phase is None and more[largest] < least * late.lateness_ns / n_steps:
+        return late
+    is_enough = more[largest] >= least * late.lateness_ns / n_steps
+    over_window = tuple(round(more[phase] * n_steps) for phase in PHASES)
+    return replace(late, phase=largest if is_enough else None, phase_excess_ns=over_window)
+
+
+def _phase_ns(outcome: Outcome, phase: str) -> float:
+    """What a rank has of a phase, per step: of the host also what communication alone hides of it."""
+    hidden = outcome.summary.unasked_ns / max(outcome.report.steps.n, 1) if phase == "host" else 0.0
+    return spent_ns(outcome.report, *_PARTS[phase]) + hidden
+
+
+def _are_alike(reports: Sequence[RankReport]) -> bool:
+    """Whether these ranks' windows can be compared: by their steps, or where they are equally long."""
+    if all(report.steps.mean_ns is not None for report in reports):
+        return True
+    lengths = [high - low for low, high in (report.window_ns for report in reports)]
+    return max(lengths) <= (1 + _ALIKE) * min(lengths)

@@ -6,7 +6,6 @@ A capture too short for the test still shows lateness that stands far above the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
+from profkit.ranks.measure.windows import common_steps, of_steps
 from profkit.ranks.reduce.records import RankSummary
-from profkit.ranks.reduce.work_counts import of_steps
 
 N_PERMUTATIONS: Final = 2_000
 _MAX_BLOCKS: Final = 128
@@ -260,6 +259,6 @@ def own_by_step(by_rank: Mapping[int, RankSummary], rank: int) -> tuple[NDArray[
     """By how much each rank's own time in a step is beyond the median's, [S, R], and the rank's column."""
     ranks = sorted(by_rank)
     summaries = [by_rank[one] for one in ranks]
-    common = reduce(np.intersect1d, [summary.steps.number for summary in summaries])
+    common = common_steps([summary.steps.number for summary in summaries])
     own = of_steps(common, summaries, lambda summary: summary.steps.phase_ns.sum(axis=1))
     return lateness_ns(own, np.ones(own.shape, np.bool_)).astype(np.float64), ranks.index(rank)

@@ -4,11 +4,14 @@ Each rank does its own work in its own time; a collective begins when its last r
 took; a rank that stood still for a collective goes on when that ends. What ranks did beside a collective goes on beside
 it. Nothing else is kept, so that the replay of the job as it was misses what the model does not explain: above 3 %
 there is no answer (docs/sources.md, rule 20).
+
+It runs over a graph of flat columns over all collectives of all ranks; a position is own work since the rank's window
+began, in ns, so that it stays where it is when waits change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -16,21 +19,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, Bool, rows_by_value
 from profkit.model.documents.fleet import Prediction
+from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.ranks.align.clocks import Clocks
 from profkit.ranks.align.match_types import Matching
-from profkit.ranks.measure.replay_delays import UNKNOWN_NS, Delays
-from profkit.ranks.measure.replay_graph import Graph, Places, RankTimeline, graph_of
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.windows import steps_in_common
+from profkit.ranks.reduce.collective_kinds import is_synchronising
 from profkit.ranks.reduce.records import PHASES, RankSummary
 from profkit.units import format_fraction
 
 MAX_ERROR: Final = 0.03
 """Error of the replay of the job as it was, above which it says nothing (docs/sources.md, rule 20)."""
 
+_UNKNOWN_NS: Final = np.iinfo(np.int64).max // 4
+"""From here on a time or a delay is not known: the replay runs in the order of ends, and asks before waits are over."""
 _ADDS: Final = 0.05
 """Of a rank's lateness, from which a phase adds to it. Chosen: less is noise."""
 _CORES: Final = (
@@ -169,27 +174,24 @@ def _phases_of(stragglers: Sequence[Straggler]) -> dict[int, tuple[str, ...]]:
 
 def _cuts(graph: Graph, matching: Matching, phases: Mapping[int, tuple[str, ...]]) -> dict[int, _Cut]:
     """Per place of a rank to equalise: what of its own work before each collective is taken away."""
-    places = {line.summary.rank: place for place, line in enumerate(graph.ranks)}
-    parts = [(match.ranks, match.rows) for match in matching.groups]
-    parts += [((pair.sender, pair.receiver), pair.rows) for pair in matching.pairs]
+    lines = {line.summary.rank: line for line in graph.ranks}
+    tails = {rank: _tail_ns(line) for rank, line in lines.items()}
     out = {}
     for rank, names in phases.items():
-        line = graph.ranks[places[rank]]
+        line = lines[rank]
         excess = np.zeros(len(line.start_ns), np.int64)
-        for ranks, rows in parts:
+        for ranks, rows in matching.parts:
             if rank in ranks:
-                of_peers = _peers(rank, (ranks, rows), parts, phases)
-                mine, more = _excess(graph, places, (rank, [o for o in of_peers if o != rank]), names, of_peers)
+                mine, more = _excess(lines, rank, names, _peers(rank, (ranks, rows), matching, phases))
                 excess[mine] = more
         order = np.argsort(line.ready.own_ns, kind="stable")
         at = line.ready.own_ns[order]
         length = np.maximum(np.diff(at, prepend=0), 0)
         cut = np.where(length > 0, np.minimum(excess[order], length), 0)
-        tails = {other: _tail_ns(graph.ranks[places[other]]) for other in places}
         usual = np.median([tail for other, tail in tails.items() if other not in phases] or [tails[rank]])
         left = max(tails[rank] - round(float(usual)), 0)
         at = np.concatenate(([0], at, [int(at[-1]) + tails[rank]]))
-        out[places[rank]] = _Cut(at, np.concatenate(([0], np.cumsum(np.append(cut, left)))))
+        out[list(lines).index(rank)] = _Cut(at, np.concatenate(([0], np.cumsum(np.append(cut, left)))))
     return out
 
 
@@ -198,12 +200,7 @@ def _tail_ns(line: RankTimeline) -> int:
     return max(int(line.steps.own_ns[1]) - int(line.ready.own_ns.max()), 0)
 
 
-def _peers(
-    rank: int,
-    part: tuple[tuple[int, ...], I64],
-    parts: Sequence[tuple[tuple[int, ...], I64]],
-    late: Mapping[int, tuple[str, ...]],
-) -> dict[int, I64]:
+def _peers(rank: int, part: tuple[tuple[int, ...], I64], matching: Matching, late: Collection[int]) -> dict[int, I64]:
     """The rows of a rank and of its peers that are not late; of a group that is late as a whole those of its twins.
 
     Twins are as many ranks that ran as many collectives: the same instance there is the one in the same place.
@@ -214,7 +211,7 @@ def _peers(
         return {other: column for other, column in columns.items() if other == rank or other not in late}
     twins = {
         other: column
-        for others, theirs in parts
+        for others, theirs in matching.parts
         if theirs.shape == rows.shape and not set(others) & set(ranks)
         for other, column in zip(others, theirs.T, strict=True)
         if other not in late
@@ -223,14 +220,10 @@ def _peers(
 
 
 def _excess(
-    graph: Graph,
-    places: Mapping[int, int],
-    who: tuple[int, Sequence[int]],
-    names: tuple[str, ...],
-    rows: Mapping[int, I64],
+    lines: Mapping[int, RankTimeline], rank: int, names: tuple[str, ...], rows: Mapping[int, I64]
 ) -> tuple[I64, I64]:
     """The rank's rows that peers have too, and by how much its own work before exceeds their median, by phase."""
-    rank, others = who
+    others = [other for other in rows if other != rank]
     instances = np.flatnonzero((rows[rank] != NO_ROW) & (np.stack([rows[o] for o in others]) != NO_ROW).any(axis=0))
     mine = rows[rank][instances]
     excess = np.zeros(instances.size, np.int64)
@@ -239,9 +232,9 @@ def _excess(
         seen = np.full((len(others), instances.size), np.nan)
         for row, other in enumerate(others):
             there = rows[other][instances] != NO_ROW
-            table = graph.ranks[places[other]].summary.collectives.own_ns
+            table = lines[other].summary.collectives.own_ns
             seen[row, there] = table[rows[other][instances[there]], phase]
-        own = graph.ranks[places[rank]].summary.collectives.own_ns[mine, phase]
+        own = lines[rank].summary.collectives.own_ns[mine, phase]
         excess += own - np.rint(np.nanmedian(seen, axis=0)).astype(np.int64)
     return mine, excess
 
@@ -270,20 +263,44 @@ def _blocks(graph: Graph, moved: Mapping[int, _Cut]) -> tuple[I64, I64]:
     return block, own
 
 
+class _Delays:
+    """How much later than its own work alone each rank is, after each of its waits; waits are noted as they end."""
+
+    def __init__(self, graph: Graph) -> None:
+        n_blocks = max(len(line.block_row) for line in graph.ranks)
+        self._noted = np.full((len(graph.ranks), n_blocks), _UNKNOWN_NS)
+        self._after = np.zeros((len(graph.ranks), n_blocks + 1), np.int64)
+        self._n_known = np.zeros(len(graph.ranks), np.int64)
+
+    def note(self, rank: I64, block: I64, late_ns: I64) -> None:
+        """Take down by how much each rank is late after one of its waits."""
+        self._noted[rank, block] = late_ns
+
+    def at(self, rank: I64, n_blocks: I64) -> I64:
+        """The delay of each rank after so many waits; beyond `_UNKNOWN_NS` where one of them is not noted yet."""
+        while (behind := self._n_known[rank] < n_blocks).any():
+            r = rank[behind]
+            k = self._n_known[r]
+            self._after[r, k + 1] = np.maximum(self._after[r, k], self._noted[r, k])
+            self._n_known[r] = k + 1
+        found: I64 = self._after[rank, n_blocks]
+        return found
+
+
 def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | None:
     """Each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
     lines = graph.ranks
-    delays = Delays(graph)
+    delays = _Delays(graph)
     own = np.concatenate([line.begin_ns + _moved(moved.get(i), line.ready) for i, line in enumerate(lines)])
     n_blocks = np.concatenate([line.ready.n_blocks for line in lines])
     block, block_own = _blocks(graph, moved)
-    end = np.full(graph.rank.size, UNKNOWN_NS)
+    end = np.full(graph.rank.size, _UNKNOWN_NS)
     for first, last in pairwise(graph.edges.tolist()):
         rows = graph.member[first:last]
         start = own[rows] + delays.at(graph.rank[rows], n_blocks[rows])
         before = graph.before[rows]
         start = np.maximum(start, np.where(before == NO_ROW, start, end[before]))
-        if start.max() >= UNKNOWN_NS:
+        if start.max() >= _UNKNOWN_NS:
             return None
         end[rows] = np.where(graph.is_tied[rows], start.max(), start) + graph.transfer_ns[rows]
         waiting = rows[block[rows] != NO_ROW]
@@ -291,8 +308,168 @@ def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | 
     edges = [_moved(moved.get(i), line.steps) for i, line in enumerate(lines)]
     every = np.arange(len(lines))
     late = [delays.at(every, np.array([line.steps.n_blocks[side] for line in lines])) for side in (0, 1)]
-    if max(side.max() for side in late) >= UNKNOWN_NS:
+    if max(side.max() for side in late) >= _UNKNOWN_NS:
         return None
     window = np.array([to - begin for begin, to in edges]) + late[1] - late[0]
     mean: NDArray[np.float64] = window / np.array([len(line.summary.steps) for line in lines])
     return mean
+
+
+# --------------------------------------------------------------------------------------------------------- the graph
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Moments of one rank, told by its own work: `own_ns` done, `n_blocks` waits over, `inside_ns` into the next."""
+
+    own_ns: I64
+    n_blocks: I64
+    inside_ns: I64
+
+
+class RankTimeline(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank on the reference's clock. `first` is the place of its first collective in the flat columns."""
+
+    summary: RankSummary
+    first: int
+    begin_ns: int
+    start_ns: I64
+    end_ns: I64
+    block_own_ns: I64
+    """Own work done when each wait began."""
+    block_row: I64
+    """The collective each wait was for, as a place in the flat columns."""
+    ready: Places
+    steps: Places
+    """The begin of the first step and the end of the last."""
+    window_ns: int
+    """From the one to the other."""
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """What is replayed. Flat columns [n] over collectives; instance `i` has the members `edges[i]:edges[i + 1]`.
+
+    `member` holds places in the flat columns, instances in the order of their first end.
+    """
+
+    ranks: tuple[RankTimeline, ...]
+    rank: I64
+    before: I64
+    """The collective of the same group on the same rank that had ended last when this one began, `NO_ROW` if none."""
+    is_tied: Bool
+    """Whether its end follows the last arrival; else it lasts as long as it did."""
+    transfer_ns: I64
+    """From the last arrival to this rank's end (docs/sources.md, rule 17); if not tied, its duration."""
+    member: I64
+    edges: I64
+    n_alone: int
+    """Collectives without a partner on another rank."""
+
+
+def graph_of(
+    summaries: Sequence[RankSummary], matching: Matching, clocks: Clocks, *, is_each_end_needed: bool = False
+) -> Graph:
+    """The graph of a job; every rank's clock must be fitted.
+
+    `is_each_end_needed` adds a wait of no length wherever a collective ended under other work.
+    """
+    timelines, first = [], 0
+    for summary in sorted(summaries, key=lambda each: each.rank):
+        timelines.append(_timeline(summary, clocks, first, is_each_end_needed=is_each_end_needed))
+        first += len(summary.collectives)
+    start = np.concatenate([line.start_ns for line in timelines])
+    end = np.concatenate([line.end_ns for line in timelines])
+    kind = np.concatenate([line.summary.collectives.kind for line in timelines])
+    instance, n_instances = _instances(matching, {line.summary.rank: line for line in timelines}, start.size)
+    n_members = np.bincount(instance, minlength=n_instances)
+    last = np.full(n_instances, np.iinfo(np.int64).min)
+    np.maximum.at(last, instance, start)
+    first_end = np.full(n_instances, np.iinfo(np.int64).max)
+    np.minimum.at(first_end, instance, end)
+    is_tied = (n_members[instance] > 1) & (is_synchronising(kind) | (end >= last[instance]))
+    in_order = np.argsort(first_end, kind="stable")
+    place = np.empty(n_instances, np.int64)
+    place[in_order] = np.arange(n_instances)
+    return Graph(
+        ranks=tuple(timelines),
+        rank=np.repeat(np.arange(len(timelines)), [len(line.start_ns) for line in timelines]),
+        before=np.concatenate([_before(line) for line in timelines]),
+        is_tied=is_tied,
+        transfer_ns=np.where(is_tied, np.maximum(end - last[instance], 0), end - start),
+        member=np.argsort(place[instance], kind="stable"),
+        edges=np.append(0, np.cumsum(n_members[in_order])),
+        n_alone=int((n_members == 1).sum()),
+    )
+
+
+def _timeline(summary: RankSummary, clocks: Clocks, first: int, *, is_each_end_needed: bool) -> RankTimeline:
+    def shown(time_ns: I64) -> I64:
+        return clocks.corrected_ns(summary, time_ns)
+
+    rows, steps = summary.collectives, summary.steps
+    waits = Intervals(shown(summary.blocks.start_ns), shown(summary.blocks.end_ns))
+    ends, row = waits.end_ns, summary.blocks.row
+    begin = int(shown(np.array([summary.window_ns[0]]))[0])
+    span = shown(np.array([steps.start_ns.min(), steps.end_ns.max()]))
+    end = shown(rows.end_ns)
+    own = _own_ns(waits, begin, waits.start_ns)
+    if is_each_end_needed:
+        others = np.setdiff1d(np.arange(len(rows)), row)
+        others = others[~waits.contains(end[others])]
+        order = np.argsort(np.concatenate((ends, end[others])), kind="stable")
+        own = np.concatenate((own, _own_ns(waits, begin, end[others])))[order]
+        ends, row = np.concatenate((ends, end[others]))[order], np.concatenate((row, others))[order]
+    return RankTimeline(
+        summary=summary,
+        first=first,
+        begin_ns=begin,
+        start_ns=shown(rows.start_ns),
+        end_ns=end,
+        block_own_ns=own,
+        block_row=row + first,
+        ready=_places(waits, ends, begin, shown(rows.ready_ns)),
+        steps=_places(waits, ends, begin, span),
+        window_ns=int(span[1] - span[0]),
+    )
+
+
+def _own_ns(waits: Intervals, begin: int, at_ns: I64) -> I64:
+    """The own work done at each time, counted from `begin`; negative before it."""
+    low = np.full(at_ns.size, min(begin, int(at_ns.min(initial=begin))))
+    before = waits.covered_ns(low[:1], np.array([begin]))[0] if at_ns.size else 0
+    return at_ns - begin - waits.covered_ns(low, at_ns) + before
+
+
+def _places(waits: Intervals, ends: I64, begin: int, at_ns: I64) -> Places:
+    inside = np.zeros(at_ns.size, np.int64)
+    if len(waits):
+        now = np.searchsorted(waits.end_ns, at_ns, "right")
+        started = waits.start_ns[np.minimum(now, len(waits) - 1)]
+        inside = np.where(now < len(waits), np.maximum(at_ns - started, 0), 0)
+    n_blocks = np.searchsorted(ends, at_ns, "right")
+    return Places(own_ns=_own_ns(waits, begin, at_ns), n_blocks=n_blocks, inside_ns=inside)
+
+
+def _before(line: RankTimeline) -> I64:
+    out = np.full(line.start_ns.size, NO_ROW, np.int64)
+    group = line.summary.collectives.group
+    for _, rows in rows_by_value(group):
+        by_end = rows[np.argsort(line.end_ns[rows], kind="stable")]
+        place = np.searchsorted(line.end_ns[by_end], line.start_ns[rows], "right") - 1
+        found = (place >= 0) & (by_end[np.maximum(place, 0)] != rows)
+        out[rows[found]] = by_end[place[found]] + line.first
+    return out
+
+
+def _instances(matching: Matching, lines: Mapping[int, RankTimeline], n: int) -> tuple[I64, int]:
+    """Each collective's instance, and how many there are; one without partners is an instance of its own."""
+    instance = np.full(n, NO_ROW, np.int64)
+    n_found = 0
+    for ranks, rows in matching.parts:
+        for column, rank in enumerate(ranks):
+            there = np.flatnonzero(rows[:, column] != NO_ROW)
+            instance[rows[there, column] + lines[rank].first] = there + n_found
+        n_found += len(rows)
+    alone = np.flatnonzero(instance == NO_ROW)
+    instance[alone] = np.arange(alone.size) + n_found
+    used, instance = np.unique(instance, return_inverse=True)
+    return instance.reshape(-1).astype(np.int64), used.size

@@ -1,6 +1,7 @@
-"""Links that are slow: groups whose transfers take longer than their twins', and hosts whose connections stay busy.
+"""Slow links: of groups and pairs whose transfers take longer than their twins', of hosts whose connections stay busy.
 
 Twins are groups of as many ranks, none of them in both, that move the same: the tensor-parallel groups of a job, say.
+Of sends and receives it is pairs of ranks: the end that comes later shows what a transfer takes, whatever the clocks.
 A ring goes at the pace of its slowest link, so that all its ranks transfer equally long; but only the sender into the
 slow link has data under way all that time, which the kernel counts of each connection.
 """
@@ -8,7 +9,7 @@ slow link has data under way all that time, which the kernel counts of each conn
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,14 +19,15 @@ from profkit.findings.communication import BANDWIDTH
 from profkit.findings.ranks.stragglers import SLOW_LINK
 from profkit.model.arrays import I64, median
 from profkit.model.intervals import from_where_alone
-from profkit.ranks.align.connections import Links, links_between
-from profkit.ranks.measure.waits import GroupWaits
+from profkit.model.trace import Connection
+from profkit.ranks.align.match_types import Matching, PairMatch
+from profkit.ranks.measure.waits import GroupWaits, sizes_of
 from profkit.ranks.reduce.records import Group, RankSummary
 
-Moved = tuple[int, int]
-"""A kind of collective and the place of its messages' size among the group's, the smallest first."""
 _ALIKE: Final = 1.25
 """Sizes that differ by less, from the next one, count as one: tokens make messages vary. Chosen."""
+_BY_DESIGN: Final = 8
+"""How many times as fast one hop of a pipeline may be as another by design. Chosen: NVLink is 4 to 6 networks."""
 
 
 class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,92 +53,232 @@ class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is two ranks that send to each other, and its twins other such pairs."""
 
 
-def slow_links(waits: Sequence[GroupWaits]) -> tuple[SlowLink, ...]:
-    """The groups that lose time against their twins, the one that loses most first."""
+def slow_links(
+    waits: Sequence[GroupWaits], summaries: Sequence[RankSummary], matching: Matching
+) -> tuple[SlowLink, ...]:
+    """The groups and pairs that lose time against their twins, the one that loses most first."""
+    found = [one for one in (*_slow_groups(waits), *_slow_pairs(summaries, matching)) if one is not None]
+    return tuple(sorted(found, key=lambda one: -one.exposed_ns))
+
+
+# --------------------------------------------------------------------------------------------------------- of a group
+
+_Key = tuple[int, int]
+"""A kind of collective and the place of its messages' size among the group's, the smallest first."""
+
+
+class _Moved(msgspec.Struct, frozen=True):
+    """What a group moves of one kind and size: the instances' rows, and the medians of their sizes and paces."""
+
+    rows: I64
+    n_bytes: int
+    transfer_ns: float
+    bytes_per_s: float
+
+
+def _slow_groups(waits: Sequence[GroupWaits]) -> list[SlowLink | None]:
     moved = [_moved(group) for group in waits]
-    usual = [{key: _usual(group, rows) for key, rows in mine.items()} for group, mine in zip(waits, moved, strict=True)]
-    sizes = [
-        {key: median(group.n_bytes[rows]) for key, rows in mine.items()}
-        for group, mine in zip(waits, moved, strict=True)
-    ]
     ranks = [frozenset(group.ranks) for group in waits]
-    alike: dict[tuple[int, frozenset[Moved]], list[int]] = defaultdict(list)
+    alike: dict[tuple[int, frozenset[_Key]], list[int]] = defaultdict(list)
     for place, mine in enumerate(moved):
-        if mine:
-            alike[len(ranks[place]), frozenset(mine)].append(place)
+        alike[len(ranks[place]), frozenset(mine)].append(place)
     found = []
-    for place, group in enumerate(waits):
-        others = alike.get((len(ranks[place]), frozenset(moved[place])), [])
+    for place, (group, mine) in enumerate(zip(waits, moved, strict=True)):
         twins = [
-            other
-            for other in others
-            if other != place and ranks[place].isdisjoint(ranks[other]) and _are_as_large(sizes[place], sizes[other])
+            moved[other]
+            for other in alike[len(ranks[place]), frozenset(mine)]
+            if other != place and ranks[place].isdisjoint(ranks[other]) and _are_as_large(mine, moved[other])
         ]
-        if twins and group.is_whole:
-            found.append(_against(group, moved[place], [usual[twin] for twin in twins]))
-    return by_cost(one for one in found if one is not None)
+        if mine and twins and group.is_whole:
+            found.append(_of_group(group, mine, twins))
+    return found
 
 
-def by_cost(links: Iterable[SlowLink]) -> tuple[SlowLink, ...]:
-    """Slow links, the one that loses most first."""
-    return tuple(sorted(links, key=lambda one: -one.exposed_ns))
-
-
-def _moved(waits: GroupWaits) -> dict[Moved, I64]:
-    """The instances of each kind and size whose bandwidth is known on all ranks, as rows."""
+def _moved(waits: GroupWaits) -> dict[_Key, _Moved]:
+    """The instances of each kind and size whose bandwidth is known on all ranks."""
     known = np.flatnonzero(waits.present.all(axis=1) & ~np.isnan(waits.bus_bytes_per_s))
-    out: dict[Moved, I64] = {}
+    out: dict[_Key, _Moved] = {}
     for kind in np.unique(waits.kind[known]).tolist():
         rows = known[waits.kind[known] == kind]
         sizes, inverse = np.unique(waits.n_bytes[rows], return_inverse=True)
         place = np.append(0, np.cumsum(sizes[1:] >= _ALIKE * sizes[:-1]))[inverse.reshape(-1)]
-        out |= {(kind, code): rows[place == code] for code in range(int(place.max()) + 1)}
+        for code in range(int(place.max()) + 1):
+            mine = rows[place == code]
+            pace = (float(np.median(column[mine])) for column in (waits.transfer_ns, waits.bus_bytes_per_s))
+            out[kind, code] = _Moved(mine, median(waits.n_bytes[mine]), *pace)
     return out
 
 
-def _are_as_large(sizes: Mapping[Moved, int], others: Mapping[Moved, int]) -> bool:
-    return all(max(size, others[key]) < _ALIKE * min(size, others[key]) for key, size in sizes.items())
+def _are_as_large(mine: Mapping[_Key, _Moved], others: Mapping[_Key, _Moved]) -> bool:
+    pairs = [(one.n_bytes, others[key].n_bytes) for key, one in mine.items()]
+    return all(max(pair) < _ALIKE * min(pair) for pair in pairs)
 
 
-def _usual(waits: GroupWaits, rows: I64) -> tuple[float, float]:
-    """The median transfer (ns) and bus bandwidth (bytes/s) of these instances."""
-    return float(np.median(waits.transfer_ns[rows])), float(np.median(waits.bus_bytes_per_s[rows]))
-
-
-def _against(
-    group: GroupWaits, moved: Mapping[Moved, I64], twins: Sequence[Mapping[Moved, tuple[float, float]]]
+def _of_group(
+    group: GroupWaits, mine: Mapping[_Key, _Moved], twins: Sequence[Mapping[_Key, _Moved]]
 ) -> SlowLink | None:
-    """The group against the middle of its twins, of each what is `_usual` there; None where it is not slow."""
+    """The group against the middle of its twins; None where it is not slow."""
     longer = np.zeros(len(group.rows), np.int64)
-    speeds: dict[Moved, tuple[float, float]] = {}
-    lasts: dict[Moved, tuple[int, int]] = {}
-    for key, rows in moved.items():
-        usual, speed = (float(np.median([twin[key][of] for twin in twins])) for of in (0, 1))
-        here = float(np.median(group.bus_bytes_per_s[rows]))
-        slow = group.bus_bytes_per_s[rows] * SLOW_LINK.limit("ratio") <= speed
-        if slow.mean() < SLOW_LINK.limit("always"):
+    most: tuple[int, _Moved, float, float] | None = None
+    for key, one in mine.items():
+        usual = float(np.median([twin[key].transfer_ns for twin in twins]))
+        speed = float(np.median([twin[key].bytes_per_s for twin in twins]))
+        here = group.bus_bytes_per_s[one.rows]
+        if (here * SLOW_LINK.limit("ratio") <= speed).mean() < SLOW_LINK.limit("always"):
             continue
-        lost = group.transfer_ns[rows] * (1 - group.bus_bytes_per_s[rows] / speed)
-        longer[rows] = np.rint(np.maximum(lost, 0)).astype(np.int64)
-        speeds[key] = here, speed
-        lasts[key] = median(group.transfer_ns[rows]), round(usual)
-    if not speeds or int((longer > 0).sum()) < SLOW_LINK.limit("instances"):
+        lost = np.maximum(group.transfer_ns[one.rows] * (1 - here / speed), 0)
+        longer[one.rows] = np.rint(lost).astype(np.int64)
+        lost_ns = int(longer[one.rows].sum())
+        if most is None or lost_ns > most[0]:
+            most = lost_ns, one, usual, speed
+    if most is None or int((longer > 0).sum()) < SLOW_LINK.limit("instances"):
         return None
-    most = max(speeds, key=lambda key: int(longer[moved[key]].sum()))
+    _, one, usual, speed = most
     transferred = np.maximum(group.exposed_once_ns - group.wait_exposed_ns, 0)
     return SlowLink(
         group=group.group,
         ranks=group.ranks,
-        n_bytes=median(group.n_bytes[moved[most]]),
-        bus_bytes_per_s=speeds[most][0],
-        twin_bytes_per_s=speeds[most][1],
-        transfer_ns=lasts[most][0],
-        twin_transfer_ns=lasts[most][1],
+        n_bytes=one.n_bytes,
+        bus_bytes_per_s=one.bytes_per_s,
+        twin_bytes_per_s=speed,
+        transfer_ns=median(group.transfer_ns[one.rows]),
+        twin_transfer_ns=round(usual),
         n_twins=len(twins),
         n_instances=int((longer > 0).sum()),
         longer_ns=int(longer.sum()),
         exposed_ns=int(np.median(np.minimum(longer[:, None], transferred).sum(axis=0))),
     )
+
+
+# ---------------------------------------------------------------------------------------------------------- of a pair
+
+_Ranks = tuple[int, int]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """What two ranks send to each other, [n] each: bytes, what a transfer takes, what the receiver's compute leaves."""
+
+    n_bytes: I64
+    lasts_ns: I64
+    exposed_ns: I64
+
+
+def _slow_pairs(summaries: Sequence[RankSummary], matching: Matching) -> list[SlowLink | None]:
+    by_rank = {summary.rank: summary for summary in summaries}
+    parts: dict[_Ranks, list[_Sent]] = defaultdict(list)
+    groups: dict[_Ranks, Group] = {}
+    for pair in matching.pairs:
+        ranks = min(pair.sender, pair.receiver), max(pair.sender, pair.receiver)
+        parts[ranks].append(_sent(pair, by_rank))
+        groups[ranks] = pair.group
+    names = _Sent.__struct_fields__
+    sent = {
+        ranks: _Sent(*(np.concatenate([getattr(part, name) for part in mine]) for name in names))
+        for ranks, mine in parts.items()
+    }
+    found = []
+    for ranks, mine in sent.items():
+        twins = [other for other in sent if _are_twins(ranks, other, groups)]
+        others = twins or [other for other in sent if other != ranks]
+        ratio = SLOW_LINK.limit("ratio") if twins else _BY_DESIGN
+        found.append(_of_pair(ranks, mine, [sent[other] for other in others], ratio))
+    return found
+
+
+def _are_twins(one: _Ranks, other: _Ranks, groups: Mapping[_Ranks, Group]) -> bool:
+    """Whether two pairs have the same places in groups of their own: the same hop of two pipelines."""
+    here, there = groups[one].ranks, groups[other].ranks
+    if set(here) & set(there) or not set(one) <= set(here) or not set(other) <= set(there):
+        return False
+    return [here.index(rank) for rank in one] == [there.index(rank) for rank in other] and len(here) == len(there)
+
+
+def _sent(pair: PairMatch, by_rank: Mapping[int, RankSummary]) -> _Sent:
+    sender, receiver = by_rank[pair.sender], by_rank[pair.receiver]
+    given, taken = sender.collectives.take(pair.rows[:, 0]), receiver.collectives.take(pair.rows[:, 1])
+    return _Sent(
+        sizes_of(sender)[pair.rows[:, 0]],
+        np.minimum(given.end_ns - given.start_ns, taken.end_ns - taken.start_ns),
+        taken.exposed_once_ns,
+    )
+
+
+def _of_pair(ranks: _Ranks, mine: _Sent, peers: Sequence[_Sent], ratio: float) -> SlowLink | None:
+    """A pair against the middle of others that send messages of the same size; None where it is not slow."""
+    longer = np.zeros(mine.lasts_ns.size, np.int64)
+    most: tuple[int, int, int, int, int] | None = None
+    for size in np.unique(mine.n_bytes[mine.n_bytes > 0]).tolist():
+        rows = np.flatnonzero(mine.n_bytes == size)
+        others = [
+            float(np.median(other.lasts_ns[other.n_bytes == size])) for other in peers if (other.n_bytes == size).any()
+        ]
+        usual = float(np.median(others)) if others else 0.0
+        is_slow = mine.lasts_ns[rows] >= ratio * usual
+        if not others or usual <= 0 or is_slow.mean() < SLOW_LINK.limit("always"):
+            continue
+        longer[rows] = np.maximum(mine.lasts_ns[rows] - round(usual), 0)
+        lost = int(longer[rows].sum())
+        if most is None or lost > most[0]:
+            most = lost, size, median(mine.lasts_ns[rows]), round(usual), len(others)
+    if most is None or int((longer > 0).sum()) < SLOW_LINK.limit("instances"):
+        return None
+    _, size, here_ns, there_ns, n_twins = most
+    return SlowLink(
+        group=Group(ranks=ranks, size=2),
+        ranks=ranks,
+        n_bytes=size,
+        bus_bytes_per_s=size * 1e9 / max(here_ns, 1),
+        twin_bytes_per_s=size * 1e9 / max(there_ns, 1),
+        transfer_ns=here_ns,
+        twin_transfer_ns=there_ns,
+        n_twins=n_twins,
+        n_instances=int((longer > 0).sum()),
+        longer_ns=int(longer.sum()),
+        exposed_ns=int(np.minimum(longer, mine.exposed_ns).sum()),
+        is_pair=True,
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- between hosts
+
+
+class Link(msgspec.Struct, frozen=True):
+    """What one rank sends to another over one connection."""
+
+    sender: int
+    receiver: int
+    sent_bytes: int
+    busy_ns: int
+    """How long what it sent was under way (`Connection.busy_ns`)."""
+    resent_bytes: int
+
+
+class Links(msgspec.Struct, frozen=True, kw_only=True):
+    """What ranks send to each other, a direction each."""
+
+    links: tuple[Link, ...]
+    unpaired_bytes: int
+    """The most that a rank sent over a connection whose other end no trace has."""
+
+
+def links_between(summaries: Sequence[RankSummary]) -> Links:
+    """The connections that two ranks have the ends of."""
+    ends: dict[str, list[tuple[int, Connection]]] = defaultdict(list)
+    for summary in summaries:
+        for connection in summary.connections:
+            ends[connection.id].append((summary.rank, connection))
+    found: list[Link] = []
+    unpaired = 0
+    for mine in ends.values():
+        if len(mine) == 2 and {one.end for _, one in mine} == {0, 1}:
+            (first, _), (second, _) = mine
+            found += (
+                Link(rank, other, one.acked_bytes, one.busy_ns, one.resent_bytes)
+                for (rank, one), other in zip(mine, (second, first), strict=True)
+            )
+        else:
+            unpaired = max(unpaired, *(one.acked_bytes for _, one in mine))
+    return Links(links=tuple(found), unpaired_bytes=unpaired)
 
 
 class HostLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,23 +365,24 @@ def host_links(summaries: Sequence[RankSummary], known: Links) -> list[HostLink]
     if not all(hosts.values()):
         return []
     spent_ns = {summary.rank: _spent_ns(summary) for summary in summaries}
-    found: dict[tuple[str, str], HostLink] = {}
+    between: dict[tuple[str, str], list[Link]] = defaultdict(list)
     for link in sorted(known.links, key=lambda link: -link.busy_ns):
-        ends = hosts[link.sender], hosts[link.receiver]
-        if ends[0] == ends[1]:
-            continue
-        before = found.get(ends)
-        found[ends] = HostLink(
+        between[hosts[link.sender], hosts[link.receiver]].append(link)
+    found = [
+        HostLink(
             sender_host=ends[0],
             receiver_host=ends[1],
-            sender=before.sender if before else link.sender,
-            receiver=before.receiver if before else link.receiver,
-            sent_bytes=link.sent_bytes + (before.sent_bytes if before else 0),
-            resent_bytes=link.resent_bytes + (before.resent_bytes if before else 0),
-            busy_ns=before.busy_ns if before else link.busy_ns,
-            busy_fraction=before.busy_fraction if before else min(link.busy_ns / max(spent_ns[link.sender], 1), 1.0),
+            sender=first.sender,
+            receiver=first.receiver,
+            sent_bytes=sum(link.sent_bytes for link in (first, *more)),
+            resent_bytes=sum(link.resent_bytes for link in (first, *more)),
+            busy_ns=first.busy_ns,
+            busy_fraction=min(first.busy_ns / max(spent_ns[first.sender], 1), 1.0),
         )
-    return sorted(found.values(), key=lambda link: -link.busy_fraction)
+        for ends, (first, *more) in between.items()
+        if ends[0] != ends[1]
+    ]
+    return sorted(found, key=lambda link: -link.busy_fraction)
 
 
 def _spent_ns(summary: RankSummary) -> int:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.arrays import I64, Bool
-from profkit.ranks.measure.kernel_slowdown import Longer, compute_factor, longer_by
-from profkit.ranks.measure.more_work import MoreWork, more_work
+from profkit.ranks.measure.longer_compute import Longer, MoreWork, compute_factor, longer_by, more_work
 from profkit.ranks.measure.permutation_test import (
     blocks_of,
     excess_ns,
@@ -176,7 +175,6 @@ def own_lateness_ns(waits: GroupWaits, without: Sequence[int] = ()) -> I64:
 
 
 def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Stragglers:
-    free = -waits.duration_ns
     present = waits.present.copy()
     own = waits.own_ns.sum(axis=2)
     excess = own_excess_ns(waits)
@@ -186,7 +184,7 @@ def _over_all(waits: GroupWaits, by_rank: Mapping[int, RankSummary]) -> Straggle
     while present.any(axis=0).sum() > 1:
         longer = lateness_ns(own, present)
         late = np.minimum(lateness_ns(waits.arrival_ns, present), longer)
-        late_free = np.minimum(lateness_ns(free, present), longer)
+        late_free = np.minimum(lateness_ns(-waits.duration_ns, present), longer)
         found = _largest(waits, by_rank, (late, late_free, excess), present)
         reason = _reason_against(found, int(late_free.sum(axis=0).argmax()), late_free, waits)
         reason = reason or _reason_of_one_step(found, late, present, waits)
@@ -307,10 +305,7 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
             f" (permutation test, {found.n_blocks} blocks)"
         )
     if found.explained_fraction < LATE_RANK.limit("own_work"):
-        return (
-            f"rank {found.rank} is late, but its own work since its last collective explains only"
-            f" {format_fraction(max(found.explained_fraction, 0))} of it: something else held it up"
-        )
+        return _explained_by_little(found.rank, found.explained_fraction)
     free = late_free.sum(axis=0)
     if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
         return (
@@ -387,9 +382,13 @@ def _held_up(waits: GroupWaits, least: float) -> str:
     own = int(lateness_ns(waits.own_ns.sum(axis=2), waits.present)[:, column].sum())
     if late[column] < least * _span_ns(waits) or own >= MOST_OWN * late[column]:
         return ""
+    return _explained_by_little(waits.ranks[column], own / int(late[column]))
+
+
+def _explained_by_little(rank: int, share: float) -> str:
     return (
-        f"rank {waits.ranks[column]} is late, but its own work since its last collective explains only"
-        f" {format_fraction(max(own, 0) / int(late[column]))} of it: something else held it up"
+        f"rank {rank} is late, but its own work since its last collective explains only"
+        f" {format_fraction(max(share, 0))} of it: something else held it up"
     )
 
 

@@ -139,7 +139,12 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         chosen = on_all
     rows, kind = match.rows[chosen], kind[chosen]
     present = rows >= 0
-    duration = _gathered(rows, [table.collectives.end_ns - table.collectives.start_ns for table in tables])
+
+    def of_all(column: str) -> I64:
+        return _gathered(rows, [getattr(table.collectives, column) for table in tables])
+
+    begun, hidden = of_all("start_ns"), of_all("hidden_ns")
+    duration = of_all("end_ns") - begun
     uses_clocks = all(clocks.ranks[rank].is_fitted for rank in match.ranks)
     if uses_clocks:
         start = _gathered(rows, [clocks.corrected_ns(table, table.collectives.start_ns) for table in tables])
@@ -154,8 +159,6 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
     n_bytes = _sizes(rows, tables)
     factor = bus_factor(kind, match.group.size or len(match.ranks))
     usable = (n_bytes > 0) & (transfer > 0)
-    hidden = _gathered(rows, [table.collectives.hidden_ns for table in tables])
-    begun = _gathered(rows, [table.collectives.start_ns for table in tables])
     once = np.where(present, _once_ns(begun, np.minimum(wait, duration)), 0)
     return GroupWaits(
         group=match.group,
@@ -174,11 +177,11 @@ def _group(match: GroupMatch, by_rank: Mapping[int, RankSummary], clocks: Clocks
         bus_bytes_per_s=np.where(usable, n_bytes / np.maximum(transfer, 1) * 1e9 * factor, np.nan),
         hidden_ns=hidden,
         exposed_ns=duration - hidden,
-        exposed_once_ns=_gathered(rows, [table.collectives.exposed_once_ns for table in tables]),
+        exposed_once_ns=of_all("exposed_once_ns"),
         waited_once_ns=once,
         transferred_once_ns=np.where(present, _once_ns(begun + wait, np.where(present, transfer[:, None], 0)), 0),
         wait_exposed_ns=np.clip(once - hidden, 0, duration - hidden),
-        lead_ns=_by_phase(rows, [table.collectives.lead_ns for table in tables]),
+        lead_ns=of_all("lead_ns"),
         own_ns=_own_ns(rows, tables),
         rows=rows,
     )
@@ -201,16 +204,12 @@ def _masked(values: I64, present: Bool) -> I64:
 
 
 def _gathered(rows: I64, columns: Sequence[NDArray[np.integer]]) -> I64:
-    """[n, R] of one column of each rank's table; 0 where a rank has no row."""
-    out = np.zeros(rows.shape, np.int64)
+    """[n, R] of one column of each rank's table, or [n, R, k]; 0 where a rank has no row."""
+    out = np.zeros((*rows.shape, *columns[0].shape[1:]), np.int64)
     for place, column in enumerate(columns):
         there = rows[:, place] >= 0
         out[there, place] = column[rows[there, place]]
     return out
-
-
-def _by_phase(rows: I64, columns: Sequence[I64]) -> I64:
-    return np.stack([_gathered(rows, [column[:, phase] for column in columns]) for phase in range(len(PHASES))], axis=2)
 
 
 def _own_ns(rows: I64, tables: Sequence[RankSummary]) -> I64:

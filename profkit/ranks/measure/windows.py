@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -44,6 +45,18 @@ def steps_measured(summaries: Sequence[RankSummary], clocks: Clocks, waits: Sequ
     last = np.concatenate([group.arrival_ns.max(axis=1) for group in waits]) if waits else np.empty(0, np.int64)
     n_inside = int(((last >= low) & (last < high)).sum())
     return min(round(shared * last.size / n_inside), _usual_n_steps(summaries)) if n_inside else None
+
+
+def common_steps(numbers: Sequence[I64]) -> I64:
+    """The numbers of steps that all ranks have."""
+    return np.unique(reduce(np.intersect1d, numbers))
+
+
+def of_steps(number: I64, summaries: Sequence[RankSummary], column: Callable[[RankSummary], I64]) -> I64:
+    """A column of the steps with these numbers, which all ranks have, [S, R] or [S, R, k], ranks in order."""
+    ranks = sorted(summaries, key=lambda summary: summary.rank)
+    rows = [np.intersect1d(number, summary.steps.number, return_indices=True)[2] for summary in ranks]
+    return np.stack([column(summary)[mine] for summary, mine in zip(ranks, rows, strict=True)], axis=1)
 
 
 def _can_tell(summaries: Sequence[RankSummary], clocks: Clocks) -> bool:

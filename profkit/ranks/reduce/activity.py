@@ -1,4 +1,4 @@
-"""What a rank's host and device did by name: the part of a summary that says why a rank was late."""
+"""What a rank's host and device did by name, and where its host did nothing: what says why a rank was late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from profkit.model.arrays import I64, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_CODE
-from profkit.model.trace import I32, Kind, SpanKind, Spans, Trace
+from profkit.model.trace import I32, CpuOps, Kind, RuntimeCalls, SpanKind, Spans, Trace
 from profkit.ranks.reduce.collective_rows import Collected
 from profkit.ranks.reduce.records import LeadRanges, NameRows
 from profkit.timeline import Facts
@@ -24,6 +24,8 @@ _MAX_LEADS: Final = 3
 _MIN_RANGE_NS: Final = 20_000
 """A host range shorter than this before a collective explains no lateness worth a report."""
 _NOT_WORK: Final = (SpanKind.STEP, SpanKind.COMM, SpanKind.LOADER)
+_MIN_QUIET_NS: Final = 1_000_000
+"""Host time without operator, call or range is quiet from so long on. Chosen: eager modules leave 10 to 200 us."""
 
 
 def threads_of(trace: Trace) -> tuple[int, ...]:
@@ -50,19 +52,10 @@ def host_ranges(facts: Facts, tops: NDArray[Any]) -> Spans:
     ops, spans = trace.ops, trace.spans
     tops = tops[~is_call(trace, ops.name[tops])]
     own = spans.take(np.isin(spans.thread, threads_of(trace)) & ~np.isin(spans.kind, _NOT_WORK))
-    order = np.argsort(np.concatenate((ops.start_ns[tops], own.start_ns)), kind="stable")
-
-    def joined(of_ops: NDArray[Any], of_own: NDArray[Any]) -> NDArray[Any]:
-        column: NDArray[Any] = np.concatenate((of_ops, of_own))[order]
-        return column
-
-    return Spans(
-        start_ns=joined(ops.start_ns[tops], own.start_ns),
-        end_ns=joined(ops.end_ns[tops], own.end_ns),
-        name=joined(ops.name[tops], own.name),
-        kind=joined(np.zeros(tops.size, np.int8), own.kind),
-        thread=joined(ops.thread[tops], own.thread),
-    )
+    mine = {name: getattr(ops, name)[tops] for name in ("start_ns", "end_ns", "name", "thread")}
+    mine["kind"] = np.zeros(tops.size, np.int8)
+    order = np.argsort(np.concatenate((mine["start_ns"], own.start_ns)), kind="stable")
+    return Spans(**{name: np.concatenate((column, getattr(own, name)))[order] for name, column in mine.items()})
 
 
 def longest_before(ranges: Spans, issued_ns: I64) -> LeadRanges:
@@ -161,3 +154,54 @@ def issuers(facts: Facts, rows: Collected, tops: NDArray[Any]) -> I32:
         inside = around.contains(rows.issued_ns[wanted])
         out[wanted[inside]] = ops.name[mine[place[inside]]]
     return out
+
+
+def quiet_before(trace: Trace, issued_ns: I64, tops: NDArray[Any]) -> LeadRanges:
+    """The quiet host time before each collective (times of issue, rising), by what the host did next.
+
+    The trace has nothing of it: no operator, no call, no range. A sleep looks so, a lock, a page fault.
+    A range counts as recorded where no operator begins in it: of `forward` it is not known what it did between two.
+    """
+    start, end, name = _recorded(trace, tops)
+    quiet = _closed(start, end).gaps(*trace.window_ns)
+    rows = np.flatnonzero(quiet.lengths_ns >= _MIN_QUIET_NS)
+    begun, over = quiet.start_ns[rows], quiet.end_ns[rows]
+    place = np.searchsorted(start, over)
+    following = np.append(name, NO_CODE)[place].astype(np.int64)
+    row = np.searchsorted(issued_ns, begun, "right")
+    inside = row < issued_ns.size
+    over = np.minimum(over[inside], issued_ns[row[inside]]) if inside.any() else over[inside]
+    return most_by_row(row[inside], following[inside], over - begun[inside])
+
+
+def _closed(start: I64, end: I64) -> Intervals:
+    """What lies around the quiet times: the set of these intervals, by start, with all shorter gaps in it closed."""
+    lasting = end > start
+    if not lasting.all():
+        start, end = start[lasting], end[lasting]
+    if start.size == 0:
+        return Intervals.empty()
+    reach = np.maximum.accumulate(end)
+    begins = np.flatnonzero(start[1:] - reach[:-1] >= _MIN_QUIET_NS) + 1
+    return Intervals(start[np.append(0, begins)], reach[np.append(begins - 1, -1)])
+
+
+def _recorded(trace: Trace, tops: NDArray[Any]) -> tuple[I64, I64, I32]:
+    """Start, end and name of all that the training threads are known to have done, and of gloo's own work, by start."""
+    ops, calls, spans = trace.ops, trace.calls, trace.spans
+    threads = threads_of(trace)
+    start = ops.start_ns[tops]
+    ranged = np.isin(spans.thread, threads) & (spans.kind != SpanKind.STEP)
+    is_leaf = np.searchsorted(start, spans.end_ns) == np.searchsorted(start, spans.start_ns)
+    ranged &= is_leaf | (spans.kind == SpanKind.LOADER)
+    chosen: tuple[tuple[CpuOps | RuntimeCalls | Spans, NDArray[Any]], ...] = (
+        (ops, tops),
+        (calls, np.isin(calls.thread, threads)),
+        (spans, ranged),
+        (spans, spans.kind == SpanKind.COMM),
+    )
+    start = np.concatenate([table.start_ns[rows] for table, rows in chosen])
+    order = np.argsort(start, kind="stable")
+    start = start[order]  # one copy of each at a time: of a large trace they are the peak of memory
+    end = np.concatenate([table.end_ns[rows] for table, rows in chosen])[order]
+    return start, end, np.concatenate([table.name[rows] for table, rows in chosen])[order]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.ingest.numbers import MAX_RANKS, whole
-from profkit.model.arrays import Bool
 from profkit.model.table import NO_CODE, NO_ROW
-from profkit.model.trace import I8, I32, Kind, SpanKind, Trace
+from profkit.model.trace import I32, Kind, SpanKind, Trace
 from profkit.ranks.reduce.collective_kinds import UNKNOWN, CollectiveKind, collective_kind_of
 from profkit.ranks.reduce.records import Asked, Group
 from profkit.timeline import Facts
@@ -68,7 +68,9 @@ def _device(trace: Trace, device: int) -> tuple[Groups, Collected]:
     return groups, Collected(
         group=group,
         kind=np.where(
-            _may_leave_early(trace, name) & (said < 0), np.int8(CollectiveKind.SEND_RECV), _kinds(trace, name)
+            _of_names(trace, name, _may_leave_early, np.bool_) & (said < 0),
+            np.int8(CollectiveKind.SEND_RECV),
+            _of_names(trace, name, collective_kind_of, np.int8),
         ),
         name=name,
         dtype=argument(args.dtype, NO_CODE).astype(np.int32),
@@ -101,7 +103,7 @@ def _gloo(trace: Trace) -> tuple[Groups, Collected]:
     groups, group = _groups(trace, unknown, unknown, np.zeros(rows.size, np.int64))
     return groups, Collected(
         group=group,
-        kind=_kinds(trace, name),
+        kind=_of_names(trace, name, collective_kind_of, np.int8),
         name=name,
         dtype=np.full(rows.size, NO_CODE, np.int32),
         in_elements=unknown,
@@ -115,22 +117,19 @@ def _gloo(trace: Trace) -> tuple[Groups, Collected]:
     )
 
 
-def _may_leave_early(trace: Trace, name: I32) -> Bool:
-    """Whether each name is an all-to-all or all-gather of the job's own: one that only pushes may end before all came.
+def _may_leave_early(name: str) -> bool:
+    """Whether it is an all-to-all or all-gather of the job's own: one that only pushes may end before all came.
 
     A library's waits for all: its ends tell the clocks.
     """
-    codes, inverse = np.unique(name, return_inverse=True)
-    told = [trace.name(int(code)) for code in codes]
     kinds = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_GATHER)
-    early = [collective_kind_of(text) in kinds and not _LIBRARY.search(text) for text in told]
-    return np.array(early, np.bool_)[inverse] if codes.size else np.empty(0, np.bool_)
+    return collective_kind_of(name) in kinds and not _LIBRARY.search(name)
 
 
-def _kinds(trace: Trace, name: I32) -> I8:
+def _of_names(trace: Trace, name: I32, value_of: Callable[[str], int], dtype: type[np.generic]) -> NDArray[Any]:
+    """What each name says, which is asked once for each that occurs."""
     codes, inverse = np.unique(name, return_inverse=True)
-    kinds = np.array([collective_kind_of(trace.name(int(code))) for code in codes], np.int8)
-    return kinds[inverse] if codes.size else np.empty(0, np.int8)
+    return np.array([value_of(trace.name(int(code))) for code in codes], dtype)[inverse]
 
 
 def _groups(

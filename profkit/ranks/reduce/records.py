@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from profkit.model.arrays import I64
-from profkit.model.connection import Connection
 from profkit.model.table import Table
-from profkit.model.trace import I8, I32
+from profkit.model.trace import I8, I32, Connection
 
 PHASES: Final = ("data", "compute", "host", "copy", "device")
 """What a rank does between two collectives; the columns of `lead_ns` and `phase_ns`, in this order.
@@ -165,3 +164,15 @@ class RankSummary(RankFacts, frozen=True, kw_only=True):
     def name(self, code: int) -> str:
         """The string behind a code; "" for none."""
         return self.strings[code] if code >= 0 else ""
+
+
+TABLES: Final[dict[str, type[Table]]] = {
+    "collectives": CollectiveRows,
+    "steps": StepRows,
+    "ranges": NameRows,
+    "lead_ranges": LeadRanges,
+    "quiet": LeadRanges,
+    "work": NameRows,
+    "blocks": BlockRows,
+}
+"""The tables of a summary, by field."""

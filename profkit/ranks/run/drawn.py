@@ -91,22 +91,17 @@ def _collectives(joint: Joint, summary: RankSummary, names: list[str]) -> tuple[
 
     A wait ends where the transfer begins, which is the rank's own moment: its start and its wait are on its own clock.
     """
-    starts: list[I64] = []
-    ends: list[I64] = []
-    middles: list[I64] = []
-    codes = []
+    parts = []
     for waits in joint.waits:
-        if summary.rank not in waits.ranks:
-            continue
-        column = waits.ranks.index(summary.rank)
-        for found, part in zip((starts, middles, ends), _stretches(waits, summary), strict=True):
-            found.append(part)
-        codes.append(summary.collectives.name[waits.rows[waits.present[:, column], column]])
-    if not starts:
+        if summary.rank in waits.ranks:
+            column = waits.ranks.index(summary.rank)
+            rows = waits.rows[waits.present[:, column], column]
+            parts.append((*_stretches(waits, summary), summary.collectives.name[rows]))
+    if not parts:
         return [], (np.empty(0, np.int64), np.empty(0, np.int64))
-    start, end, middle, code = (np.concatenate(each) for each in (starts, ends, middles, codes))
+    start, middle, end, code = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.lexsort((-end, start))
-    start, end, middle, code = start[order], end[order], middle[order], code[order]
+    start, middle, end, code = start[order], middle[order], end[order], code[order]
     number = _numbers(summary, code, names)
     found, _ = lanes(start, end, _LANES)
     tracks = []

@@ -1,8 +1,9 @@
 """Finished ranks kept in a folder, so that an interrupted run goes on where it stopped.
 
 The folder is the user's own, never one beside the traces: whoever fills a folder of traces would say what is found in
-them. A file of it is data, never code: a signature by a secret of the user, the key it was made for, and msgpack that
-is converted field by field. So a folder that others may write to, as one that several machines share, may be named too.
+them. A file of it is data, never code: a signature by a secret of the user, the key it was made for, and compressed
+msgpack that is converted field by field. So a folder that others may write to, as one that several machines share, may
+be named too.
 What is damaged, forged, of another version or of other options is made again. The folder can be deleted at any time.
 """
 
@@ -12,6 +13,7 @@ import hashlib
 import hmac
 import os
 import time
+import zlib
 from contextlib import suppress
 from functools import cache
 from importlib import resources
@@ -19,15 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from profkit import files
 from profkit.errors import ProfkitError
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.documents.report import Verdict
-from profkit.ranks.reduce.codec import packed, unpacked
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import Outcome
+from profkit.ranks.reduce.records import TABLES, RankFacts, RankSummary
 from profkit.redact import shown_url
 from profkit.signing import FINISHED_RANKS, secret_for
 from profkit.verdict import Case
@@ -45,6 +49,41 @@ _KEPT_BETWEEN_LOOKS: Final = 64
 _DIGEST_BYTES: Final = 32  # of sha256
 
 
+class PackedSummary(RankFacts, frozen=True, kw_only=True):
+    """A summary as it is written: all that is no table, and of each column its type, its shape and its bytes."""
+
+    columns: dict[str, tuple[str, tuple[int, ...], bytes]]
+
+    @classmethod
+    def of(cls, summary: RankSummary) -> PackedSummary:
+        """The summary of a rank, packed."""
+        columns = {
+            f"{table}.{name}": (column.dtype.str, column.shape, column.tobytes())
+            for table in TABLES
+            for name, column in getattr(summary, table).columns().items()
+        }
+        return cls(**_facts(summary), columns=columns)
+
+    def unpacked(self) -> RankSummary:
+        """The summary back; raises KeyError, TypeError or ValueError for columns that are not those of one."""
+        tables: dict[str, Any] = {
+            table: kind(**{name: _column(*self.columns[f"{table}.{name}"]) for name in kind.__struct_fields__})
+            for table, kind in TABLES.items()
+        }
+        return RankSummary(**_facts(self), **tables)
+
+
+def _facts(known: RankFacts) -> dict[str, Any]:
+    """All that is no table of a summary."""
+    return {name: getattr(known, name) for name in RankFacts.__struct_fields__}
+
+
+def _column(dtype: str, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
+    if np.dtype(dtype).kind not in "iuf":
+        raise ValueError(f"a column of {dtype}")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     """One outcome as it is written."""
 
@@ -52,7 +91,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     case: Case
     confidence_cap: float
-    summary: bytes
+    summary: PackedSummary
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,9 +154,9 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
             mark, head, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES : 2 * _DIGEST_BYTES], data[2 * _DIGEST_BYTES :]
             if head != key.whole or not hmac.compare_digest(mark, self._mark(key, body)):
                 return None
-            items = msgspec.msgpack.decode(body, type=tuple[_Kept, ...])
+            items = msgspec.msgpack.decode(zlib.decompress(body), type=tuple[_Kept, ...])
             outcomes = tuple(_outcome(item, source) for item in items)
-        except (OSError, msgspec.MsgspecError, ProfkitError, ValueError, KeyError):
+        except (OSError, msgspec.MsgspecError, ProfkitError, zlib.error, ValueError, KeyError, TypeError):
             return None
         with suppress(OSError):
             os.utime(place)  # what is used goes last
@@ -125,7 +164,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
 
     def keep(self, source: str, key: Key, outcomes: tuple[Outcome, ...]) -> bool:
         """Write outcomes, whole or not at all; False where the folder cannot be written, which is no error."""
-        body = msgspec.msgpack.encode(tuple(map(_item, outcomes)), enc_hook=_plain)
+        body = zlib.compress(msgspec.msgpack.encode(tuple(map(_item, outcomes)), enc_hook=_plain))
         if len(body) + 2 * _DIGEST_BYTES > MOST_OF_ONE:
             return False
         try:
@@ -202,7 +241,7 @@ def _item(outcome: Outcome) -> _Kept:
         verdict=replace(outcome.verdict, source=""),
         case=replace(outcome.case, source=""),
         confidence_cap=outcome.confidence_cap,
-        summary=packed(replace(outcome.summary, source="")),
+        summary=PackedSummary.of(replace(outcome.summary, source="")),
     )
 
 
@@ -213,7 +252,7 @@ def _outcome(item: _Kept, source: str) -> Outcome:
         report=report,
         verdict=verdict,
         case=replace(item.case, source=source),
-        summary=replace(unpacked(item.summary), source=source),
+        summary=replace(item.summary.unpacked(), source=source),
         confidence_cap=item.confidence_cap,
     )
 

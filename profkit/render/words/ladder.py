@@ -21,10 +21,10 @@ from profkit.model.documents.ladder import (
     WhyNot,
 )
 from profkit.model.switches import says_off, says_on
+from profkit.render.words.scaling import PILOT_TOLD
 from profkit.shell import clean
 from profkit.units import format_bytes, format_fraction, format_quantity, format_speedup
 
-PILOT_TOLD: Final = "* a pilot: two runs on a side, so the interval is wide and uncertain"
 _DETAILS: Final = ("settings.together", "rung.alternative", "rung.absent")
 """Notes that need not be read first."""
 _SHOWN: Final = 3

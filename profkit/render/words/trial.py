@@ -181,11 +181,6 @@ def drift(report: TrialReport) -> str:
     return said if report.drift.is_seen else f"{said}, within the noise"
 
 
-def wrote(report: TrialReport) -> str:
-    """Files that the script itself wrote in its runs, "" for none seen."""
-    return ", ".join(report.wrote)
-
-
 def around(report: TrialReport) -> tuple[tuple[str, str], ...]:
     """What stands under the table, with its labels."""
     best = keep(report)
@@ -196,6 +191,6 @@ def around(report: TrialReport) -> tuple[tuple[str, str], ...]:
         ("intervals", level(report)),
         ("drift", drift(report)),
         *(("losses", losses(trial, is_repeatable=report.is_repeatable)) for trial in report.trials),
-        ("it wrote", wrote(report)),
+        ("it wrote", ", ".join(report.wrote)),
     )
     return tuple((label, text) for label, text in parts if text)

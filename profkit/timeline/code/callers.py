@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +12,8 @@ from profkit.model.arrays import I64, distinct
 from profkit.model.code import CodePlace
 from profkit.model.trace import Trace
 from profkit.timeline.code.code import Joined
-from profkit.timeline.code.frames import MODULE, PARTS, read_frame
-from profkit.timeline.code.join import call_lines, call_words
+from profkit.timeline.code.frames import MODULE, PARTS
+from profkit.timeline.code.join import call_words
 
 PASSES_ON: Final = 0.9
 """From this share of its time in one call on, a function only passes on. Chosen: as a callback that evaluates."""
@@ -40,9 +40,6 @@ def callers(
         above = above[~is_shared[above]]
         is_shared[above] = True
         above = frames.parent[above]
-    line = call_lines(trace, frames)
-    texts = trace.meta.metadata.get("profkit_source_lines")
-    said: Mapping[str, Any] = texts if isinstance(texts, Mapping) else {}
     known: dict[int, CodePlace | None] = {}
     out = []
     for one in row.tolist():
@@ -53,7 +50,7 @@ def callers(
         best = None
         for called, caller in _calls(trace, joined, [at, *path[::-1]]) if path and at >= 0 else ():
             if called not in known:
-                known[called] = _place(trace, joined, (called, caller), (line, said))
+                known[called] = _place(trace, joined, called, caller)
             best = known[called] or best
             if best is None or best.single_words & telling:
                 break
@@ -67,9 +64,8 @@ def _calls(trace: Trace, joined: Joined, path: list[int]) -> Iterator[tuple[int,
     yield path[1], path[0]
     before: tuple[int, int] | None = None
     for inner, frame in zip([*path[2:], -1], path[1:], strict=True):
-        name = trace.name(int(rows.name[frame]))
-        found = read_frame(name, trace.meta.metadata)
-        if name.startswith(MODULE) or (found is not None and found.function in PARTS):
+        found = joined.lines.named.get(int(rows.name[frame]))
+        if trace.name(int(rows.name[frame])).startswith(MODULE) or (found is not None and found.function in PARTS):
             return
         if found is None or not found.is_own:
             continue
@@ -81,20 +77,16 @@ def _calls(trace: Trace, joined: Joined, path: list[int]) -> Iterator[tuple[int,
         before = inner, frame
 
 
-def _place(
-    trace: Trace, joined: Joined, rows: tuple[int, int], told: tuple[I64, Mapping[str, Any]]
-) -> CodePlace | None:
+def _place(trace: Trace, joined: Joined, called: int, caller: int) -> CodePlace | None:
     """The line of a frame's caller that calls it, where that is the user's own."""
-    (called, caller), (lines, said) = rows, told
-    name, line = joined.frames.rows.name, int(lines[called])
-    frame = read_frame(trace.name(int(name[caller])), trace.meta.metadata)
+    name, line = joined.frames.rows.name, int(joined.lines.line[called])
+    frame = joined.lines.named.get(int(name[caller]))
     if frame is None or not frame.is_own or not line:
         return None
-    text = said.get(f"{frame.file}:{line}")
     return CodePlace(
         file=frame.file,
         function=frame.function,
         line=line,
-        text=text.strip() if isinstance(text, str) else "",
+        text=joined.lines.text(frame, line),
         call=call_words(trace.name(int(name[called]))),
     )

@@ -7,21 +7,20 @@ all, and its own times are used for nothing else.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, distinct, distinct_codes
+from profkit.model.arrays import I64, distinct, looked_up
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, SpanKind, Trace
 from profkit.timeline.code.code import Beside, Code, Stretch
 from profkit.timeline.code.match import Match
+from profkit.timeline.input import OF_WORKERS
 
-_OF_WORKERS: Final = "_MultiProcessing"
-"""In the name that torch gives to a wait for a batch, where worker processes make it."""
 _Edges = tuple[tuple[int, int], tuple[int, int]]
 """Where a step begins and ends, and where the one it is matched with does."""
 
@@ -46,10 +45,8 @@ def carry(theirs: Code, trace: Trace, match: Match) -> Code:
 
 def _both(values: I32 | I8, first: I64, last: I64) -> NDArray[Any]:
     """What both matches say, -1 where they differ or there is none."""
-    if not values.size:
-        return np.full(first.size, -1, values.dtype)
-    one, two = values[np.maximum(first, 0)], values[np.maximum(last, 0)]
-    return np.where((first >= 0) & (last >= 0) & (one == two), one, -1).astype(values.dtype)
+    one, two = looked_up(values, first), looked_up(values, last)
+    return np.where((first >= 0) & (last >= 0) & (one == two), one, -1)
 
 
 def _places(theirs: Code, first: I64, last: I64) -> tuple[tuple[CodePlace, ...], I32]:
@@ -146,8 +143,6 @@ def _loads(trace: Trace, other: Trace, threads: tuple[int, int], edges: _Edges) 
         spans = one.spans
         loads = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.thread == thread))
         loads = loads[(spans.start_ns[loads] >= low) & (spans.end_ns[loads] <= high)]
-        codes = [code for code in distinct_codes(spans.name[loads]).tolist() if _OF_WORKERS in one.name(code)]
-        loads = loads[np.isin(spans.name[loads], codes)]
-        found.append(Intervals.of(spans.start_ns[loads], spans.end_ns[loads]))
+        found.append(Intervals.of_rows(spans, loads[one.named(spans.name[loads], OF_WORKERS)]))
     mine, theirs = found
     return (mine, theirs) if len(mine) == len(theirs) else (Intervals.empty(), Intervals.empty())

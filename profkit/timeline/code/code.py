@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool
+from profkit.model.arrays import I64, Bool, looked_up
 from profkit.model.code import CodePlace, Phase
 from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, CpuOps
-from profkit.timeline.code.frames import Frames
+from profkit.timeline.code.frames import Frames, Lines
 from profkit.timeline.code.modules import Module
 from profkit.timeline.code.phases import Phases
 from profkit.timeline.host import enclosing_op
@@ -37,6 +37,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """The frames of the same trace, joined."""
 
     frames: Frames
+    lines: Lines
     place_of_frame: I32
     module_of_frame: I32
     is_backward: Bool
@@ -130,23 +131,16 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> Moments:
         """Where each (thread, time) is: the innermost of its frames and operators says it."""
-        op = enclosing_op(self.ops, thread.astype(np.int32), at_ns) if len(self.ops) else np.full(at_ns.size, -1)
-        inside = np.maximum(op, 0)
-        none = np.full(at_ns.size, -1, np.int32)
-        has_ops = len(self.ops) > 0
-        place = np.where(op >= 0, self.place_of_op[inside], -1).astype(np.int32) if has_ops else none.copy()
-        module = np.where(op >= 0, self.module_of_op[inside], -1).astype(np.int32) if has_ops else none
-        told = self.phase_of_op[inside] if has_ops else np.zeros(at_ns.size, np.int8)
-        phase = np.where(op >= 0, told, Phase.OTHER).astype(np.int8)
+        op = enclosing_op(self.ops, thread.astype(np.int32), at_ns)
+        place, module = looked_up(self.place_of_op, op), looked_up(self.module_of_op, op)
+        phase = looked_up(self.phase_of_op, op, Phase.OTHER)
         if self.joined is None:
             return _or_beside(self.beside, (thread, at_ns, op >= 0), (place, module, phase))
         seen = in_frames(self.joined, thread, at_ns)
         frames = self.joined.frames
         # a frame inside the operator knows better than the operator, and where there is none, it alone knows
-        own = frames.own[np.maximum(seen.row, 0)] if len(frames.rows) else none
-        deeper = (own >= 0) & (seen.row >= 0)
-        if has_ops:
-            deeper &= (op < 0) | (frames.rows.start_ns[np.maximum(own, 0)] >= self.ops.start_ns[inside])
+        own = looked_up(frames.own, seen.row)
+        deeper = (own >= 0) & ((op < 0) | (looked_up(frames.rows.start_ns, own) >= looked_up(self.ops.start_ns, op)))
         place = np.where(deeper | (op < 0), seen.place, place)
         phase = np.where(op < 0, seen.phase, phase)
         bare = np.array([code not in frames.innermost for code in range(int(thread.max(initial=0)) + 1)], np.bool_)
@@ -155,7 +149,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
             place[lost] = calling_backward(self.joined, at_ns[lost])
             phase[lost[place[lost] >= 0]] = Phase.BACKWARD
         module = np.where(deeper | (op < 0), seen.module, module)
-        return Moments(place=place, module=module, phase=phase.astype(np.int8), is_deeper=deeper & (op >= 0))
+        return Moments(place=place, module=module, phase=phase, is_deeper=deeper & (op >= 0))
 
     def during(self, thread: int, times: Intervals) -> tuple[I64, I64]:
         """The times of a thread cut where its frames and operators change: a time in each piece and its length, ns."""
@@ -190,9 +184,7 @@ def _or_beside(
         nearer = deeper | ~has_op
         place[nearer], module[nearer] = found.place[nearer], found.module[nearer]
         phase[~has_op] = found.phase[~has_op]
-    return Moments(
-        place=place.astype(np.int32), module=module.astype(np.int32), phase=phase.astype(np.int8), is_deeper=deeper
-    )
+    return Moments(place=place, module=module, phase=phase, is_deeper=deeper)
 
 
 def calling_backward(joined: Joined, at_ns: I64) -> I32:
@@ -200,8 +192,8 @@ def calling_backward(joined: Joined, at_ns: I64) -> I32:
     out = np.full(at_ns.size, NO_PLACE, np.int32)
     for thread in joined.frames.innermost:
         row = joined.frames.at(np.full(at_ns.size, thread, np.int32), at_ns)
-        place = np.where(row >= 0, joined.place_of_frame[np.maximum(row, 0)], NO_PLACE)
-        calls = (place >= 0) & joined.is_backward[np.maximum(place, 0)]
+        place = looked_up(joined.place_of_frame, row, NO_PLACE)
+        calls = looked_up(joined.is_backward, place, none=False)
         out[calls] = place[calls]
     return out
 
@@ -218,13 +210,7 @@ class InFrames(msgspec.Struct, frozen=True, kw_only=True):
 def in_frames(joined: Joined, thread: NDArray[np.integer[Any]], at_ns: I64) -> InFrames:
     """What the frames say of each (thread, time)."""
     row = joined.frames.at(thread, at_ns)
-    inside, has = np.maximum(row, 0), row >= 0
-    if len(joined.frames.rows) == 0:
-        none = np.full(row.size, -1, np.int32)
-        return InFrames(row=row, place=none, module=none, phase=np.full(row.size, Phase.OTHER, np.int8))
-    place = np.where(has, joined.place_of_frame[inside], -1).astype(np.int32)
-    module = np.where(has, joined.module_of_frame[inside], -1).astype(np.int32)
+    place, module = looked_up(joined.place_of_frame, row), looked_up(joined.module_of_frame, row)
     phase = joined.phases.at(thread, at_ns, in_module=module >= 0)
-    waits = (phase == Phase.OTHER) & (place >= 0) & joined.is_backward[np.maximum(place, 0)]
-    phase[waits] = Phase.BACKWARD
+    phase[(phase == Phase.OTHER) & looked_up(joined.is_backward, place, none=False)] = Phase.BACKWARD
     return InFrames(row=row, place=place, module=module, phase=phase)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct_codes, last_begun, looked_up, rows_by_value
+from profkit.model.code import CodePlace
 from profkit.model.table import NO_ROW
 from profkit.model.trace import PythonFrames, Trace
 
@@ -48,7 +49,6 @@ _OF_TORCH: Final = re.compile(
 _BEGUN_NS: Final = 1_000_000
 """From the first frame on: frames that begin then and lie inside each other were running already. Chosen: on this
 project's captures they begin within 10 us."""
-_NO_CHANGES: Final = (np.empty(0, np.int64), np.empty(0, np.int64))
 _MOST_JUMPS: Final = 64
 """Rounds of pointer doubling: 2^64 levels."""
 
@@ -63,6 +63,11 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is the user's own code."""
     is_generated: bool = False
     """Whether torch.compile wrote the file."""
+
+    @property
+    def shown(self) -> str:
+        """`step() (train.py:60)`."""
+        return CodePlace(file=self.file, function=self.function, defined=self.line).name
 
 
 class Frames(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,53 +94,94 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> I64:
         """For each (thread, time): the row of the innermost frame running there, `NO_ROW` for none."""
-        out = np.full(at_ns.size, NO_ROW, np.int64)
-        for code in distinct_codes(thread).tolist():
-            times, row = self.innermost.get(code, _NO_CHANGES)
-            if times.size == 0:
-                continue
-            mine = np.flatnonzero(thread == code)
-            place = np.searchsorted(times, at_ns[mine], "right") - 1
-            out[mine] = np.where(place >= 0, row[np.maximum(place, 0)], NO_ROW)
+        return last_begun(self.innermost, thread, at_ns)
+
+
+class Lines(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of lines: by code of a name its frame, per frame the line that called it, texts by "file:line"."""
+
+    named: Mapping[int, Frame]
+    line: I64
+    """0 where it is not known."""
+    texts: Mapping[str, Any]
+
+    def text(self, frame: Frame, line: int) -> str:
+        """What stands in a line of the file of a frame, "" where that is not known."""
+        text = self.texts.get(f"{frame.file}:{line}") if line else None
+        return text.strip() if isinstance(text, str) else ""
+
+
+def lines_of(trace: Trace, frames: Frames, named: Mapping[int, Frame]) -> Lines:
+    """What the capture recorded of lines (`profkit_call_lines`, `profkit_source_lines`), by the frames of names."""
+    texts = trace.meta.metadata.get("profkit_source_lines")
+    return Lines(named=named, line=_call_lines(trace, frames), texts=texts if isinstance(texts, Mapping) else {})
+
+
+def _call_lines(trace: Trace, frames: Frames) -> I64:
+    """Per frame the line that called it: recorded are when each frame began, ns of Unix, and its caller's line then."""
+    told = trace.meta.metadata.get("profkit_call_lines")
+    out = np.zeros(len(frames.rows), np.int64)
+    if not isinstance(told, Mapping):
         return out
+    try:
+        at, line = (np.array(told[key], np.int64) for key in ("unix_ns", "line"))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return out
+    if at.ndim != 1 or at.shape != line.shape or at.size == 0:
+        return out
+    order = np.lexsort((line, at))
+    twice = np.flatnonzero((at[order[1:]] == at[order[:-1]]) & (line[order[1:]] != line[order[:-1]]))
+    line[order[np.concatenate((twice, twice + 1))]] = 0  # one call inside another, both begun in one nanosecond
+    begun = frames.rows.start_ns + trace.origin_unix_ns
+    place = np.minimum(np.searchsorted(at[order], begun), at.size - 1)
+    found = order[place]
+    known = (at[found] == begun) & (line[found] > 0)
+    out[known] = line[found][known]
+    return out
 
 
 def frames_of(trace: Trace) -> tuple[Frames, dict[int, Frame]]:
     """The frames of a trace with what lies around each, and by code of a name what that name says."""
-    rows = trace.python
-    named = {int(code): read_frame(trace.name(int(code)), trace.meta.metadata) for code in distinct_codes(rows.name)}
-    is_own = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_own])[rows.name]
-    is_made = _marks(trace, [code for code, frame in named.items() if frame is not None and frame.is_generated])
-    is_library = _marks(trace, [code for code, frame in named.items() if frame is not None and _is_library(frame)])
-    within = _marks(trace, [code for code, frame in named.items() if frame is not None and _is_part(frame)])[rows.name]
-    is_module = _marks(trace, [code for code in named if trace.name(code).startswith(MODULE)])
+    rows, metadata = trace.python, trace.meta.metadata
+    codes = distinct_codes(rows.name).tolist()
+    named = {code: frame for code in codes if (frame := read_frame(trace.name(code), metadata)) is not None}
+
+    def marked(chosen: list[int]) -> Bool:
+        """Which rows have one of these names: looked up, as of thousands of modules each would be compared."""
+        marks = np.zeros(len(trace.strings), np.bool_)
+        marks[chosen] = True
+        return marks[rows.name]
+
+    def has(is_so: Callable[[Frame], bool]) -> Bool:
+        return marked([code for code, frame in named.items() if is_so(frame)])
+
     by_time, since, is_early = _nested(rows)
     parent = _by_id(rows, by_time)
-    is_wrapper = _marks(trace, [code for code, frame in named.items() if frame is not None and _wraps(frame)])
-    is_own &= ~(within & is_own[np.maximum(parent, 0)] & (parent >= 0))  # the line around it has it
+    is_own = has(lambda frame: frame.is_own)
+    is_own &= ~(has(_is_part) & looked_up(is_own, parent, none=False))  # the line around it has it
     own = nearest(is_own, parent)
     frames = Frames(
         rows=rows,
         parent=parent,
         own=own,
         called=_called(parent, is_own, own),
-        callee=_called(parent, is_own, own, is_wrapper[rows.name]),
-        module=nearest(is_module[rows.name], parent),
-        library=nearest(is_library[rows.name], parent),
-        generated=nearest(is_made[rows.name], parent),
+        callee=_called(parent, is_own, own, has(_wraps)),
+        module=nearest(marked([code for code in codes if trace.name(code).startswith(MODULE)]), parent),
+        library=nearest(has(_is_library), parent),
+        generated=nearest(has(lambda frame: frame.is_generated), parent),
         is_early=is_early,
         innermost=since,
     )
-    return frames, {code: frame for code, frame in named.items() if frame is not None}
+    return frames, named
 
 
 def _called(parent: I64, is_own: Bool, own: I64, is_wrapper: Bool | None = None) -> I64:
     """The frame that the innermost own frame calls, on the way to each; wrappers count as part of what they wrap."""
     caller, marked = parent, ~is_own
     if is_wrapper is not None:
-        caller = np.where(parent >= 0, nearest(~is_wrapper, parent)[np.maximum(parent, 0)], NO_ROW)
+        caller = looked_up(nearest(~is_wrapper, parent), parent)
         marked &= ~is_wrapper
-    marked &= (caller >= 0) & is_own[np.maximum(caller, 0)]
+    marked &= looked_up(is_own, caller, none=False)
     called = nearest(marked, parent)
     called[is_own | (called < own)] = NO_ROW  # what another own frame calls, further out
     return called
@@ -145,10 +191,15 @@ def _is_library(frame: Frame) -> bool:
     """Whether a frame is of an installed package that is not torch itself."""
     if frame.is_own or frame.is_generated or frame.file.startswith("<"):
         return False
-    head, slash, _ = frame.file.partition("/")
-    stem = head.removesuffix(".py")
-    is_standard = stem in _STANDARD_FOLDERS if slash else stem in sys.stdlib_module_names
-    return not is_standard and stem not in _TORCH and not _OF_TORCH.search(frame.file)
+    package, is_standard = _package(frame.file)
+    return not is_standard and package not in _TORCH and not _OF_TORCH.search(frame.file)
+
+
+def _package(file: str) -> tuple[str, bool]:
+    """What a file is of by the first part of its path, and whether that is Python's own."""
+    head, slash, _ = file.partition("/")
+    package = head.removesuffix(".py")
+    return package, package in (_STANDARD_FOLDERS if slash else sys.stdlib_module_names)
 
 
 def _is_part(frame: Frame) -> bool:
@@ -187,13 +238,8 @@ def is_own_file(file: str, metadata: Mapping[str, Any]) -> bool:
         return file in own
     if _INSTALLED.search(file) or file.startswith("<"):
         return False
-    head, slash, _ = file.partition("/")
-    if file.startswith("/"):
-        return True
-    stem = head.removesuffix(".py")
-    if stem in _PACKAGES:
-        return False
-    return stem not in (_STANDARD_FOLDERS if slash else sys.stdlib_module_names)
+    package, is_standard = _package(file)
+    return file.startswith("/") or (package not in _PACKAGES and not is_standard)
 
 
 def nearest(marked: Bool, parent: I64) -> I64:
@@ -230,7 +276,7 @@ def _nested(rows: PythonFrames) -> tuple[I64, dict[int, tuple[I64, I64]], Bool]:
         mine = found if (is_later | is_inner).all() else found[np.lexsort((-end, start))]
         start, end = rows.start_ns[mine], rows.end_ns[mine]
         around = enclosing(end)
-        parent[mine] = np.where(around >= 0, mine[np.maximum(around, 0)], NO_ROW)
+        parent[mine] = looked_up(mine, around)
         is_early[mine] = np.logical_and.accumulate(around == np.arange(-1, mine.size - 1))
         is_early[mine] &= start - begin < _BEGUN_NS
         since[int(thread)] = _changes(start, end, np.append(mine, NO_ROW), around)
@@ -269,10 +315,3 @@ def _by_id(rows: PythonFrames, by_time: I64) -> I64:
     is_known = (parents >= 0) & (ids[found] == parents) & (found != np.arange(order.size))
     is_known &= rows.start_ns[found] <= rows.start_ns
     return np.where(is_known, found, by_time)
-
-
-def _marks(trace: Trace, codes: list[int]) -> Bool:
-    """Whether each code of a string is one of these, bool, shape (n_strings,)."""
-    marks = np.zeros(len(trace.strings), np.bool_)
-    marks[codes] = True
-    return marks

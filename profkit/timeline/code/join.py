@@ -9,15 +9,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct
+from profkit.model.arrays import I64, Bool, distinct, looked_up
 from profkit.model.code import CodePlace
 from profkit.model.trace import I32, Trace
 from profkit.timeline.code.code import Code, Joined, calling_backward, in_frames
-from profkit.timeline.code.frames import MODULE, Frame, Frames, frames_of
+from profkit.timeline.code.frames import MODULE, Frame, Frames, Lines, frames_of, lines_of
 from profkit.timeline.code.looks import spread
 from profkit.timeline.code.modules import Module, modules_of
 from profkit.timeline.code.phases import Backward, backward_of, phases_of
-from profkit.timeline.code.trainers import Inside, Lines, inside_trainers
+from profkit.timeline.code.trainers import Inside, inside_trainers
 
 _MOST_EARLY: Final = 10_000
 """Frames that were running when the recording began. Chosen: a made-up file may claim any number."""
@@ -37,14 +37,14 @@ def of_frames(trace: Trace) -> Code:
     trace = spread(trace)
     frames, named = frames_of(trace)
     modules, module_of_code = modules_of(trace, frames)
-    module = np.where(frames.module >= 0, module_of_code[frames.rows.name[np.maximum(frames.module, 0)]], -1)
-    texts = trace.meta.metadata.get("profkit_source_lines")
-    lines = Lines(named=named, line=call_lines(trace, frames), texts=texts if isinstance(texts, Mapping) else {})
+    module = looked_up(module_of_code, looked_up(frames.rows.name, frames.module))
+    lines = lines_of(trace, frames, named)
     inside = inside_trainers(frames, lines)
     places, place_of_frame = _places(trace, frames, (modules, module), lines, inside)
     backward = backward_of(trace)
     joined = Joined(
         frames=frames,
+        lines=lines,
         place_of_frame=place_of_frame,
         module_of_frame=module.astype(np.int32),
         is_backward=np.array([place.call in CALLS_OF_BACKWARD for place in places] or [False], np.bool_),
@@ -75,9 +75,9 @@ def _from_forward(trace: Trace, joined: Joined, backward: Backward, seen: tuple[
     ops, frames = trace.ops, joined.frames
     node = backward.at(ops.thread, ops.start_ns)
     inside = np.flatnonzero(node >= 0)
-    own = frames.own[np.maximum(row[inside], 0)]
+    own = looked_up(frames.own, row[inside])
     begun = ops.start_ns[backward.rows[node[inside]]]
-    is_inner = (row[inside] >= 0) & (own >= 0) & (frames.rows.start_ns[np.maximum(own, 0)] >= begun)
+    is_inner = (own >= 0) & (looked_up(frames.rows.start_ns, own) >= begun)
     is_inner &= not trace.meta.frames_have_lines  # each operator has its own: that of a node is not in the node
     forward = backward.forward[node[inside]]
     chosen = (forward >= 0) & ~is_inner
@@ -92,11 +92,9 @@ def _places(
 ) -> tuple[tuple[CodePlace, ...], I32]:
     """The distinct places, and per frame its place, -1 outside the user's own code."""
     modules, module = of_modules
-    own, callee = frames.own, frames.callee
-    name = frames.rows.name
+    own, name = frames.own, frames.rows.name
     named, line = lines.named, lines.line
     calls: dict[int, str] = {}
-    called = np.where(callee >= 0, name[np.maximum(callee, 0)], -1)
     is_made = frames.generated > own
     is_theirs = (frames.module > own) & (frames.library > frames.module)
     function, is_early = (
@@ -106,13 +104,13 @@ def _places(
     )
     keys = np.stack(
         (
-            np.where(own >= 0, function[np.maximum(own, 0)], -1),
-            np.where(own >= 0, is_early[np.maximum(own, 0)], 0),
-            _alike(trace, called, calls),
-            np.where(frames.called >= 0, line[np.maximum(frames.called, 0)], 0),
+            looked_up(function, own),
+            looked_up(is_early, own, none=False),
+            _alike(trace, looked_up(name, frames.callee), calls),
+            looked_up(line, frames.called, none=0),
             module,
             is_made,
-            np.where(is_theirs, name[np.maximum(frames.library, 0)], -1),
+            np.where(is_theirs, looked_up(name, frames.library), -1),
             inside.of_frame,
             inside.hook_of_frame,
         )
@@ -138,17 +136,13 @@ def _places(
                 text=text * runs,
                 call=calls.get(call, "") * runs,
                 module=modules[inner].name if inner >= 0 else "",
-                library=_library(named[library]) if library >= 0 else leaf,
+                library=named[library].shown if library >= 0 else leaf,
                 is_generated=bool(made),
                 inside=theirs,
                 beside=inside.hooks[hook] if hook >= 0 else "",
             )
         )
     return tuple(places), number[place]
-
-
-def _library(frame: Frame) -> str:
-    return CodePlace(file=frame.file, function=frame.function, defined=frame.line).name
 
 
 def _distinct(keys: I64) -> tuple[I64, I32]:
@@ -210,29 +204,3 @@ def call_words(name: str) -> str:
         return f"{match['name'].rstrip('>')}()" if kind in _NO_CLASS or not kind else f"{kind}.{match['name']}()"
     function = name.rpartition("): ")[2]
     return f"{function}()" if function != name else ""
-
-
-def call_lines(trace: Trace, frames: Frames) -> I64:
-    """Per frame the line that called it, where the capture recorded that (`profkit_call_lines`), else 0.
-
-    Recorded are the time at which each frame began, ns of Unix, and the line of its caller then.
-    """
-    told = trace.meta.metadata.get("profkit_call_lines")
-    out = np.zeros(len(frames.rows), np.int64)
-    if not isinstance(told, Mapping):
-        return out
-    try:
-        at, line = (np.array(told[key], np.int64) for key in ("unix_ns", "line"))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return out
-    if at.ndim != 1 or at.shape != line.shape or at.size == 0:
-        return out
-    order = np.lexsort((line, at))
-    twice = np.flatnonzero((at[order[1:]] == at[order[:-1]]) & (line[order[1:]] != line[order[:-1]]))
-    line[order[np.concatenate((twice, twice + 1))]] = 0  # one call inside another, both begun in one nanosecond
-    begun = frames.rows.start_ns + trace.origin_unix_ns
-    place = np.minimum(np.searchsorted(at[order], begun), at.size - 1)
-    found = order[place]
-    known = (at[found] == begun) & (line[found] > 0)
-    out[known] = line[found][known]
-    return out

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from profkit.model.arrays import I64, distinct
+from profkit.model.arrays import I64, distinct, looked_up
 from profkit.model.trace import CpuOps, Trace
 
 _MOST_CELLS: Final = 1_000_000
@@ -84,7 +84,7 @@ def _of_step(
     for thread, rows in mine.items():
         if thread in theirs:
             first, last = _aligned(names[0][rows], names[1][theirs[thread]], budget)
-            early[rows - low], late[rows - low] = _picked(theirs[thread], first), _picked(theirs[thread], last)
+            early[rows - low], late[rows - low] = looked_up(theirs[thread], first), looked_up(theirs[thread], last)
     return early, late
 
 
@@ -106,10 +106,6 @@ class _Budget:
         """Whether one more search may be made."""
         self._n_searches -= 1
         return self._n_searches >= 0
-
-
-def _picked(rows: I64, places: I64) -> I64:
-    return np.where(places >= 0, rows[np.maximum(places, 0)], -1) if rows.size else places
 
 
 def _common_names(timed: Trace, other: Trace) -> tuple[I64, I64]:

@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from profkit.model.arrays import distinct_codes
-from profkit.model.table import NO_ROW
+from profkit.model.arrays import distinct_codes, looked_up
 from profkit.model.trace import I32, Trace
 from profkit.timeline.code.frames import MODULE, Frames
 
@@ -47,9 +46,8 @@ def _around(frames: Frames, called: np.ndarray[Any, np.dtype[np.intp]], place_of
     """The module around each: at its first call that lies in another one, for the recomputed ones lack some."""
     name = frames.rows.name
     parent = frames.parent[called]
-    outer = np.where(parent >= 0, frames.module[np.maximum(parent, 0)], NO_ROW)
     mine = place_of[name[called]]
-    around = np.where(outer >= 0, place_of[name[np.maximum(outer, 0)]], -1)
+    around = looked_up(place_of, looked_up(name, looked_up(frames.module, parent)))
     has = np.flatnonzero((around >= 0) & (around != mine))
     first = np.full(n, -1, np.int64)
     first[mine[has][::-1]] = around[has][::-1]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct, distinct_codes, place_among, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, last_begun, looked_up, place_among, rows_by_value
 from profkit.model.code import Phase
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
@@ -28,15 +28,8 @@ class Backward(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, thread: NDArray[np.integer[Any]], at_ns: I64) -> I64:
         """For each (thread, time): the place in `rows` of the outermost node there, -1 outside the backward pass."""
-        out = np.full(at_ns.size, -1, np.int64)
-        for code in distinct_codes(thread).tolist():
-            if code in self.by_thread:
-                start, place = self.by_thread[code]
-                mine = np.flatnonzero(thread == code)
-                last = place_among(start, at_ns[mine], after=True) - 1
-                node = place[np.maximum(last, 0)]
-                out[mine] = np.where((last >= 0) & (at_ns[mine] < self.end_ns[node]), node, -1)
-        return out
+        node = last_begun(self.by_thread, thread, at_ns)
+        return np.where(at_ns < looked_up(self.end_ns, node), node, -1)
 
 
 def backward_of(trace: Trace) -> Backward:
@@ -60,7 +53,7 @@ def _forward(trace: Trace, nodes: I64) -> I64:
     if nodes.size == 0:
         return out
     forward = np.flatnonzero((sequence >= 0) & (ops.forward_thread <= 0))
-    inside = Intervals.of(ops.start_ns[nodes], ops.end_ns[nodes])
+    inside = Intervals.of_rows(ops, nodes)
     mine = [*distinct_codes(ops.thread[nodes]).tolist()]
     again = np.isin(ops.thread[forward], mine) & inside.contains(ops.start_ns[forward])
     forward = forward[~again]  # what is computed again in the backward pass
@@ -88,12 +81,7 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True):
     def at(self, thread: NDArray[np.integer[Any]], at_ns: I64, *, in_module: Bool) -> NDArray[np.int8]:
         """The `Phase` of each (thread, time); `in_module` says which lie in a call of a module."""
         out = np.full(at_ns.size, Phase.OTHER, np.int8)
-        for code in distinct_codes(thread).tolist() if self.forward else ():
-            if code in self.forward:
-                start, end = self.forward[code]
-                mine = np.flatnonzero(thread == code)
-                last = place_among(start, at_ns[mine], after=True) - 1
-                out[mine[(last >= 0) & (at_ns[mine] < end[np.maximum(last, 0)])]] = Phase.FORWARD
+        out[at_ns < last_begun(self.forward, thread, at_ns)] = Phase.FORWARD
         out[in_module] = Phase.FORWARD
         if len(self.optimizer):
             out[enclosing_op(self.optimizer, thread.astype(np.int32), at_ns) >= 0] = Phase.OPTIMIZER

@@ -9,16 +9,15 @@ Cormode et al., 2003). Inside a module its own place is known: what counts is wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from profkit.model.arrays import I64, Bool, distinct
+from profkit.model.arrays import I64, Bool, distinct, looked_up
 from profkit.model.code import CodePlace
 from profkit.model.table import NO_ROW
-from profkit.timeline.code.frames import Frame, Frames, nearest
+from profkit.timeline.code.frames import Frame, Frames, Lines, nearest
 
 _MOST: Final = 0.5
 """Share of the recording that a call has from which it is the loop. Chosen: two steps are recorded, a step is less."""
@@ -61,24 +60,10 @@ class _Node(msgspec.Struct):
     is_named: bool = False
 
 
-class Lines(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of lines: by code of a name its frame, per frame the line that called it, texts by "file:line"."""
-
-    named: Mapping[int, Frame]
-    line: I64
-    """0 where it is not known."""
-    texts: Mapping[str, Any]
-
-    def text(self, frame: Frame, line: int) -> str:
-        """What stands in a line of the file of a frame, "" where that is not known."""
-        text = self.texts.get(f"{frame.file}:{line}") if line else None
-        return text.strip() if isinstance(text, str) else ""
-
-
 def inside_trainers(frames: Frames, lines: Lines) -> Inside:
     """What runs inside the loops of packages."""
     own, called, named = frames.own, frames.called, lines.named
-    loop = np.where(_loops(frames)[np.maximum(called, 0)] & (called >= 0), called, NO_ROW)
+    loop = np.where(looked_up(_loops(frames), called, none=False), called, NO_ROW)
     mine = np.flatnonzero(loop >= 0)
     none = np.full(loop.size, -1, np.int64)
     if not 0 < mine.size <= _MOST_ROWS:
@@ -110,25 +95,19 @@ def _hooks(frames: Frames, lines: Lines) -> tuple[I64, tuple[str, ...]]:
     of_someone = (frames.library == rows) | (frames.own == rows)
     marked = np.isin(frames.rows.name, codes) & of_someone & ~_lasting(frames)  # recording may begin in a callback
     is_inside = nearest(_loops(frames), frames.parent) >= 0
-    row = nearest(marked, frames.parent)
+    row = inner = nearest(marked, frames.parent)
     for _ in range(_DEEPEST):  # the outermost of a package's that the same function of the user's leads to
-        around = np.where(row >= 0, frames.parent[np.maximum(row, 0)], NO_ROW)
-        above = np.where(around >= 0, nearest(marked, frames.parent)[np.maximum(around, 0)], NO_ROW)
-        is_theirs = (row >= 0) & (frames.own[np.maximum(row, 0)] != row)
-        goes = is_theirs & (above >= 0) & (frames.own[np.maximum(above, 0)] == frames.own[np.maximum(row, 0)])
+        above, own = looked_up(inner, looked_up(frames.parent, row)), looked_up(frames.own, row)
+        goes = (own != row) & (above >= 0) & (looked_up(frames.own, above) == own)
         if not goes.any():
             break
         row = np.where(goes, above, row)
     row = np.where(is_inside, row, NO_ROW)
     words: dict[str, int] = {}
-    number = {code: words.setdefault(_whose(named[code]), len(words)) for code in codes}
+    shown = {code: named[code].shown if named[code].is_own else _function(named[code]) for code in codes}
+    number = {code: words.setdefault(each, len(words)) for code, each in shown.items()}
     hook = np.array([number[int(frames.rows.name[one])] if one >= 0 else -1 for one in row.tolist()], np.int64)
     return hook, tuple(words)
-
-
-def _whose(frame: Frame) -> str:
-    own = CodePlace(file=frame.file, function=frame.function, defined=frame.line).name
-    return own if frame.is_own else _function(frame)
 
 
 def package_of(file: str) -> str:
@@ -157,15 +136,13 @@ def _at(frames: Frames, own: I64, loop: I64) -> I64:
     """Per frame in a loop the innermost of the packages' functions around the outermost module there."""
     outer = frames.module.copy()
     for _ in range(_DEEPEST):
-        around = np.where(outer >= 0, frames.parent[np.maximum(outer, 0)], NO_ROW)
-        higher = np.where(around >= 0, frames.module[np.maximum(around, 0)], NO_ROW)
+        higher = looked_up(frames.module, looked_up(frames.parent, outer))
         goes = (higher >= 0) & (higher > own)
         if not goes.any():
             break
         outer = np.where(goes, higher, outer)
-    in_module = outer > own
-    start = np.where(in_module, frames.parent[np.maximum(outer, 0)], np.arange(own.size))
-    at = np.where(start >= 0, frames.library[np.maximum(start, 0)], NO_ROW)
+    start = np.where(outer > own, looked_up(frames.parent, outer), np.arange(own.size))
+    at = looked_up(frames.library, start)
     return np.where(at > loop, at, loop)
 
 

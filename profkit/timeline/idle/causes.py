@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from profkit.findings.capture import QUALITY
 from profkit.model import arrays
 from profkit.model.arrays import I64, of_rows, place_among
+from profkit.model.budget import IDLE_PARTS
 from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.redact.later import later
@@ -38,31 +39,30 @@ _OWN: Final = later(r"buffer flush|instrumentation|^resource$|buffer request|^uv
 full, and not the loading of modules and functions, which the job does without a profiler too."""
 
 
+_NONE: Final = Intervals.empty()
+
+
 class IdleCauses(msgspec.Struct, frozen=True, kw_only=True):
     """A partition of a device's idle time inside the window."""
 
-    data: Intervals
-    sync: Intervals
-    launch: Intervals
-    host: Intervals
-    turnaround: Intervals
+    data: Intervals = _NONE
+    sync: Intervals = _NONE
+    launch: Intervals = _NONE
+    host: Intervals = _NONE
+    turnaround: Intervals = _NONE
     """The part of `launch` between operations that were issued in time: too short to be a wait, on this platform."""
-    dependency: Intervals
-    unknown: Intervals
+    dependency: Intervals = _NONE
+    unknown: Intervals = _NONE
 
-    @classmethod
-    def none(cls) -> IdleCauses:
-        """The causes of no time."""
-        return _none_known(Intervals.empty())
+    @property
+    def parts(self) -> dict[str, Intervals]:
+        """The same by the parts of the budget."""
+        return {part: getattr(self, part.removeprefix("idle_")) for part in IDLE_PARTS}
 
 
 def profiler_work(trace: Trace) -> Intervals:
     """When the profiler was busy with its own buffers, inside the window; on which thread is not recorded."""
-    rows = trace.overhead
-    if len(rows) == 0:
-        return Intervals.empty()
-    chosen = np.flatnonzero(trace.named(rows.name, _OWN))
-    return Intervals.of(rows.start_ns[chosen], rows.end_ns[chosen]).clip(*trace.window_ns)
+    return Intervals.of_rows(trace.overhead, trace.named(trace.overhead.name, _OWN)).clip(*trace.window_ns)
 
 
 class _Gaps(msgspec.Struct, frozen=True):
@@ -113,15 +113,10 @@ def idle_causes(trace: Trace, activity: Activity, host: HostStates, queue: Queue
         sync=sync,
         launch=dispatch | calling | latency,
         turnaround=turnaround,
-        host=rest if host.is_known else Intervals.empty(),
+        host=rest if host.is_known else _NONE,
         dependency=dependency,
         unknown=unknown if host.is_known else unknown | rest,
     )
-
-
-def _none_known(idle: Intervals) -> IdleCauses:
-    none = Intervals.empty()
-    return IdleCauses(data=none, sync=none, launch=none, host=none, turnaround=none, dependency=none, unknown=idle)
 
 
 def _chosen(start: I64, end: I64, rows: arrays.Bool) -> arrays.IntervalArrays:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, order_of, place_among
+from profkit.model.arrays import I64, looked_up, order_of, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import short_name
 from profkit.model.trace import CpuOps, SpanKind, Spans, Trace
@@ -129,7 +129,7 @@ def idle_places(
     span, meanwhile = _usual(group, around.span, length), _usual(group, around.meanwhile, length)
     spent = _summed(group, length)
     total, by_part = {}, {}
-    for part, cause in _parts(idle).items():
+    for part, cause in idle.parts.items():
         if cause:
             inside = _inside_ns(cause, gaps)[long]
             total[part], by_part[part] = int(inside.sum()), _summed(group, inside[kept])
@@ -159,17 +159,6 @@ def _inside_ns(cause: Intervals, gaps: Intervals) -> I64:
     return np.bincount(gap, weights=cause.lengths_ns, minlength=len(gaps)).astype(np.int64)
 
 
-def _parts(idle: IdleCauses) -> dict[str, Intervals]:
-    return {
-        "idle_data": idle.data,
-        "idle_sync": idle.sync,
-        "idle_launch": idle.launch,
-        "idle_host": idle.host,
-        "idle_dependency": idle.dependency,
-        "idle_unknown": idle.unknown,
-    }
-
-
 def _of_top_names(name: NDArray[np.int32], length: I64) -> NDArray[np.intp]:
     """The gaps before the operations whose names have most idle time before them."""
     spent = np.bincount(name + 1, weights=length)
@@ -179,7 +168,7 @@ def _of_top_names(name: NDArray[np.int32], length: I64) -> NDArray[np.intp]:
     return np.flatnonzero(is_top[name + 1])
 
 
-class _Around(msgspec.Struct, frozen=True, kw_only=True):
+class _Around(msgspec.Struct, frozen=True):
     """Codes of names around the launches that end gaps, and half-way to them, shape (n,) each; -1 for none."""
 
     op: NDArray[np.int32]
@@ -198,7 +187,7 @@ def _around(trace: Trace, start: I64, row: NDArray[np.intp], known: tuple[NDArra
     call = launch[linked]
     if call.size == 0:
         none = np.full(row.size, -1, np.int32)
-        return _Around(op=none, span=none, line=none, meanwhile=none)
+        return _Around(none, none, none, none)
     at = calls.start_ns[call]
     thread, n = calls.thread[call], call.size
     middle = (start[linked] + np.maximum(at, start[linked])) // 2
@@ -214,10 +203,7 @@ def _around(trace: Trace, start: I64, row: NDArray[np.intp], known: tuple[NDArra
     meanwhile = np.where(busy >= 0, busy, np.where(line[n:] >= 0, line[n:] + len(trace.strings), span[n:]))
     meanwhile[is_before] = -1
     codes = (_names(trace.ops, op_of_call[call]), span[:n], line[:n], meanwhile)
-    return _Around(**{key: _spread(each, linked, row.size) for key, each in zip(_KEYS, codes, strict=True)})
-
-
-_KEYS: Final = ("op", "span", "line", "meanwhile")
+    return _Around(*(_spread(each, linked, row.size) for each in codes))
 
 
 def _ranges(ops: CpuOps, rows: NDArray[np.intp]) -> Spans:
@@ -232,7 +218,7 @@ def _ranges(ops: CpuOps, rows: NDArray[np.intp]) -> Spans:
 
 
 def _names(table: CpuOps | Spans, row: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    return np.where(row >= 0, table.name[row], -1).astype(np.int32) if len(table) else np.full(row.size, -1, np.int32)
+    return looked_up(table.name, row)
 
 
 def _spread(codes: NDArray[np.int32], rows: NDArray[np.intp], n: int) -> NDArray[np.int32]:
@@ -246,7 +232,7 @@ def _functions(code: Code | None, thread: NDArray[np.int32], at_ns: I64) -> NDAr
     if code is None or not code.places:
         return np.full(at_ns.size, -1, np.int32)
     place = code.at(thread, at_ns).place
-    return np.where(place >= 0, code.functions[np.maximum(place, 0)], -1).astype(np.int32)
+    return looked_up(code.functions, place)
 
 
 def _lines(code: Code | None) -> dict[int, str]:

@@ -15,7 +15,7 @@ time they give the window without it. Streams keep their order and their work. W
 is taken: what comes out is a ceiling.
 
 In: a trace, one device's activity and queue, the host's states. Out: `Gains`, and `WhatIf` for any other time of the
-host. Begin with `gains.gains`; `clocks` runs the clocks, `streams` has `x`, `y` and `z`, `waits` has `o` and `d`.
+host. Begin with `gains.gains`; `clocks` runs the clocks, `streams` has `x`, `y` and `z`, `o` and `d`.
 `tests/sim` draws jobs and compares with the truth.
 """
 

@@ -19,8 +19,7 @@ from profkit.timeline.activity import Activity
 from profkit.timeline.host import HostStates, blocking_calls
 from profkit.timeline.idle import IdleCauses, Queue, profiler_work
 from profkit.timeline.replay.clocks import WAIT, Events, Program, program_of, run
-from profkit.timeline.replay.streams import Stream, streams_of, timed
-from profkit.timeline.replay.waits import holding, waiting
+from profkit.timeline.replay.streams import Stream, holding, streams_of, timed, waiting
 
 _DRIVING_SHARE: Final = 0.1
 """A thread with this share of the launches drives the device: the others' launches do not show that the host is free.
@@ -205,8 +204,8 @@ def replay(trace: Trace, activity: Activity, queue: Queue, awaited: Intervals | 
     others = _apart(awaited, launches) if awaited else Intervals.empty()
     made = Replay(
         program=program_of(_events(trace, launches, others, queue)),
-        sync=_intervals(calls, held[calls.kind[held] != CallKind.ALLOC]),
-        allocator=_intervals(calls, held[calls.kind[held] == CallKind.ALLOC]),
+        sync=Intervals.of_rows(calls, held[calls.kind[held] != CallKind.ALLOC]),
+        allocator=Intervals.of_rows(calls, held[calls.kind[held] == CallKind.ALLOC]),
         begin_ns=launches.begin_ns,
         before_ns=(*before_ns, launches.begin_ns) if others else before_ns,
         end_ns=max(high, launches.end_ns),
@@ -254,10 +253,6 @@ def _driving(threads: NDArray[np.int32]) -> tuple[int, ...]:
         return ()
     counts = np.bincount(threads)
     return tuple(int(code) for code in np.flatnonzero(counts >= _DRIVING_SHARE * threads.size))
-
-
-def _intervals(calls: RuntimeCalls, rows: NDArray[np.intp]) -> Intervals:
-    return Intervals.of(calls.start_ns[rows], calls.end_ns[rows])
 
 
 def _issued(calls: RuntimeCalls, launch: I64, start: I64, blocking: NDArray[np.bool_], latency_ns: int) -> I64:

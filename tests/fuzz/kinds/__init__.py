@@ -1,7 +1,5 @@
 """The kinds of input, each a function of a random generator."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Callable, Iterable

@@ -1,11 +1,10 @@
 """Several files at once: ranks of a job, two sides of a comparison, a second tool beside a trace."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from profkit.testing import to_json
@@ -24,19 +23,17 @@ def special(rng: random.Random) -> Special:
 
 
 _RANK_FORMATS = [
-    ["-f", "json"],
-    ["-f", "json"],
-    [],
-    ["-v"],
-    ["-f", "markdown"],
-    ["-f", "html"],
-    ["-f", "agent"],
-    ["-f", "github"],
-    ["-f", "sarif"],
-    ["--fail-on", "low"],
-    ["--lenient"],
-    ["--strict"],
-    ["--no-cache"],
+    *(
+        ["-f", "json"],
+        ["-f", "json"],
+        [],
+        ["-v"],
+        ["-f", "markdown"],
+        ["-f", "html"],
+        ["-f", "agent"],
+        ["-f", "github"],
+    ),
+    *(["-f", "sarif"], ["--fail-on", "low"], ["--lenient"], ["--strict"], ["--no-cache"]),
 ]
 
 
@@ -151,24 +148,14 @@ _VARIANTS = {
 """Versions of one job, for two sides of a comparison."""
 
 
-def _version(name: str) -> Trace:
-    found: Trace = json.loads(
-        bases.kept_once(f"version {name}", lambda: to_json(_VARIANTS[name].rows(), metadata=bases.HEAD))
-    )
-    return found
+@cache
+def _version(name: str) -> bytes:
+    return to_json(_VARIANTS[name].rows(), metadata=bases.HEAD)
 
 
 _COMPARE = [
-    ["-f", "json"],
-    ["-f", "json"],
-    [],
-    ["-v"],
-    ["-f", "markdown"],
-    ["-f", "html"],
-    ["-f", "agent"],
-    ["--lenient"],
-    ["--fail-on-regression", "3%"],
-    ["-v", "-f", "markdown"],
+    *(["-f", "json"], ["-f", "json"], [], ["-v"], ["-f", "markdown"], ["-f", "html"], ["-f", "agent"], ["--lenient"]),
+    *(["--fail-on-regression", "3%"], ["-v", "-f", "markdown"]),
 ]
 
 
@@ -179,7 +166,9 @@ def drawn_pair(rng: random.Random) -> Case:
     secrets: list[Secret] = []
     paths = []
     first = bases.drawn_trace(rng)
-    versions = [_version(name) for name in rng.choices(sorted(_VARIANTS), k=2)] if rng.random() < 0.45 else []
+    versions = (
+        [json.loads(_version(name)) for name in rng.choices(sorted(_VARIANTS), k=2)] if rng.random() < 0.45 else []
+    )
     alike = rng.random() < 0.7
     for side in "ab":
         if rng.random() < 0.15:
@@ -243,14 +232,23 @@ _HANDED = {
 """Jobs that two tools see: what limits each."""
 
 
+@cache
+def _handed(name: str) -> bytes:
+    return to_json(_HANDED[name].rows(), metadata=bases.HEAD)
+
+
+@cache
+def _export(name: str) -> sql.Statements:
+    return nsys.statements_of(exported(_HANDED[name].trace()))
+
+
 def _pages(rng: random.Random) -> list[str]:
     """ncu's details of some of the kernels of those jobs."""
     lines: list[str] = []
     for number, one in enumerate(rng.sample(_SHORT, rng.choice([1, 2, 5]))):
         grid, block = ("(" + ", ".join(map(str, size)) + ")" for size in (one.grid, one.block))
-        lines += [
-            line for line in ncu.details(rng, [one.name]) if number == 0 or line[:1] != '"' or "Kernel Name" not in line
-        ]
+        page = ncu.details(rng, [one.name])
+        lines += [line for line in page if number == 0 or line[:1] != '"' or "Kernel Name" not in line]
         lines = [line.replace('"(2048, 2, 1)"', f'"{grid}"').replace('"(128, 1, 1)"', f'"{block}"') for line in lines]
     return lines
 
@@ -259,12 +257,10 @@ def drawn_handover(rng: random.Random) -> Case:
     """A trace, an export of the same job and ncu's pages, each mutated or not."""
     done: list[str] = []
     name = rng.choice(sorted(_HANDED))
-    top: Trace = json.loads(
-        bases.kept_once(f"{name} trace", lambda: to_json(_HANDED[name].rows(), metadata=bases.HEAD))
-    )
+    top: Trace = json.loads(_handed(name))
     if rng.random() < 0.15:
         name = rng.choice(sorted(_HANDED))
-    statements = list(bases.kept_once(name, lambda: nsys.statements_of(exported(_HANDED[name].trace()))))
+    statements = list(_export(name))
     if rng.random() < 0.6:
         done += events.mutated(rng, top, n=rng.choice([1, 1, 2]))
     files: dict[str, File] = {}

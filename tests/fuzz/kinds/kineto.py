@@ -1,7 +1,5 @@
 """Traces of torch.profiler, one at a time."""
 
-from __future__ import annotations
-
 import random
 
 from tests.fuzz import bases, damage, events
@@ -59,26 +57,8 @@ def named(rng: random.Random, file: File, stem: str = "trace") -> str:
     if rng.random() < 0.06:
         stem = rng.choice(
             [
-                "a b",
-                "-t",
-                "t;touch PWN",
-                "$(touch PWN)",
-                "t\x1b[31m",
-                "t\nx",
-                "ü",
-                "t'q",
-                't"q',
-                "t[1]",
-                "*",
-                "`id`",
-                "rank3",
-                "rank-1",
-                "rank" + "9" * 30,
-                "~",
-                "#t",
-                "@t",
-                "t|u",
-                "\u202et",
+                *("a b", "-t", "t;touch PWN", "$(touch PWN)", "t\x1b[31m", "t\nx", "ü", "t'q", 't"q', "t[1]"),
+                *("*", "`id`", "rank3", "rank-1", "rank" + "9" * 30, "~", "#t", "@t", "t|u", "\u202et"),
                 "x" * 180,
             ]
         )

@@ -1,7 +1,5 @@
 """Traces that the compiled scanner and Python read both: whole files, and arrays of events whose text or values change."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random
@@ -82,20 +80,8 @@ _NAMES = [
     *("", '\n"x"\\', "é", "🙂", "x" * 300),
 ]  # fmt: skip
 _TIMES = [
-    0,
-    1,
-    5.125,
-    5.0045,
-    5.00450001,
-    0.0005,
-    1.0015,
-    1723456789012345.5,
-    1723456789012345,
-    2**51,
-    2305843009213693.9,
-    -3,
-    -0.0005,
-    4398046511103.9995,
+    *(0, 1, 5.125, 5.0045, 5.00450001, 0.0005, 1.0015, 1723456789012345.5, 1723456789012345, 2**51),
+    *(2305843009213693.9, -3, -0.0005, 4398046511103.9995),
 ]
 _PIECES = [
     *('"', "\\", "\\u0041", "\\u00e9", "\\ud800", "\\n", "{", "}", "[", "]", ",", ":", " ", "\n", "é", "\x00", "\x1f", "x"),
@@ -111,20 +97,8 @@ def _changed(rng: random.Random, events: list[Event]) -> None:
     event = rng.choice(events)
     what = rng.choice(
         [
-            "argument",
-            "argument",
-            "argument",
-            "name",
-            "cat",
-            "ph",
-            "ts",
-            "dur",
-            "pid",
-            "tid",
-            "id",
-            "other",
-            "args",
-            "drop",
+            *("argument", "argument", "argument", "name", "cat", "ph", "ts", "dur", "pid", "tid", "id", "other"),
+            *("args", "drop"),
         ]
     )
     if what == "argument":

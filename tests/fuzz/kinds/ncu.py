@@ -1,7 +1,5 @@
 """What ncu prints, as CSV (details, raw) and as text."""
 
-from __future__ import annotations
-
 import random
 
 from tests.fuzz import cells, damage
@@ -69,19 +67,8 @@ _RAW_METRICS = {
 
 
 def _head(rng: random.Random, number: int, names: list[str]) -> list[str]:
-    return [
-        str(number),
-        "7",
-        "python3",
-        "host",
-        rng.choice(names),
-        "1",
-        "7",
-        "(128, 1, 1)",
-        "(2048, 2, 1)",
-        "0",
-        "9.0",
-    ]
+    launched = rng.choice(names)
+    return [*(str(number), "7", "python3", "host", launched, "1", "7", "(128, 1, 1)", "(2048, 2, 1)", "0", "9.0")]
 
 
 def details(rng: random.Random, names: list[str] = _KERNELS) -> list[str]:
@@ -151,19 +138,13 @@ def drawn_file(rng: random.Random) -> tuple[str, File, list[str]]:
     return name, file, done
 
 
-_COMMANDS = [
-    ["kernels"],
-    ["kernels", "-f", "json"],
-    ["kernels", "-v"],
-    ["kernels", "-f", "markdown"],
-    ["kernels", "-f", "json"],
-]
+_FORMATS = [[], ["-f", "json"], ["-v"], ["-f", "markdown"], ["-f", "json"]]
 
 
 def drawn(rng: random.Random) -> Case:
     """One page and what is asked of it."""
     name, file, done = drawn_file(rng)
-    asked = [[*rng.choice(_COMMANDS), name] for _ in range(rng.choice([1, 1, 2]))]
+    asked = [["kernels", *rng.choice(_FORMATS), name] for _ in range(rng.choice([1, 1, 2]))]
     if rng.random() < 0.03:
         asked = [["triage", name]]
     return Case(kind="ncu", files={name: file}, commands=asked, done=done)

@@ -1,7 +1,5 @@
 """SQLite exports of nsys, one at a time."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from typing import Any
@@ -47,16 +45,7 @@ def _rich() -> Export:
     for number in range(6):
         at = 1_000_000_000 + number * 100_000
         os_wait(export, at, at + 50_000, "pthread_cond_wait")
-        export.add(
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-            start=at,
-            end=at + 9000,
-            deviceId=0,
-            streamId=7,
-            correlationId=number,
-            globalPid=global_pid(RANK0),
-            syncType=3,
-        )
+        _device_work(export, "SYNCHRONIZATION", at, at + 9000, correlation=number, syncType=3)
         copied = {"bytes": 2**22, "copyKind": 1, "srcKind": 0, "dstKind": 2}
         _device_work(export, "MEMCPY", at, at + 7000, correlation=900 + number, **copied)
         filled = {"value": 0, "bytes": 64, "memKind": 2}

@@ -1,7 +1,5 @@
 """Result tables for `compare`, `scaling` and `ladder`: CSV, TSV, JSON, what `profkit bench` writes."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -100,20 +98,8 @@ def _odd_gpus(rng: random.Random, rows: Rows) -> None:
 def _more_columns(rng: random.Random, rows: Rows) -> None:
     name = rng.choice(
         [
-            "seq_len",
-            "num_workers",
-            "precision",
-            "model",
-            "loss",
-            "tp",
-            "wall_s",
-            "step_ms",
-            "held",
-            "peak_memory_mb",
-            "gpu_mem_total_gb",
-            "tokens_per_step",
-            "global_batch",
-            "samples_per_sec_per_gpu",
+            *("seq_len", "num_workers", "precision", "model", "loss", "tp", "wall_s", "step_ms", "held"),
+            *("peak_memory_mb", "gpu_mem_total_gb", "tokens_per_step", "global_batch", "samples_per_sec_per_gpu"),
         ]
     )
     pool = rng.choice([["a", "b"], ["bf16"], [1, 2, 4], [0.5, 1e9], ["weak", "strong"], [4096], ["", "x"], [1]])

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, coverage
 from profkit.model.budget import PARTS
 from profkit.model.documents.tracks import CATEGORIES, Role, Track, Tracks
 from profkit.render.html.data import shifts_of
@@ -85,17 +85,8 @@ def _pieces(track: Track, low: int, high: int) -> tuple[Segment, ...]:
 def time_inside(track: Track, edges: I64) -> NDArray[np.int64]:
     """Time of each category between neighbouring edges: ns, shape (categories, edges - 1)."""
     codes = [track.category == code for code in range(len(CATEGORIES))]
-    return np.array([covered(track.start_ns[mine], track.end_ns[mine], edges) for mine in codes], dtype=np.int64)
-
-
-def covered(start_ns: I64, end_ns: I64, edges: I64) -> I64:
-    """Time that disjoint intervals, in order, have between neighbouring edges: ns, shape (edges - 1,)."""
-    before = np.append(0, np.cumsum(end_ns - start_ns))
-    place = np.searchsorted(start_ns, edges, side="right")
-    # all that begins before an edge, less what of the last reaches beyond it
-    last = np.append(edges[:1], end_ns)[place]
-    over = np.where(place > 0, np.maximum(last - edges, 0), 0)
-    return np.diff(before[place] - over)
+    sets = [(track.start_ns[mine], track.end_ns[mine]) for mine in codes]
+    return np.array([np.diff(coverage(each, edges)) for each in sets], dtype=np.int64)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

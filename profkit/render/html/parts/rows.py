@@ -13,7 +13,6 @@ from profkit.model.documents.report import Report
 from profkit.model.documents.tracks import CATEGORIES, Role, Track, Tracks
 from profkit.model.intervals import Intervals
 from profkit.render.html.parts.bars import StackedRow, stacked
-from profkit.render.html.parts.lanes import covered
 from profkit.render.html.parts.tables import Cell, Column, Row, Table, exact, of_words
 from profkit.render.words import fleet as words
 from profkit.render.words import triage as text
@@ -175,7 +174,8 @@ def _waited(one: Tracks, marked: Track) -> list[int]:
         for columns in ([(track, track.start_ns) for track in shared], [(track, track.end_ns) for track in shared])
     )
     waits = Intervals.of(start, end)
-    waited: list[int] = covered(waits.start_ns, waits.end_ns, np.append(marked.start_ns, marked.end_ns[-1:])).tolist()
+    edges = np.append(marked.start_ns, marked.end_ns[-1:])
+    waited: list[int] = waits.covered_ns(edges[:-1], edges[1:]).tolist()
     return waited
 
 

@@ -1,28 +1,37 @@
-"""Why a rank computes longer: a device that runs the same kernels slower, or more work."""
+"""Why a rank computes longer: a device that runs the same kernels slower, or more work: operators, inputs, tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.ranks.stragglers import LATE_RANK
 from profkit.model.names import MEMORY_FAMILIES, family_of
-from profkit.ranks.reduce.records import RankSummary
+from profkit.ranks.reduce.records import PHASES, RankSummary
+from profkit.units import format_speedup
 
 _ALIKE: Final = 0.1
 """By how much two counts of a kernel may differ to count as equal. Chosen."""
 _MOST: Final = 0.8
 """Of a rank's compute, what must be in kernels that its peers run as often, and slower alike. Chosen."""
 _HALF: Final = 0.5
+"""Of what computing or a step takes longer, what a cause must explain. Chosen."""
 _TOLD: Final = 0.1
 """Of a rank's compute, what kernels must have that tell of its device. Chosen."""
 _UNHURT: Final = 0.2
 """Of the usual time of kernels alike, from which those that are no slower show that the device is not slow. Chosen: a
 hot expert's products take 1.78x, all others 0.99x."""
+
+_LEAST: Final = 1.1
+"""Times its peers' operators. Chosen: dynamic programs differ by a few percent from rank to rank."""
+_COMPUTE: Final = PHASES.index("compute")
+_OWN: Final = (_COMPUTE, PHASES.index("host"))
 
 _Kernel = tuple[str, int]
 """Name and shape."""
@@ -113,9 +122,7 @@ def slow_device_ns(by_rank: Mapping[int, RankSummary], rank: int) -> int:
 
 def tokens_factor(by_rank: Mapping[int, RankSummary], rank: int) -> float | None:
     """How many times the tokens of its peers' median a rank computes on, told or by its embeddings; None: unknown."""
-    counts = {other: _tokens(summary) for other, summary in by_rank.items()}
-    usual = float(np.median([count for other, count in counts.items() if other != rank])) if len(counts) > 1 else 0.0
-    return counts[rank] / usual if usual > 0 and counts[rank] > 0 else None
+    return (_beside_peers(by_rank, rank, _tokens)[2] or None) if len(by_rank) > 1 else None
 
 
 def _tokens(summary: RankSummary) -> float:
@@ -141,3 +148,72 @@ def _usual(runs: list[tuple[float, float]]) -> NDArray[np.float64]:
 
 def _sum(runs: Mapping[_Kernel, tuple[float, float]]) -> float:
     return sum(total for _, total in runs.values())
+
+
+class MoreWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank has more of than the median of its peers, in numbers of one step."""
+
+    is_operators: bool
+    """Whether it runs more operators; else the inputs of the same ones are larger."""
+    mine: float
+    peers: float
+    is_own: bool = False
+    """Whether the operators are of work that its peers do not do: none more are in the backward pass."""
+
+    @property
+    def factor(self) -> float:
+        """How many times its peers' it has."""
+        return self.mine / self.peers
+
+    @property
+    def words(self) -> str:
+        """As it stands behind the rank in a title."""
+        what = f"{format_speedup(self.factor)} as many operators" if self.is_operators else "larger inputs"
+        if self.is_own:
+            return f"which does work of its own: {what}, no more of them in the backward pass"
+        return f"which has more work: {what}"
+
+
+def more_work(by_rank: Mapping[int, RankSummary], rank: int) -> MoreWork | None:
+    """What makes a CPU rank's steps longer where it has more to do than its peers; None where that explains too little.
+
+    Of operators those of the backward pass are more as well: what one rank alone evaluates has none, and is its own.
+    """
+    if not all(summary.is_cpu and len(summary.steps) for summary in by_rank.values()) or len(by_rank) < 2:
+        return None
+    own_ns = _beside_peers(by_rank, rank, _own_ns)
+    least = max(1 + _HALF * (own_ns[2] - 1), _LEAST)
+    mine, peers, factor = _beside_peers(by_rank, rank, _calls)
+    backward = _beside_peers(by_rank, rank, lambda summary: _calls(summary, "backward"))[2]
+    if min(factor, backward) >= least:
+        return MoreWork(is_operators=True, mine=mine, peers=peers)
+    if factor >= _LEAST > backward:  # its first layer may have the inputs of that work
+        run_ns = _beside_peers(by_rank, rank, lambda summary: _own_ns(summary, (_COMPUTE,)))
+        is_it = run_ns[0] - run_ns[1] >= _HALF * (own_ns[0] - own_ns[1])
+        return MoreWork(is_operators=True, mine=mine, peers=peers, is_own=True) if is_it else None
+    mine, peers, factor = _beside_peers(by_rank, rank, elements)
+    return MoreWork(is_operators=False, mine=mine, peers=peers) if factor >= least else None
+
+
+def elements(summary: RankSummary) -> float:
+    """The elements of the first layer's input, mean over steps; 0 where shapes are not known."""
+    return float(np.mean([math.prod(shape) for shape in summary.inputs])) if summary.inputs else 0.0
+
+
+def _own_ns(summary: RankSummary, phases: Sequence[int] = _OWN) -> float:
+    return float(summary.steps.phase_ns[:, list(phases)].sum(axis=1).mean())
+
+
+def _calls(summary: RankSummary, word: str = "") -> float:
+    """Innermost operators whose name has a word, per step."""
+    rows = zip(summary.work.name, summary.work.count, strict=True)
+    return sum(int(count) for name, count in rows if word in summary.name(int(name)).lower()) / len(summary.steps)
+
+
+def _beside_peers(
+    by_rank: Mapping[int, RankSummary], rank: int, value_of: Callable[[RankSummary], float]
+) -> tuple[float, float, float]:
+    """A rank's value, the median of its peers' and how many times that it is (0 where either is not known)."""
+    mine = value_of(by_rank[rank])
+    usual = float(np.median([value_of(summary) for other, summary in by_rank.items() if other != rank]))
+    return mine, usual, mine / usual if usual > 0 else 0.0

@@ -1,4 +1,8 @@
-"""What a capture says of the DataLoader whose batches the recorded steps took: its code, and how long a batch takes."""
+"""What a capture says of who works beside the training thread: workers of a DataLoader, other threads of Python.
+
+Of a loader whose batches the recorded steps took, its code and how long a batch takes; of threads, what they ran, held
+and were awaited for.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from profkit.model.code import OF_WORKERS, CodePlace, Phase, PlaceShare
-from profkit.model.trace import Trace
+from profkit.model.code import OF_THREAD, OF_WORKERS, CodePlace, Phase, PlaceShare
+from profkit.model.trace import MOST_LISTED, Trace
 from profkit.shell import clean
 from profkit.units import format_ns
 
@@ -18,7 +22,6 @@ _LONGEST_LINE: Final = 160
 _LONGEST_TEXT: Final = 4096
 _MOST_NS: Final = 10**15
 _MOST_LINES: Final = 5
-_MOST_ROWS: Final = 256
 _LEAST: Final = 0.01
 """Share of the workers' time from which a line is told. Chosen, as of other places."""
 _LEAST_LOOKS_OF_LINE: Final = 3
@@ -37,6 +40,8 @@ _NEAR: Final = 0.15
 """By how much runs for a sample may be off the number of workers (chosen: files differ)."""
 _LEAST_LOOKS: Final = 20
 """Looks at the workers' stacks from which lines are told. Chosen: half of the time is then 28 to 72 % (95 %)."""
+_LEAST_LOOKS_OF_THREAD: Final = 6
+"""From which a thread's hold on the lock is told. Chosen."""
 
 
 class LoaderCode(msgspec.Struct, frozen=True):
@@ -61,7 +66,7 @@ class LoaderCode(msgspec.Struct, frozen=True):
 
 def loader_code(trace: Trace) -> LoaderCode:
     """What the capture noted; nothing where the steps took batches of several loaders."""
-    with_workers = [one for one in _rows(trace, "profkit_loaders") if whole_ns(one.get("n_workers"))]
+    with_workers = [one for one in trace.meta.listed("profkit_loaders") if whole_ns(one.get("n_workers"))]
     if len(with_workers) != 1:
         return LoaderCode()
     one = with_workers[0]
@@ -72,7 +77,7 @@ def loader_code(trace: Trace) -> LoaderCode:
 
 def is_by_index(trace: Trace) -> bool:
     """Whether the loaders whose batches the steps took are known to read datasets of the script's own by index."""
-    found = [_place(one.get("dataset")) for one in _rows(trace, "profkit_loaders")]
+    found = [_place(one.get("dataset")) for one in trace.meta.listed("profkit_loaders")]
     return bool(found) and all("__getitem" in one for one in found)
 
 
@@ -95,7 +100,7 @@ def workers(trace: Trace) -> tuple[Worker, ...]:
     """Those that made batches, as the capture noted them, by their numbers."""
     found = [
         Worker(whole_ns(one.get("worker")), whole_ns(one.get("n")), whole_ns(one.get("ns")))
-        for one in _rows(trace, "profkit_workers")
+        for one in trace.meta.listed("profkit_workers")
     ]
     return tuple(sorted((one for one in found if one.n_batches and one.fetch_ns), key=lambda one: one.number))
 
@@ -131,7 +136,7 @@ def restarts(trace: Trace) -> Restarts | None:
             one.get("is_rebuilt") is True,
             whole_ns(one.get("steps")),
         )
-        for one in _rows(trace, "profkit_worker_starts")
+        for one in trace.meta.listed("profkit_worker_starts")
     ]
     return max((one for one in found if one.n and one.ns and one.n_batches), key=lambda one: one.ns, default=None)
 
@@ -158,7 +163,7 @@ def repeated(trace: Trace) -> Repeated | None:
     if n < _LEAST_SAMPLES or n_workers < _LEAST_SHARING or not all_ns:
         return None
     often: list[tuple[PlaceShare, float]] = []
-    for one in told["lines"][:_MOST_ROWS]:
+    for one in told["lines"][:MOST_LISTED]:
         line = _line(one, all_ns, OF_WORKERS)
         times = whole_ns(one.get("runs")) / n if line is not None else 0.0
         if line is None or times < _OFTEN:
@@ -171,11 +176,6 @@ def repeated(trace: Trace) -> Repeated | None:
         return None
     first, times = max(often, key=lambda one: one[0].ns)
     return Repeated(place=first.place, times=times, n_workers=n_workers, share=min(sum(x.share for x, _ in often), 1.0))
-
-
-def _rows(trace: Trace, key: str) -> list[Mapping[str, Any]]:
-    told = trace.meta.metadata.get(key)
-    return [one for one in told[:_MOST_ROWS] if isinstance(one, Mapping)] if isinstance(told, list) else []
 
 
 def looked_lines(told: Any, *, of: str = OF_WORKERS) -> tuple[PlaceShare, ...]:
@@ -241,3 +241,48 @@ def _place(told: Any) -> str:
 def whole_ns(value: Any) -> int:
     """A time or a count as a capture wrote it; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_NS else 0
+
+
+class PythonThread(msgspec.Struct, frozen=True, kw_only=True):
+    """One thread, over the recorded steps."""
+
+    name: str
+    run_ns: int
+    wait_ns: int
+    """It was ready, and had no core."""
+    awaited_ns: int
+    """The training thread waited for batches that it put into a queue."""
+    held_share: float = 0.0
+    """Of the time (0-1) that in which looks had to wait while it held the lock of Python."""
+    idle_share: float = 0.0
+    """Of that time (0-1), it had nothing to do."""
+    lines: tuple[PlaceShare, ...] = ()
+    """Where it was else, as shares of what it did."""
+
+    @property
+    def shown(self) -> str:
+        """Its name in quotes."""
+        return f'"{self.name}"'
+
+
+def python_threads(trace: Trace) -> tuple[PythonThread, ...]:
+    """Those that have run, the one that ran longest first."""
+    found = [_thread(one) for one in trace.meta.listed("profkit_threads") if isinstance(one.get("name"), str)]
+    return tuple(sorted(found, key=lambda one: -one.run_ns))
+
+
+def _thread(told: Mapping[str, Any]) -> PythonThread:
+    looked: Any = told.get("looked")
+    looked = looked if isinstance(looked, Mapping) else {}
+    idle_ns, seen_ns = whole_ns(looked.get("idle_ns")), whole_ns(looked.get("seen_ns"))
+    held = looked.get("held_share")
+    is_known = isinstance(held, float) and 0 <= held <= 1 and whole_ns(looked.get("n_looks")) >= _LEAST_LOOKS_OF_THREAD
+    return PythonThread(
+        name=clean(str(told["name"])[:_LONGEST]),
+        run_ns=whole_ns(told.get("run_ns")),
+        wait_ns=whole_ns(told.get("wait_ns")),
+        awaited_ns=whole_ns(told.get("awaited_ns")),
+        held_share=held if is_known else 0.0,
+        idle_share=idle_ns / (idle_ns + seen_ns) if idle_ns else 0.0,
+        lines=looked_lines(looked, of=OF_THREAD),
+    )
