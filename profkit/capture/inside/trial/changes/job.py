@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -30,13 +32,13 @@ class _Loader(Change):
             bound = inspect.signature(original).bind(loader, *args, **kwargs)
         except TypeError:  # the script's own mistake, which the loader tells
             return original(loader, *args, **kwargs)
-        said = self.changed(bound.arguments)
+        said = self._changed(bound.arguments)
         if not said:
             return original(loader, *args, **kwargs)
         self.done = self.done or said
         return original(*bound.args, **bound.kwargs)
 
-    def changed(self, given: dict[str, Any]) -> str:
+    def _changed(self, given: dict[str, Any]) -> str:
         """Change the arguments; gives what was changed, "" for nothing."""
         raise NotImplementedError
 
@@ -44,8 +46,7 @@ class _Loader(Change):
 class Workers(_Loader):
     """So many loader workers."""
 
-    def changed(self, given: dict[str, Any]) -> str:
-        """As above."""
+    def _changed(self, given: dict[str, Any]) -> str:
         n_workers, n_before = int(self.how["n_workers"]), int(given.get("num_workers") or 0)
         if isinstance(given.get("dataset"), IterableDataset):
             self.why_not = "the dataset is iterable: each worker would yield all of it"
@@ -60,8 +61,7 @@ class Workers(_Loader):
 class Prefetch(_Loader):
     """So many batches ready per worker."""
 
-    def changed(self, given: dict[str, Any]) -> str:
-        """As above."""
+    def _changed(self, given: dict[str, Any]) -> str:
         n_batches, n_before = int(self.how["prefetch_factor"]), given.get("prefetch_factor") or 2
         if not given.get("num_workers"):
             self.why_not = "the DataLoader has no workers"
@@ -73,8 +73,7 @@ class Prefetch(_Loader):
 class Persistent(_Loader):
     """Workers that live on after an epoch."""
 
-    def changed(self, given: dict[str, Any]) -> str:
-        """As above."""
+    def _changed(self, given: dict[str, Any]) -> str:
         if not given.get("num_workers"):
             self.why_not = "the DataLoader has no workers"
             return ""
@@ -94,8 +93,7 @@ class Pinned(_Loader):
         for name in ("to", "cuda"):
             wrapped(torch.Tensor, name, self._copied)
 
-    def changed(self, given: dict[str, Any]) -> str:
-        """As above."""
+    def _changed(self, given: dict[str, Any]) -> str:
         if given.get("pin_memory"):
             return "non_blocking copies"
         given["pin_memory"] = True
@@ -147,11 +145,13 @@ class Segments(Change):
 class _Wrapper(Change):
     """Other arguments of a module that wraps the model."""
 
-    module = name = ""
+    def __init__(self, how: Mapping[str, Any], module: str, name: str) -> None:
+        super().__init__(how)
+        self.module, self.name = module, name
+        self.why_not = f"the run made no {name}"
 
     def install(self) -> None:
         """Change the arguments of wrappers that are made from now on."""
-        self.why_not = f"the run made no {self.name}"
         wrapped(getattr(import_module(self.module), self.name), "__init__", self._made)
 
     def _made(self, original: Any, wrapper: Any, *args: Any, **kwargs: Any) -> Any:
@@ -170,19 +170,9 @@ class _Wrapper(Change):
         return original(wrapper, *args, **kwargs)
 
 
-class Ddp(_Wrapper):
-    """Other arguments of DistributedDataParallel."""
-
-    module, name = "torch.nn.parallel", "DistributedDataParallel"
-
-
-class Fsdp(_Wrapper):
-    """Other arguments of FullyShardedDataParallel."""
-
-    module, name = "torch.distributed.fsdp", "FullyShardedDataParallel"
-
-
-CHANGES: Final = {
+_DDP: Final = partial(_Wrapper, module="torch.nn.parallel", name="DistributedDataParallel")
+_FSDP: Final = partial(_Wrapper, module="torch.distributed.fsdp", name="FullyShardedDataParallel")
+CHANGES: Final[dict[str, Callable[[Mapping[str, Any]], Change]]] = {
     "workers": Workers,
     "prefetch": Prefetch,
     "persistent": Persistent,
@@ -190,8 +180,8 @@ CHANGES: Final = {
     "no_gc": NoGc,
     "threads": Threads,
     "segments": Segments,
-    "ddp_view": Ddp,
-    "ddp_bucket": Ddp,
-    "ddp_static": Ddp,
-    "fsdp_prefetch": Fsdp,
+    "ddp_view": _DDP,
+    "ddp_bucket": _DDP,
+    "ddp_static": _DDP,
+    "fsdp_prefetch": _FSDP,
 }
