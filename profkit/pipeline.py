@@ -16,7 +16,7 @@ from profkit.analyzers.launches.measured import Apart, Launches
 from profkit.analyzers.roof import at_roof, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
-from profkit.analyzers.tools import kernel_profile, metal_timeline, py_spy_operators, steps_alone
+from profkit.analyzers.tools import metal_timeline, py_spy_operators, steps_alone
 from profkit.errors import InternalError, UnsupportedTraceError, UsageError, blamed
 from profkit.findings.capture import QUALITY, REFUSING, STARTUP, UNLINKED
 from profkit.findings.host import STALL, SYNC
@@ -93,9 +93,8 @@ def analyse(
     step_range: tuple[int, int] | None = None,
     command: str | None = None,
     is_alone: bool = True,
-    code: Code | None = None,
 ) -> Analysed:
-    """Everything that is known of one trace; `code` is given where its places were recorded apart.
+    """Everything that is known of one trace.
 
     `command` is what the user runs, in place of what the trace says; raises UsageError if it is not one program.
     One of many ranks (not `is_alone`) keeps the steps that its host marked: by these it is matched with the others.
@@ -113,7 +112,7 @@ def analyse(
     refuse_drawn(trace)
     with blamed("analysing it", trace.meta.source):
         match = matched(trace)  # by the steps that the host marked
-        code = carried(trace, match) if code is None else code
+        code = carried(trace, match)
         trace = _with_shapes(trace, match)
         return _analysed(_job_of(trace, is_alone=is_alone), code)
 
@@ -152,9 +151,9 @@ def _answer(analyzer: Analyzer[Any], facts: Facts) -> _Answer:
         with blamed(f"analysing {analyzer.name}", facts.trace.meta.source):
             result = analyzer.measure(facts)
             if isinstance(result, Skipped):
-                return _Answer(result)
+                return _Answer(replace(result, analyzer=analyzer.name))
             findings = _placed(analyzer, facts, result, analyzer.judge(result))
-            return _Answer(result, findings, (analyzer.present(result),))
+            return _Answer(result, findings, (replace(analyzer.present(result), analyzer=analyzer.name),))
     except InternalError as told:
         if analyzer.name == quality.ANALYZER.name:  # nothing can be said of a capture that nobody checked
             raise
@@ -278,7 +277,8 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
     kernels, launches = _of(found, Kernels), _of(found, Launches)
     apart: Apart | None = launches.apart if launches is not None else None
     failed = [check for check in rank.checks if not check.ok]
-    scope = scope_of(facts)
+    gate: quality.Quality = found[quality.ANALYZER.name]
+    scope, main = scope_of(facts), facts.main_device
     other_loop, on_other_loop = steps.not_the_job(facts)
     return Case(
         budget=facts.budget,
@@ -298,14 +298,14 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
         is_unlinked=any(check.id == UNLINKED.id and (check.value or 0) > 0.5 for check in failed),
         rank=rank.rank,
         source=rank.source,
-        turnaround_fraction=_turnaround_fraction(facts),
+        turnaround_fraction=scope.fraction(main.idle.turnaround.total_ns) if main is not None else 0.0,
         instead=on_other_loop
-        or (metal_timeline(scope.command) if _is_metal(found) else _steps_alone(rank, facts.n_steps)),
+        or (metal_timeline(scope.command) if gate.unrecorded == METAL else _steps_alone(rank, facts.n_steps)),
         skipped=frozenset(skip.analyzer for skip in rank.skipped),
         not_ruled_out=_not_ruled_out(facts),
         small_work=scope.fraction(facts.cpu.small_work_ns) if facts.cpu is not None else 0.0,
-        notes=_notes(facts),
-        meanwhile=quality.meanwhile(found[quality.ANALYZER.name]),
+        notes=(*steps.notes(facts), *streams.notes(facts)),
+        meanwhile=quality.meanwhile(gate),
         **_apart(apart, facts, is_said=any(finding.id == STALL.id for finding in findings)),
     )
 
@@ -337,25 +337,10 @@ def _not_ruled_out(facts: Facts) -> frozenset[str]:
     )
 
 
-def _is_metal(found: Mapping[str, Any]) -> bool:
-    gate: quality.Quality = found[quality.ANALYZER.name]
-    return gate.unrecorded == METAL
-
-
 def _steps_alone(rank: RankReport, n_steps: int) -> NextTool | None:
     """The triage of the steps alone, where nothing else forbids a verdict."""
     refusing = [check.id for check in rank.checks if not check.ok and check.id in REFUSING]
     return steps_alone(rank.source, n_steps) if refusing == [STARTUP.id] else None
-
-
-def _turnaround_fraction(facts: Facts) -> float:
-    main = facts.main_device
-    return main.idle.turnaround.total_ns / facts.window_ns if main is not None and facts.window_ns else 0.0
-
-
-def _notes(facts: Facts) -> tuple[str, ...]:
-    """Say what of the window is no usual step, what other devices do, and which communication holds nothing up."""
-    return (*steps.notes(facts), *streams.notes(facts))
 
 
 def _hottest(kernels: Kernels | None) -> str:
@@ -370,13 +355,10 @@ def _hottest_tool(kernels: Kernels | None) -> NextTool | None:
         return None
     if kernels.scope.is_cpu:
         return py_spy_operators(kernels.scope.command)
-    return kernel_profile(
+    return kernels.top[0].profile(
         kernels.scope,
-        kernels.top[0].name,
         "what limits the hottest kernel?",
         "Speed of Light: memory or compute above 80 % means near the roof, both below 60 % mean latency or occupancy",
-        launch=kernels.top[0].typical_launch,
-        lasts_ns=kernels.top[0].typical_ns,
     )
 
 

@@ -29,6 +29,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from profkit.errors import UsageError
 from profkit.ingest.assemble.build import build_trace
@@ -229,15 +230,7 @@ def _linked(device: list[Row], host: list[Row], lag_ns: int, call_ns: int) -> li
 
 
 def _with_correlation(row: Row, correlation: int) -> Row:
-    return Row(
-        name=row.name,
-        cat=row.cat,
-        start_ns=row.start_ns,
-        end_ns=row.end_ns,
-        pid=row.pid,
-        tid=row.tid,
-        args={**row.args, "correlation": correlation},
-    )
+    return replace(row, args={**row.args, "correlation": correlation})
 
 
 def interval_lists(*, size: int = 60, max_size: int = 12) -> SearchStrategy[list[tuple[int, int]]]:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.capture import COST
-from profkit.model.arrays import I64, distinct_codes
+from profkit.model.arrays import I64, distinct_codes, of_rows
 from profkit.model.budget import NO_TIME, Budget, column
 from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace, Traits
 from profkit.shell import CommandLine, recorded, stand_in
-from profkit.timeline import Facts, IdlePlaces
+from profkit.timeline import DeviceFacts, Facts, IdlePlaces
 from profkit.timeline.code import Rows
+from profkit.timeline.idle import ending_rows
 from profkit.timeline.totals import Sampled
-from profkit.units import format_count, format_fraction
+from profkit.units import format_count, format_fraction, format_ns
 
+RECORD_A_DEVICE: Final = "profile with ProfilerActivity.CUDA on a machine with a GPU"
+"""How to get what only a device's trace holds."""
 PLACED: Final = 0.2
 """Chosen: from that share on, a place of idle time is worth a look before all others."""
 MIN_SAMPLES: Final = 30
@@ -37,18 +41,6 @@ _ALL: Final = 0.95
 R = TypeVar("R")
 
 
-def _nothing(_: Any) -> tuple[Finding, ...]:
-    return ()
-
-
-def _no_rows(_: Facts, __: Any) -> Mapping[str, Rows]:
-    return {}
-
-
-def _no_places(_: Facts, __: Any) -> Mapping[str, tuple[PlaceShare, ...]]:
-    return {}
-
-
 class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """One question. `measure` may answer that the trace cannot tell; `judge` and `present` see only its result."""
 
@@ -58,11 +50,11 @@ class Analyzer(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """What the trace must hold, for `profkit info`."""
     measure: Callable[[Facts], R | Skipped]
     present: Callable[[R], Section]
-    judge: Callable[[R], tuple[Finding, ...]] = _nothing
-    rows: Callable[[Facts, R], Mapping[str, Rows]] = _no_rows
+    judge: Callable[[R], tuple[Finding, ...]] = lambda _: ()
+    rows: Callable[[Facts, R], Mapping[str, Rows]] = lambda _, __: {}
     """What the time of each of its findings consists of, by the finding's id: from that follow the places in the user's
     code. Asked only where a finding was made and frames were recorded."""
-    places: Callable[[Facts, R], Mapping[str, tuple[PlaceShare, ...]]] = _no_places
+    places: Callable[[Facts, R], Mapping[str, tuple[PlaceShare, ...]]] = lambda _, __: {}
     """Places that other processes than this one have of a finding's cause, by its id: they come first."""
 
 
@@ -116,6 +108,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
             return total * self.step_ns // self.window_ns
         return total // self.n_steps
 
+    def time(self, total_ns: int) -> str:
+        """The same of a time, in a sentence: `1.20 ms per step`."""
+        return f"{format_ns(self.per_step(total_ns))} {self.each}"
+
 
 def scope_of(facts: Facts) -> Scope:
     """The scope of a trace's results."""
@@ -160,6 +156,31 @@ def by_name(trace: Trace, codes: NDArray[np.int32], durations_ns: I64) -> tuple[
     return tuple((trace.name(int(code)), int(counts[code]), int(total[code])) for code in order if counts[code])
 
 
+def before_launches(facts: Facts, main: DeviceFacts) -> tuple[Intervals, NDArray[np.intp]]:
+    """The gaps of a device's activity, and the row of the call that launches what ends each, -1 where none is known."""
+    gaps = main.activity.any.gaps(*facts.trace.window_ns)
+    row = ending_rows(facts.trace, main.activity, gaps.end_ns)
+    gpu = facts.trace.gpu
+    return gaps, np.where(row >= 0, gpu.launch_row[row], -1) if len(gpu) else row
+
+
+def launched_by_operators(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.int32], I64]:
+    """The code of the operator around the launch of each device row, of those with one, and how long each row takes, ns."""
+    gpu, rows = facts.trace.gpu, main.activity.rows
+    launch = of_rows(gpu.launch_row, rows)
+    linked = np.flatnonzero(launch >= 0)
+    op = facts.op_of_call[of_rows(launch, linked)]
+    known = np.flatnonzero(op >= 0)
+    rows = of_rows(of_rows(rows, linked), known)
+    return facts.trace.ops.name[of_rows(op, known)], of_rows(gpu.end_ns, rows) - of_rows(gpu.start_ns, rows)
+
+
+def busiest_thread(facts: Facts, threads: Sequence[int]) -> tuple[int, ...]:
+    """Of these threads the one with most operators: several at a time would count the same time twice."""
+    counts = np.bincount(facts.trace.ops.thread, minlength=max(threads, default=0) + 1)
+    return tuple(sorted(threads, key=lambda thread: -int(counts[thread]))[:1])
+
+
 def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence, ...]:
     """Where most of the idle time of these causes lies; nothing where that is not known."""
     first = places.first(parts)
@@ -172,30 +193,27 @@ def idle_before(places: IdlePlaces, scope: Scope, *parts: str) -> tuple[Evidence
         if share >= PLACED
         else f"this idle time is spread: the largest part, {format_fraction(share)}, is {place.words} ({gaps})"
     )
-    return (Evidence(statement=statement, metric="launches.first_place_share", value=share, unit="fraction"),)
+    return (Evidence.share("launches.first_place_share", share, statement),)
 
 
-def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool, when: str = "") -> tuple[Evidence, ...]:
+def sampled_evidence(samples: Sequence[Sampled], *, is_cpu: bool, when: str = "") -> Iterator[Evidence]:
     """In which code the launching thread ran meanwhile, where the tool sampled it often enough; `when` is meanwhile."""
     n = sum(one.n for one in samples)
     if n < MIN_SAMPLES:
-        return ()
+        return
     modules = [(module, share) for module, share in _shares((one.module, one.n) for one in samples) if module]
     named = [_in_module(samples, *each) for each in modules[:_MOST_MODULES] if each[1] >= _WORTH_A_NAME]
     if not named:
-        return ()
+        return
     when = when or ("between operators" if is_cpu else "while the GPU waits for a launch")
     who = "training" if is_cpu else "launching"
     caller, share = _shares((one.caller, one.n) for one in samples)[0]
     called = f"; {format_fraction(share)} are in {caller} or in a library that it calls" if caller else ""
-    return (
-        Evidence(
-            statement=f"{when}, {format_count(n)} CPU samples find the {who} thread {', '.join(named)}"
-            + (called if share >= _WORTH_A_NAME else ""),
-            metric="launches.n_samples",
-            value=float(n),
-            unit="count",
-        ),
+    yield Evidence.count(
+        "launches.n_samples",
+        n,
+        f"{when}, {format_count(n)} CPU samples find the {who} thread {', '.join(named)}"
+        + (called if share >= _WORTH_A_NAME else ""),
     )
 
 
@@ -218,7 +236,7 @@ def _shares(counts: Iterable[tuple[str, int]]) -> list[tuple[str, float]]:
     return sorted(((name, n / n_all) for name, n in total.items()), key=lambda pair: -pair[1])
 
 
-def places_table(places: IdlePlaces) -> tuple[TableView, ...]:
+def places_table(places: IdlePlaces) -> Iterator[TableView]:
     """Idle time by the operation that ends it, and by what launches that; empty without any.
 
     A column in which nothing stands is left out.
@@ -235,20 +253,16 @@ def places_table(places: IdlePlaces) -> tuple[TableView, ...]:
         )
         for place in places.places
     ]
-    headers = ("before", "launched by", "from", "host meanwhile", "mostly", "gaps", "idle")
-    units = ("text", "text", "text", "text", "text", "count", "ns")
-    kept = [place for place, unit in enumerate(units) if unit != "text" or any(row[place] for row in rows)]
-    if not rows:
-        return ()
-    return (
-        TableView(
-            title="idle time by what ends it",
-            headers=tuple(headers[place] for place in kept),
-            units=tuple(units[place] for place in kept),
-            rows=tuple(tuple(row[place] for place in kept) for row in rows),
+    texts = dict.fromkeys(("before", "launched by", "from", "host meanwhile", "mostly"), "text")
+    columns = list((texts | {"gaps": "count", "idle": "ns"}).items())
+    kept = [place for place, (_, unit) in enumerate(columns) if unit != "text" or any(row[place] for row in rows)]
+    if rows:
+        yield TableView.of(
+            "idle time by what ends it",
+            dict(columns[place] for place in kept),
+            (tuple(row[place] for place in kept) for row in rows),
             note="Gaps between operations that were queued in time are left out.",
-        ),
-    )
+        )
 
 
 _INTEL_CALL: Final = re.compile(r"(?:ur|ze)[A-Z]")

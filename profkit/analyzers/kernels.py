@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -14,16 +14,9 @@ from profkit.findings.fusing import fix_of_unfused
 from profkit.findings.kernels import LAYOUT, UNFUSED
 from profkit.model.arrays import coded, distinct, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
-from profkit.model.names import (
-    MEMORY_FAMILIES,
-    family_of,
-    is_inductors,
-    precision_of,
-    says_nothing,
-    short_name,
-)
+from profkit.model.names import MEMORY_FAMILIES, family_of, is_inductors, precision_of, says_nothing, short_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind
 from profkit.timeline import Facts
@@ -31,7 +24,7 @@ from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder
 from profkit.timeline.rates import HALF, rates_of
 from profkit.timeline.totals import Work, cpu_work, device_work
-from profkit.units import format_count, format_fraction, format_ns
+from profkit.units import format_count, format_fraction
 
 _MAX_SHOWN = 15
 _WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
@@ -52,6 +45,11 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
     None on a CPU, where no step launches it, and for a kernel that is the hottest neither of all nor of its kind."""
     typical_ns: int = 0
     """How long the typical launch takes."""
+
+    def profile(self, scope: Scope, purpose: str, look_for: str) -> NextTool:
+        """A profile of its typical launch."""
+        launch, lasts_ns = self.typical_launch, self.typical_ns
+        return kernel_profile(scope, self.name, purpose, look_for, launch=launch, lasts_ns=lasts_ns)
 
     @property
     def shown(self) -> str:
@@ -101,7 +99,6 @@ def measure(facts: Facts) -> Kernels | Skipped:
     work = cpu_work(facts) if facts.cpu is not None else device_work(facts)
     if work.name.size == 0:
         return Skipped(
-            analyzer="kernels",
             reason="no kernels or operators in the window",
             how_to_get="profile with activities=[CPU, CUDA] while the job computes",
         )
@@ -136,11 +133,8 @@ def measure(facts: Facts) -> Kernels | Skipped:
 def _half_name(facts: Facts, ns_by_name: Mapping[str, int]) -> str:
     """The format of half precision that the device has; "" where most matrix-kernel time is in such a one."""
     formats = {name: made for name in ns_by_name if (made := precision_of(name)) is not None}
-    half_ns, matrix_ns = (
-        sum(ns_by_name[name] for name in formats if formats[name] in HALF),
-        sum(map(ns_by_name.__getitem__, formats)),
-    )
-    if 2 * half_ns > matrix_ns:
+    half_ns = sum(ns_by_name[name] for name in formats if formats[name] in HALF)
+    if 2 * half_ns > sum(map(ns_by_name.__getitem__, formats)):
         return ""
     rates = rates_of(facts.trace, facts.main_device.device) if facts.main_device is not None else None
     return rates.half_name if rates is not None else "bfloat16"
@@ -232,49 +226,46 @@ def judge(result: Kernels) -> tuple[Finding, ...]:
     return (*_unfused(result), *_layout(result))
 
 
-def _layout(result: Kernels) -> tuple[Finding, ...]:
+def _layout(result: Kernels) -> Iterator[Finding]:
     """`kernel.layout` where convolutions bring their tensors from one layout to the other and back."""
     scope = result.scope
     saved = min(result.layout_ns, result.busy_ns)
     fraction = scope.fraction(saved)
     if result.layout_ns < LAYOUT.limit("work") * result.work_ns or fraction < LAYOUT.limit("window"):
-        return ()
+        return
     rocm = ", with PYTORCH_MIOPEN_SUGGEST_NHWC=1" if scope.vendor is Vendor.AMD else ""
-    return (
-        LAYOUT.found(
-            confidence=0.7,
-            recoverable_ns=scope.per_step(saved),
-            fraction=fraction,
-            evidence=(
-                Evidence(
-                    statement=f"kernels that convert between NCHW and NHWC take {format_ns(scope.per_step(result.layout_ns))}"
-                    f" {scope.each}, {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
-                    f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
-                    metric="kernels.layout_ns",
-                    value=float(result.layout_ns),
-                    unit="ns",
-                    expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
-                ),
+    yield LAYOUT.found(
+        confidence=0.7,
+        recoverable_ns=scope.per_step(saved),
+        fraction=fraction,
+        evidence=(
+            Evidence.time(
+                "kernels.layout_ns",
+                result.layout_ns,
+                f"kernels that convert between NCHW and NHWC take {scope.time(result.layout_ns)}"
+                f", {format_fraction(result.layout_ns / result.work_ns)} of kernel time"
+                f" ({format_count(result.layout_count / scope.n_steps)} of them {scope.each})",
+                expected=f"< {format_fraction(LAYOUT.limit('work'))} of kernel time",
             ),
-            fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm
-            if scope.is_of_torch
-            else "keep arrays in NHWC from the input to the output, if the framework has that order",
-            proof="" if scope.is_of_torch else "Run it in NHWC: the conversion kernels disappear.",
-            next_tools=(
-                operators(
-                    scope,
-                    "which layers convert, and with which shapes?",
-                    "the operators that launch nchwToNhwc and nhwcToNchw kernels, and their shapes",
-                    flags="--shapes",
-                ),
-            )
-            if scope.is_of_torch
-            else (),
         ),
+        fix="keep model and batches in channels_last (.to(memory_format=torch.channels_last))" + rocm
+        if scope.is_of_torch
+        else "keep arrays in NHWC from the input to the output, if the framework has that order",
+        proof="" if scope.is_of_torch else "Run it in NHWC: the conversion kernels disappear.",
+        next_tools=(
+            operators(
+                scope,
+                "which layers convert, and with which shapes?",
+                "the operators that launch nchwToNhwc and nhwcToNchw kernels, and their shapes",
+                flags="--shapes",
+            ),
+        )
+        if scope.is_of_torch
+        else (),
     )
 
 
-def _unfused(result: Kernels) -> tuple[Finding, ...]:
+def _unfused(result: Kernels) -> Iterator[Finding]:
     """`kernel.unfused` where memory-bound families hold much of the work and fusing could save some of it."""
     scope = result.scope
     saved = min(result.fusable_ns, result.busy_ns)
@@ -284,7 +275,7 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
         or scope.fraction(result.busy_ns) < UNFUSED.limit("busy")
         or fraction < UNFUSED.limit("saved")
     ):
-        return ()
+        return
     memory = [use for use in result.top if use.family in MEMORY_FAMILIES]
     named = ", ".join(use.shown for use in memory[:3])
     what = "operators" if scope.is_cpu else "kernels"
@@ -295,58 +286,45 @@ def _unfused(result: Kernels) -> tuple[Finding, ...]:
     tool = (
         py_spy_operators(scope.command)
         if scope.is_cpu or not memory
-        else kernel_profile(
+        else memory[0].profile(
             scope,
-            memory[0].name,
             "does this kernel reach the memory bandwidth limit?",
             "memory throughput above 80 % of peak, compute throughput far below",
-            launch=memory[0].typical_launch,
-            lasts_ns=memory[0].typical_ns,
         )
     )
-    return (
-        UNFUSED.found(
-            title=f"elementwise, norm and reduction {what} take much of the {'CPU' if scope.is_cpu else 'GPU'} time",
-            confidence=0.7,
-            recoverable_ns=scope.per_step(saved),
-            fraction=fraction,
-            evidence=(
-                Evidence(
-                    statement=f"{format_fraction(result.memory_share)} of {what[:-1]} time is in {what} limited by memory bandwidth,"
-                    f" {format_fraction(result.matrix_share)} in matrix products",
-                    metric="kernels.memory_share",
-                    value=result.memory_share,
-                    unit="fraction",
-                    expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
-                ),
-                Evidence(
-                    statement=f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
-                    f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}, one right after another; fusing each"
-                    f" group saves at most {format_ns(scope.per_step(saved))} {scope.each}",
-                    metric="kernels.fusable_ns",
-                    value=float(result.fusable_ns),
-                    unit="ns",
-                ),
-                Evidence(
-                    statement=f"most time: {named}",
-                    metric="kernels.top_memory_ns",
-                    value=float(sum(use.total_ns for use in memory[:3])),
-                    unit="ns",
-                ),
+    yield UNFUSED.found(
+        title=f"elementwise, norm and reduction {what} take much of the {'CPU' if scope.is_cpu else 'GPU'} time",
+        confidence=0.7,
+        recoverable_ns=scope.per_step(saved),
+        fraction=fraction,
+        evidence=(
+            Evidence.share(
+                "kernels.memory_share",
+                result.memory_share,
+                f"{format_fraction(result.memory_share)} of {what[:-1]} time is in {what} limited by memory bandwidth,"
+                f" {format_fraction(result.matrix_share)} in matrix products",
+                expected=f"< {format_fraction(UNFUSED.limit('memory'))}",
             ),
-            fix=fix,
-            proof=proof,
-            next_tools=(tool,),
+            Evidence.time(
+                "kernels.fusable_ns",
+                result.fusable_ns,
+                f"these {what} run in {format_count(result.n_runs / scope.n_steps)}"
+                f" group{'' if result.n_runs == scope.n_steps else 's'} {scope.each}, one right after another; fusing each"
+                f" group saves at most {scope.time(saved)}",
+            ),
+            Evidence.time("kernels.top_memory_ns", sum(use.total_ns for use in memory[:3]), f"most time: {named}"),
         ),
+        fix=fix,
+        proof=proof,
+        next_tools=(tool,),
     )
 
 
 def present(result: Kernels) -> Section:
     """Show kernels (or operators) and families."""
     label = "operator (self time)" if result.scope.is_cpu else "kernel"
-    by = ("launched by",) if any(use.operator for use in result.top) else ()
+    by = {"launched by": "text"} if any(use.operator for use in result.top) else {}
     return Section(
-        analyzer="kernels",
         title="operators" if result.scope.is_cpu else "kernels",
         values={
             "n_rows": result.n_rows,
@@ -357,11 +335,18 @@ def present(result: Kernels) -> Section:
             "by_family_ns": dict(result.by_family),
         },
         tables=(
-            TableView(
-                title="top operators" if result.scope.is_cpu else "top kernels",
-                headers=(label, "family", "count", "total", "mean", "share", *by),
-                units=("text", "text", "count", "ns", "ns", "fraction", *(("text",) if by else ())),
-                rows=tuple(
+            TableView.of(
+                "top operators" if result.scope.is_cpu else "top kernels",
+                {
+                    label: "text",
+                    "family": "text",
+                    "count": "count",
+                    "total": "ns",
+                    "mean": "ns",
+                    "share": "fraction",
+                    **by,
+                },
+                (
                     (
                         use.name,
                         use.family,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, Vendor, by_name, idle_before, scope_of
+from profkit.analyzers.base import RECORD_A_DEVICE, Analyzer, Scope, Vendor, by_name, idle_before, scope_of
 from profkit.analyzers.tools import operators, system_timeline
 from profkit.findings.memory import PRESSURE, WARMUP
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
@@ -22,7 +22,7 @@ from profkit.redact.later import later
 from profkit.timeline import DeviceFacts, Facts, IdlePlaces
 from profkit.timeline.code import Rows
 from profkit.timeline.steps import edges, steps_in_window
-from profkit.units import format_bytes, format_count, format_fraction, format_ns
+from profkit.units import format_bytes, format_count, format_fraction
 
 _EVENT_WAIT: Final = later(r"^(?:cuda|hip)EventSynchronize|^cuEventSynchronize")
 
@@ -68,11 +68,7 @@ def measure(facts: Facts) -> Memory | Skipped:
     """Count allocator calls and the idle time that begins inside them."""
     main = facts.main_device
     if main is None:
-        return Skipped(
-            analyzer="memory",
-            reason="no device in this trace",
-            how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
-        )
+        return Skipped(reason="no device in this trace", how_to_get=RECORD_A_DEVICE)
     trace = facts.trace
     rows = facts.calls_in_window(CallKind.ALLOC)
     calls = trace.calls
@@ -119,8 +115,7 @@ def _rows(facts: Facts, _: Memory) -> Mapping[str, Rows]:
 def _trials(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.intp], int, int]:
     """Waits for events inside convolutions (rows of the calls), allocator calls and idle time of the device there."""
     trace, calls, ops = facts.trace, facts.trace.calls, facts.trace.ops
-    events = [code for code in distinct_codes(calls.name).tolist() if _EVENT_WAIT.match(trace.name(code))]
-    waits = np.flatnonzero(is_one_of(calls.name, events) & (facts.op_of_call >= 0))
+    waits = np.flatnonzero(trace.named(calls.name, _EVENT_WAIT) & (facts.op_of_call >= 0))
     names = {int(code): family_of(trace.name(int(code))) for code in distinct_codes(ops.name[facts.op_of_call[waits]])}
     convolutions = [code for code, family in names.items() if family == "convolution"]
     waits = waits[is_one_of(ops.name[facts.op_of_call[waits]], convolutions)]
@@ -149,101 +144,91 @@ def judge(result: Memory) -> tuple[Finding, ...]:
     return (*_pressure(result), *_warmup(result))
 
 
-def _warmup(result: Memory) -> tuple[Finding, ...]:
+def _warmup(result: Memory) -> Iterator[Finding]:
     """`memory.warmup` where the device idles while convolutions choose their algorithms."""
     scope = result.scope
     fraction = scope.fraction(result.trial_idle_ns)
     if result.n_trials < WARMUP.limit("trials") or fraction < WARMUP.limit("window"):
-        return ()
+        return
     if result.n_steps > 2 and result.n_steps_with_trials > WARMUP.limit("steps") * result.n_steps:
-        return ()  # new shapes in every step: that is how the job runs
+        return  # new shapes in every step: that is how the job runs
     allocs = f" and {result.n_trial_allocs:,} allocator calls" if result.n_trial_allocs else ""
     library = "MIOpen" if scope.vendor is Vendor.AMD else "cuDNN"
-    return (
-        WARMUP.found(
-            confidence=0.8,
-            recoverable_ns=scope.per_step(result.trial_idle_ns),
-            fraction=fraction,
-            evidence=(
-                Evidence(
-                    statement=f"{result.n_trials:,} waits for events{allocs} inside convolutions: {library} times its algorithms;"
-                    f" the GPU is idle there for {format_fraction(fraction)} of the window",
-                    metric="memory.trial_idle_ns",
-                    value=float(result.trial_idle_ns),
-                    unit="ns",
-                    expected="0 after warm-up",
-                ),
+    yield WARMUP.found(
+        confidence=0.8,
+        recoverable_ns=scope.per_step(result.trial_idle_ns),
+        fraction=fraction,
+        evidence=(
+            Evidence.time(
+                "memory.trial_idle_ns",
+                result.trial_idle_ns,
+                f"{result.n_trials:,} waits for events{allocs} inside convolutions: {library} times its algorithms;"
+                f" the GPU is idle there for {format_fraction(fraction)} of the window",
+                expected="0 after warm-up",
             ),
-            fix="record after warm-up; if shapes change from step to step, set torch.backends.cudnn.benchmark = False",
-            next_tools=(
-                operators(
-                    scope, "record steady steps after warm-up", "no cudaEventSynchronize inside convolution operators"
-                ),
+        ),
+        fix="record after warm-up; if shapes change from step to step, set torch.backends.cudnn.benchmark = False",
+        next_tools=(
+            operators(
+                scope, "record steady steps after warm-up", "no cudaEventSynchronize inside convolution operators"
             ),
         ),
     )
 
 
-def _pressure(result: Memory) -> tuple[Finding, ...]:
+def _pressure(result: Memory) -> Iterator[Finding]:
     """`memory.pressure` where the allocator goes to the driver in several steps and that costs time."""
     scope = result.scope
     fraction = scope.fraction(result.cost_ns)
     if result.n_steps_with_calls < PRESSURE.limit("steps") or fraction < PRESSURE.limit("window"):
-        return ()
-    evidence = [
-        Evidence(
-            statement=f"{format_count(result.n_calls / scope.n_steps)} allocator calls {scope.each} reach the driver, in"
-            f" {result.n_steps_with_calls} of {result.n_steps} steps",
-            metric="memory.n_calls",
-            value=float(result.n_calls),
-            unit="count",
-            expected="0 after warm-up",
-        ),
-        Evidence(
-            statement=f"the GPU is idle {format_ns(scope.per_step(result.cost_ns))} {scope.each} during these calls and right after"
-            f" them ({format_fraction(fraction)} of the window)",
-            metric="memory.cost_ns",
-            value=float(result.cost_ns),
-            unit="ns",
-        ),
-    ]
-    if result.peak_reserved_bytes is not None:
-        of = f" of {format_bytes(result.capacity_bytes)}" if result.capacity_bytes else ""
-        evidence.append(
-            Evidence(
-                statement=f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at peak; reserved memory shrank {result.n_reserved_drops} times",
-                metric="memory.peak_reserved_bytes",
-                value=float(result.peak_reserved_bytes),
-                unit="bytes",
+        return
+    yield PRESSURE.found(
+        confidence=0.8,
+        recoverable_ns=scope.per_step(result.gain_ns if result.is_replayed else max(result.cost_ns, result.gain_ns)),
+        fraction=fraction,
+        evidence=tuple(_pressure_evidence(result, fraction)),
+        fix=_fix(result),
+        proof="" if scope.is_of_torch and result.trains else _PROOF_OF_OTHERS[scope.is_of_torch],
+        next_tools=(
+            system_timeline(
+                scope,
+                "which code allocates, and when?",
+                "cudaMalloc and cudaFree in the CUDA API row, and what calls them",
             )
-        )
-    evidence += idle_before(result.places, scope, "idle_sync")
-    return (
-        PRESSURE.found(
-            confidence=0.8,
-            recoverable_ns=scope.per_step(
-                result.gain_ns if result.is_replayed else max(result.cost_ns, result.gain_ns)
-            ),
-            fraction=fraction,
-            evidence=tuple(evidence),
-            fix=_fix(result),
-            proof="" if scope.is_of_torch and result.trains else _PROOF_OF_OTHERS[scope.is_of_torch],
-            next_tools=(
-                system_timeline(
-                    scope,
-                    "which code allocates, and when?",
-                    "cudaMalloc and cudaFree in the CUDA API row, and what calls them",
-                )
-                if not scope.is_of_torch
-                else operators(
-                    scope,
-                    "record every allocation: which operator allocates, and does reserved memory shrink?",
-                    "[memory] events whose Total Reserved falls: the cache was flushed",
-                    flags="--memory",
-                ),
+            if not scope.is_of_torch
+            else operators(
+                scope,
+                "record every allocation: which operator allocates, and does reserved memory shrink?",
+                "[memory] events whose Total Reserved falls: the cache was flushed",
+                flags="--memory",
             ),
         ),
     )
+
+
+def _pressure_evidence(result: Memory, fraction: float) -> Iterator[Evidence]:
+    scope = result.scope
+    yield Evidence.count(
+        "memory.n_calls",
+        result.n_calls,
+        f"{format_count(result.n_calls / scope.n_steps)} allocator calls {scope.each} reach the driver, in"
+        f" {result.n_steps_with_calls} of {result.n_steps} steps",
+        expected="0 after warm-up",
+    )
+    yield Evidence.time(
+        "memory.cost_ns",
+        result.cost_ns,
+        f"the GPU is idle {scope.time(result.cost_ns)} during these calls and right after"
+        f" them ({format_fraction(fraction)} of the window)",
+    )
+    if result.peak_reserved_bytes is not None:
+        of = f" of {format_bytes(result.capacity_bytes)}" if result.capacity_bytes else ""
+        yield Evidence.size(
+            "memory.peak_reserved_bytes",
+            result.peak_reserved_bytes,
+            f"{format_bytes(result.peak_reserved_bytes)}{of} reserved at peak; reserved memory shrank {result.n_reserved_drops} times",
+        )
+    yield from idle_before(result.places, scope, "idle_sync")
 
 
 def _fix(result: Memory) -> str:
@@ -261,7 +246,6 @@ def _fix(result: Memory) -> str:
 def present(result: Memory) -> Section:
     """Show allocator calls."""
     return Section(
-        analyzer="memory",
         title="memory",
         values={
             "n_calls": result.n_calls,
@@ -273,14 +257,7 @@ def present(result: Memory) -> Section:
             "n_trials": result.n_trials,
             "trial_idle_ns": result.trial_idle_ns,
         },
-        tables=(
-            TableView(
-                title="allocator calls",
-                headers=("call", "count", "time"),
-                units=("text", "count", "ns"),
-                rows=result.by_name,
-            ),
-        )
+        tables=(TableView.of("allocator calls", {"call": "text", "count": "count", "time": "ns"}, result.by_name),)
         if result.by_name
         else (),
     )

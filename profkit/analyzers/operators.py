@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
-from profkit.analyzers.base import Analyzer
+from profkit.analyzers.base import Analyzer, by_name, launched_by_operators
 from profkit.model.arrays import of_rows
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Skipped
@@ -27,39 +26,28 @@ def measure(facts: Facts) -> Operators | Skipped:
     trace = facts.trace
     if main is None or len(trace.ops) == 0 or len(trace.calls) == 0:
         return Skipped(
-            analyzer="operators",
             reason="no operators with device work in this trace",
             how_to_get=trace.meta.traits.how_to_have_operators,
         )
     rows = main.activity.rows
-    duration = of_rows(trace.gpu.end_ns, rows) - of_rows(trace.gpu.start_ns, rows)
-    launch = of_rows(trace.gpu.launch_row, rows)
-    linked = np.flatnonzero(launch >= 0)
-    op = facts.op_of_call[of_rows(launch, linked)]
-    known = np.flatnonzero(op >= 0)
-    names = trace.ops.name[of_rows(op, known)]
-    total = np.bincount(names, weights=of_rows(of_rows(duration, linked), known), minlength=1).astype(np.int64)
-    counts = np.bincount(names, minlength=1)
-    order = [int(code) for code in np.argsort(-total, kind="stable")[:_MAX_SHOWN] if counts[code]]
-    whole = int(duration.sum())
+    names, spent = launched_by_operators(facts, main)
+    whole = int((of_rows(trace.gpu.end_ns, rows) - of_rows(trace.gpu.start_ns, rows)).sum())
     return Operators(
-        top=tuple((trace.name(code), int(counts[code]), int(total[code])) for code in order),
-        known_share=float(total.sum() / whole) if whole else 0.0,
+        top=by_name(trace, names, spent)[:_MAX_SHOWN],
+        known_share=float(spent.sum() / whole) if whole else 0.0,
     )
 
 
 def present(result: Operators) -> Section:
     """Show the operators."""
     return Section(
-        analyzer="operators",
         title="operators",
         values={"known_share": result.known_share},
         tables=(
-            TableView(
-                title="operators by device time",
-                headers=("operator", "device operations", "device time"),
-                units=("text", "count", "ns"),
-                rows=result.top,
+            TableView.of(
+                "operators by device time",
+                {"operator": "text", "device operations": "count", "device time": "ns"},
+                result.top,
             ),
         )
         if result.top

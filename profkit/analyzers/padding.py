@@ -47,7 +47,6 @@ def measure(facts: Facts) -> Padded | Skipped:
     numbers = [whole_ns(told.get(key)) for key in _COUNTS] if isinstance(told, Mapping) else []
     if not isinstance(told, Mapping) or not all(numbers):
         return Skipped(
-            analyzer="padding",
             reason="no padded sequences were seen in the batches",
             how_to_get="record with profkit capture a loop that takes batches from a DataLoader",
         )
@@ -81,19 +80,17 @@ def judge(result: Padded) -> tuple[Finding, ...]:
             confidence=0.8,
             recoverable_ns=scope.per_step(round(fraction * scope.window_ns)),
             evidence=(
-                Evidence(
-                    statement=f"{result.n_padded:,} of {result.n_all:,} positions{of} in the first {result.n_batches} batches are"
+                Evidence.share(
+                    "padding.share",
+                    result.share,
+                    f"{result.n_padded:,} of {result.n_all:,} positions{of} in the first {result.n_batches} batches are"
                     " padding at the end of a row",
-                    metric="padding.share",
-                    value=result.share,
-                    unit="fraction",
                     expected=f"< {format_fraction(PADDED_BATCHES.limit('padding'))}",
                 ),
-                Evidence(
-                    statement=f"rows are padded to {length}; the longest one has {result.longest} positions of its own",
-                    metric="padding.longest",
-                    value=float(result.longest),
-                    unit="count",
+                Evidence.count(
+                    "padding.longest",
+                    result.longest,
+                    f"rows are padded to {length}; the longest one has {result.longest} positions of its own",
                 ),
             ),
             fix=PADDED_BATCHES.fixes[0] if is_fixed else PADDED_BATCHES.fixes[1],
@@ -104,10 +101,8 @@ def judge(result: Padded) -> tuple[Finding, ...]:
 def present(result: Padded) -> Section:
     """Show what was counted."""
     return Section(
-        analyzer="padding",
         title="padding",
         values={"share": result.share, "n_padded": result.n_padded, "n_all": result.n_all, "longest": result.longest},
-        tables=(),
     )
 
 

@@ -85,7 +85,6 @@ def measure(facts: Facts) -> StepTimes | Skipped:
     traits = facts.trace.meta.traits
     if not steps:
         return Skipped(
-            analyzer="steps",
             reason=f"no {traits.step_marks}, and the launch sequence shows no period with an optimizer or a batch copy",
             how_to_get=traits.how_to_mark_steps,
         )
@@ -133,20 +132,18 @@ def judge(result: StepTimes) -> tuple[Finding, ...]:
             recoverable_ns=spared_ns,
             fraction=min(scope.fraction(spared_ns * scope.n_steps), 1.0),
             evidence=(
-                Evidence(
-                    statement=f"{format_count(padding.tokens)} of {format_count(padding.padded_tokens)} computed tokens are"
+                Evidence.share(
+                    "padding.waste_fraction",
+                    padding.waste,
+                    f"{format_count(padding.tokens)} of {format_count(padding.padded_tokens)} computed tokens are"
                     f" real, in {n} step{'s' * (n > 1)}",
-                    metric="padding.waste_fraction",
-                    value=padding.waste,
-                    unit="fraction",
                     expected=f"< {format_fraction(PADDING.limit('waste'))}",
                 ),
-                Evidence(
-                    statement=f"compute takes {format_ns(padding.compute_ns // n)} per step; without padding it takes"
+                Evidence.time(
+                    "padding.recoverable_ns",
+                    spared_ns,
+                    f"compute takes {format_ns(padding.compute_ns // n)} per step; without padding it takes"
                     f" {format_ns(spared_ns)} less, if it grows with tokens",
-                    metric="padding.recoverable_ns",
-                    value=float(spared_ns),
-                    unit="ns",
                 ),
             ),
             fix="; or ".join(PADDING.fixes),
@@ -182,10 +179,9 @@ def present(result: StepTimes) -> Section:
     """Show every step."""
     rows = tuple(zip(result.numbers, result.durations_ns, strict=True))
     return Section(
-        analyzer="steps",
         title="steps",
         values={"n_steps": len(rows), "source": result.source},
-        tables=(TableView(title="steps", headers=("step", "time"), units=("count", "ns"), rows=rows),),
+        tables=(TableView.of("steps", {"step": "count", "time": "ns"}, rows),),
     )
 
 
@@ -229,36 +225,35 @@ def not_the_job(facts: Facts) -> tuple[str, NextTool | None]:
 
 def notes(facts: Facts) -> tuple[str, ...]:
     """What limits the window as an example of the run, in sentences."""
-    return (*_fewer(facts), *_other_loop(facts), *_faster(facts), *_unsteady(facts))
+    return tuple(filter(None, (_fewer(facts), _other_loop(facts), _faster(facts), _unsteady(facts))))
 
 
-def _fewer(facts: Facts) -> tuple[str, ...]:
+def _fewer(facts: Facts) -> str:
     """That the recording ended early, since to write so many operators may take long."""
     wanted = whole_ns(facts.trace.meta.metadata.get("profkit_steps_wanted"))
     if not wanted:
-        return ()
-    said = (
+        return ""
+    return (
         f"fewer than {wanted} steps were recorded: to write the operators of more may hold the script up for long, by"
         f" the memory that they take (--steps {wanted} records them all)"
     )
-    return (said,)
 
 
-def _other_loop(facts: Facts) -> tuple[str, ...]:
+def _other_loop(facts: Facts) -> str:
     counts = fetches_per_step(facts)
     if counts.size == 0:
-        return ()
+        return ""
     usual = median(counts)
     odd = np.flatnonzero(counts >= MANY_FETCHES * max(usual, 1))
     if odd.size == 0:
-        return ()
+        return ""
     steps = whole_steps(facts.trace)
     numbers = [steps[place].number for place in odd.tolist()]
     who = f"step {numbers[0]} fetches" if odd.size == 1 else f"steps {format_numbers(numbers)} fetch up to"
     first, last = _longest_without(odd, counts.size)
     out = f" (--step-range {first}:{last} leaves {'it' if odd.size == 1 else 'them'} out)" if last - first > 1 else ""
     it = "it" if odd.size == 1 else "them"
-    return (f"{who} {int(counts.max())} batches, the others {usual}: is a validation in {it}?{out}",)
+    return f"{who} {int(counts.max())} batches, the others {usual}: is a validation in {it}?{out}"
 
 
 def _longest_without(odd: I64, n: int) -> tuple[int, int]:
@@ -269,26 +264,24 @@ def _longest_without(odd: I64, n: int) -> tuple[int, int]:
     return first, last
 
 
-def _faster(facts: Facts) -> tuple[str, ...]:
+def _faster(facts: Facts) -> str:
     plain, profiled = facts.trace.meta.unprofiled_step_ns, facts.trace.meta.profiled_step_ns
     if plain is None or profiled is None or plain < _FASTER * profiled:
-        return ()
-    said = (
+        return ""
+    return (
         f"the steps before the recording took {format_ns(plain)}, the recorded ones {format_ns(profiled)}: the run was not"
         " steady, or shares its machine; record again, later in the run (--unprofiled-steps 30)"
     )
-    return (said,)
 
 
-def _unsteady(facts: Facts) -> tuple[str, ...]:
+def _unsteady(facts: Facts) -> str:
     run = whole_run(facts.trace)
     if run is None or not (run.is_slower or run.is_faster):
-        return ()
-    said = (
+        return ""
+    return (
         f"the run becomes {'slower' if run.is_slower else 'faster'}: {format_ns(run.first_ns)} a step in its"
         f" first third, {format_ns(run.last_ns)} in its last, without the profiler"
     )
-    return (said,)
 
 
 ANALYZER = Analyzer(

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer
+from profkit.analyzers.base import RECORD_A_DEVICE, Analyzer
 from profkit.model.arrays import I64, MANY, coded, distinct, laid_out, of_rows, rows_by_value
 from profkit.model.documents.rank_report import Section, StreamUse, TableView
 from profkit.model.finding import Skipped
@@ -41,11 +41,7 @@ class Streams(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> Streams | Skipped:
     """The streams of every device."""
     if not facts.devices:
-        return Skipped(
-            analyzer="streams",
-            reason="no device activity in this trace",
-            how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
-        )
+        return Skipped(reason="no device activity in this trace", how_to_get=RECORD_A_DEVICE)
     stream = facts.trace.gpu.stream
     return Streams(
         by_device={device.device: _streams(facts, device) for device in facts.devices},
@@ -107,15 +103,20 @@ def present(result: Streams) -> Section:
         for use in uses
     )
     return Section(
-        analyzer="streams",
         title="streams",
         values={"n_streams": result.n_streams},
         tables=(
-            TableView(
-                title="streams",
-                headers=("device", "stream", "carries", "busy", "of window", "operations"),
-                units=("count", "count", "text", "ns", "fraction", "count"),
-                rows=rows,
+            TableView.of(
+                "streams",
+                {
+                    "device": "count",
+                    "stream": "count",
+                    "carries": "text",
+                    "busy": "ns",
+                    "of window": "fraction",
+                    "operations": "count",
+                },
+                rows,
                 note="" if len(rows) == result.n_streams else f"the busiest {len(rows):,} of {result.n_streams:,}",
             ),
         ),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, idle_before, sampled_evidence, scope_of
+from profkit.analyzers.base import RECORD_A_DEVICE, Analyzer, Scope, idle_before, sampled_evidence, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.host import SYNC
 from profkit.model.arrays import coded
@@ -73,11 +73,7 @@ def measure(facts: Facts) -> Syncs | Skipped:
     """Find the blocking calls and who makes them."""
     main = facts.main_device
     if main is None:
-        return Skipped(
-            analyzer="syncs",
-            reason="no device to wait for in this trace",
-            how_to_get="profile with ProfilerActivity.CUDA on a machine with a GPU",
-        )
+        return Skipped(reason="no device to wait for in this trace", how_to_get=RECORD_A_DEVICE)
     trace, calls, rows = facts.trace, facts.trace.calls, _waiting(facts)
     duration = calls.end_ns[rows] - calls.start_ns[rows]
     worst = int(rows[duration.argmax()]) if rows.size else -1
@@ -149,7 +145,7 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
             confidence=0.8 if scope.has_steps else 0.6,
             recoverable_ns=scope.per_step(result.gain_ns),
             fraction=fraction,
-            evidence=_evidence(result, fraction),
+            evidence=tuple(_evidence(result, fraction)),
             fix=_fix(result),
             proof="" if scope.is_of_torch else _LEFT_OUT,
             next_tools=(
@@ -175,52 +171,41 @@ def _fix(result: Syncs) -> str:
     return "; ".join(dict.fromkeys(known)) or "; ".join(usual)
 
 
-def _evidence(result: Syncs, fraction: float) -> tuple[Evidence, ...]:
+def _evidence(result: Syncs, fraction: float) -> Iterator[Evidence]:
     """Say what the calls cost, how much of that comes later, and who makes them."""
     scope = result.scope
     worst = ", ".join(f"{op} ({call}, {count:,}x)" for call, op, count, _ in result.callers[:2])
     calls = f"blocking call{'' if result.n_calls == scope.n_steps else 's'}"
     replayed = ", by a replay of the launches without these waits" if result.is_replayed else ""
-    evidence = [
-        Evidence(
-            statement=f"the GPU is idle {format_ns(scope.per_step(result.gain_ns))} {scope.each} because the host waited for it"
-            f"{', right after a wait or in later gaps' if result.is_replayed else ''}"
-            f" ({format_fraction(fraction)} of the window{replayed})",
-            metric="syncs.gain_ns",
-            value=float(result.gain_ns),
-            unit="ns",
-            expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
-            span_ns=result.longest_span_ns,
-        ),
-        Evidence(
-            statement=f"{format_count(result.n_calls / scope.n_steps)} {calls} {scope.each}; most time: {worst}",
-            metric="syncs.n_calls",
-            value=float(result.n_calls),
-            unit="count",
-        ),
-    ]
+    yield Evidence.time(
+        "syncs.gain_ns",
+        result.gain_ns,
+        f"the GPU is idle {scope.time(result.gain_ns)} because the host waited for it"
+        f"{', right after a wait or in later gaps' if result.is_replayed else ''}"
+        f" ({format_fraction(fraction)} of the window{replayed})",
+        expected=f"< {format_fraction(SYNC.limit('window'))} of the window",
+        span_ns=result.longest_span_ns,
+    )
+    yield Evidence.count(
+        "syncs.n_calls",
+        result.n_calls,
+        f"{format_count(result.n_calls / scope.n_steps)} {calls} {scope.each}; most time: {worst}",
+    )
     if result.cost_ns < SYNC.limit("at_once") * result.gain_ns:
-        evidence.append(
-            Evidence(
-                statement=f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
-                f" {format_ns(scope.per_step(result.held_ns))} {scope.each} that the host waits it launches nothing, so later launches are late",
-                metric="budget_ns.idle_sync",
-                value=float(result.cost_ns),
-                unit="ns",
-            )
+        yield Evidence.time(
+            "budget_ns.idle_sync",
+            result.cost_ns,
+            f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
+            f" {scope.time(result.held_ns)} that the host waits it launches nothing, so later launches are late",
         )
     parts = ("idle_sync",) if result.cost_ns >= SYNC.limit("at_once") * result.gain_ns else ("idle_sync", *HOST_PARTS)
-    return (
-        *evidence,
-        *idle_before(result.places, scope, *parts),
-        *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
-    )
+    yield from idle_before(result.places, scope, *parts)
+    yield from sampled_evidence(result.samples, is_cpu=scope.is_cpu)
 
 
 def present(result: Syncs) -> Section:
     """Show who waits."""
     return Section(
-        analyzer="syncs",
         title="synchronising calls",
         values={
             "n_calls": result.n_calls,
@@ -230,11 +215,10 @@ def present(result: Syncs) -> Section:
             "held_ns": result.held_ns,
         },
         tables=(
-            TableView(
-                title="blocking calls",
-                headers=("call", "from operator", "count", "blocked"),
-                units=("text", "text", "count", "ns"),
-                rows=result.callers,
+            TableView.of(
+                "blocking calls",
+                {"call": "text", "from operator": "text", "count": "count", "blocked": "ns"},
+                result.callers,
                 note="A long wait costs nothing while the GPU has work. Afterwards it does: the host is late for the next"
                 " launches until it has caught up.",
             ),

@@ -15,7 +15,7 @@ from profkit.analyzers.base import Scope, Vendor
 from profkit.model.finding import NextTool
 from profkit.model.names import WHOLE_GRAPH, function_name
 from profkit.shell import CommandLine, line_of, path_word
-from profkit.timeline.launch_order import MOST_TYPED
+from profkit.timeline.launch_order import MOST_TYPED, Typical
 from profkit.units import format_ns
 
 _STEPS: Final = re.compile(r" --(?:warmup-)?steps \d+")
@@ -191,6 +191,12 @@ def kernel_profile(
         )
     line = scope.command.under("profkit ncu", *which, *skip, *whole)
     return NextTool(name="ncu", line=line, purpose=purpose, look_for=look_for)
+
+
+def typical_profile(scope: Scope, kernel: str, typical: Typical | None, purpose: str, look_for: str) -> NextTool:
+    """The same of the launch that is typical of the kernel, where one is known."""
+    launch, lasts_ns = (None, 0) if typical is None else (typical.before, typical.duration_ns)
+    return kernel_profile(scope, kernel, purpose, look_for, launch=launch, lasts_ns=lasts_ns)
 
 
 def equal_batches(scope: Scope) -> NextTool:

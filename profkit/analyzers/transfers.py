@@ -68,7 +68,6 @@ def measure(facts: Facts) -> Transfers | Skipped:
     rows = rows[gpu.kind[rows] == Kind.COPY]
     if main is None or rows.size == 0:
         return Skipped(
-            analyzer="transfers",
             reason="no copies in this trace",
             how_to_get="nothing to do: data that stays on the device needs no copies",
         )
@@ -215,21 +214,19 @@ def _evidence(result: Transfers, way: Way, direction: str, kind: FindingKind) ->
     others = scope.fraction(result.exposed_ns) - fraction
     is_beside = beside >= kind.limit("window")
     back = "from" if direction == "to" else "to"
-    yield Evidence(
-        statement=f"copies {direction} the device take {format_ns(scope.per_step(way.exposed_ns))} {scope.each} while"
+    yield Evidence.time(
+        f"transfers.exposed_{direction}_device_ns",
+        way.exposed_ns,
+        f"copies {direction} the device take {scope.time(way.exposed_ns)} while"
         f" {'no kernel' if is_beside else 'nothing else'} runs ({scope.share(way.exposed_ns, 'copy_exposed')} of the window)"
         + (f", {format_fraction(beside)} beside copies {back} the device" if is_beside else "")
         + (f"; other copies take a further {format_fraction(others)}" if others >= 0.02 else ""),
-        metric=f"transfers.exposed_{direction}_device_ns",
-        value=float(way.exposed_ns),
-        unit="ns",
         expected=f"< {format_fraction(kind.limit('window'))} of the window",
     )
-    yield Evidence(
-        statement=_memory(way, "come from" if direction == "to" else "go into"),
-        metric="transfers.pageable_fraction",
-        value=way.pageable_fraction,
-        unit="fraction",
+    yield Evidence.share(
+        "transfers.pageable_fraction",
+        way.pageable_fraction,
+        _memory(way, "come from" if direction == "to" else "go into"),
         expected="0 % with pin_memory=True",
     )
     if way.n_bytes:
@@ -265,7 +262,7 @@ def _bounded(result: Transfers, way: Way, kind: FindingKind) -> Iterator[Evidenc
     scope, found = result.scope, bounds(result, way)
     if _small(scope, way, kind) or found.overlap_ns >= (1 - _WORTH_SAYING) * way.exposed_ns:
         return
-    said = f"overlap alone saves at most {format_ns(scope.per_step(found.overlap_ns))} {scope.each}"
+    said = f"overlap alone saves at most {scope.time(found.overlap_ns)}"
     if found.rate_ns and result.link is not None:
         faster_ns = min(way.exposed_ns, max(way.total_ns - round(way.n_bytes / result.link.bytes_per_ns), 0))
         what = "pinned memory" if not way.is_pinned else "the full rate of the link"
@@ -274,12 +271,7 @@ def _bounded(result: Transfers, way: Way, kind: FindingKind) -> Iterator[Evidenc
         said += ", at the rate of pageable memory; pinned memory may be several times as fast"
     else:
         said += ": there is no more compute and idle time to hide copies under. More takes fewer bytes or a faster link"
-    yield Evidence(
-        statement=said,
-        metric="transfers.hideable_ns",
-        value=float(scope.per_step(found.overlap_ns)),
-        unit="ns",
-    )
+    yield Evidence.time("transfers.hideable_ns", scope.per_step(found.overlap_ns), said)
 
 
 def _small(scope: Scope, way: Way, kind: FindingKind) -> str:
@@ -335,7 +327,6 @@ def _fix_from(result: Transfers, way: Way) -> str:
 def present(result: Transfers) -> Section:
     """Show copies by kind."""
     return Section(
-        analyzer="transfers",
         title="copies",
         values={
             "n_copies": result.n_copies,
@@ -345,11 +336,8 @@ def present(result: Transfers) -> Section:
             "pageable_fraction": result.to_device.pageable_fraction,
         },
         tables=(
-            TableView(
-                title="copies by kind",
-                headers=("copy", "count", "bytes", "time"),
-                units=("text", "count", "bytes", "ns"),
-                rows=result.by_name,
+            TableView.of(
+                "copies by kind", {"copy": "text", "count": "count", "bytes": "bytes", "time": "ns"}, result.by_name
             ),
         ),
     )

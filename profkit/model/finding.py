@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -43,6 +43,42 @@ class Evidence(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.unit == "fraction" and not -_WHOLE <= self.value <= _WHOLE:
             raise ValueError(f"evidence {self.metric} is a share of {self.value}, outside -1 to 1")
+
+    @classmethod
+    def time(
+        cls,
+        metric: str,
+        ns: float,
+        statement: str,
+        *,
+        expected: str | None = None,
+        span_ns: tuple[int, int] | None = None,
+    ) -> Self:
+        """A duration, ns."""
+        return cls(statement, metric, float(ns), "ns", expected, span_ns)
+
+    @classmethod
+    def share(
+        cls,
+        metric: str,
+        share: float,
+        statement: str,
+        *,
+        expected: str | None = None,
+        span_ns: tuple[int, int] | None = None,
+    ) -> Self:
+        """A share (0-1), or the difference of two."""
+        return cls(statement, metric, share, "fraction", expected, span_ns)
+
+    @classmethod
+    def count(cls, metric: str, n: float, statement: str, *, expected: str | None = None) -> Self:
+        """How many there are."""
+        return cls(statement, metric, float(n), "count", expected)
+
+    @classmethod
+    def size(cls, metric: str, n_bytes: float, statement: str, *, expected: str | None = None) -> Self:
+        """An amount of memory, bytes."""
+        return cls(statement, metric, float(n_bytes), "bytes", expected)
 
 
 class NextTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +155,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """An analysis that could not run: not the same as clean, not the same as failed."""
 
-    analyzer: str
+    analyzer: str = ""
+    """Its name, which the pipeline gives it."""
     reason: str
     how_to_get: str
 

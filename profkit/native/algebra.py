@@ -7,9 +7,9 @@ columns are not what it takes (int64, int32 codes), or are not in the order that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import CDLL, c_void_p
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -55,13 +55,15 @@ def _at(column: NDArray[Any]) -> int:
     return address
 
 
-def _fitted(n: int, *columns: NDArray[Any]) -> Any:
-    """Columns with their first rows alone, in the memory that these take; None where they were refused."""
+def _pair(most: int, fill: Callable[[int, int], int]) -> Pair | None:
+    """Two columns of at most so many rows, filled from where they begin; None where the library refuses."""
+    to, until = np.empty(most, np.int64), np.empty(most, np.int64)
+    n = fill(_at(to), _at(until))
     if n < 0:
         return None
-    for column in columns:
+    for column in (to, until):
         column.resize(n, refcheck=False)
-    return columns
+    return to, until
 
 
 def union(start: I64, end: I64) -> Pair | None:
@@ -69,11 +71,7 @@ def union(start: I64, end: I64) -> Pair | None:
     used, given = _used(), _given(np.int64, start, end)
     if used is None or given is None:
         return None
-    to, until = np.empty(start.size, np.int64), np.empty(start.size, np.int64)
-    found: Pair | None = _fitted(
-        used.profkit_union(_at(given[0]), _at(given[1]), start.size, _at(to), _at(until)), to, until
-    )
-    return found
+    return _pair(start.size, partial(used.profkit_union, *map(_at, given), start.size))
 
 
 def clipped(start: I64, end: I64, low: int, high: int) -> Pair | None:
@@ -81,10 +79,7 @@ def clipped(start: I64, end: I64, low: int, high: int) -> Pair | None:
     used, given = _used(), _given(np.int64, start, end)
     if used is None or given is None:
         return None
-    to, until = np.empty(start.size, np.int64), np.empty(start.size, np.int64)
-    n = used.profkit_clipped(_at(given[0]), _at(given[1]), start.size, low, high, _at(to), _at(until))
-    found: Pair | None = _fitted(n, to, until)
-    return found
+    return _pair(start.size, partial(used.profkit_clipped, *map(_at, given), start.size, low, high))
 
 
 def either(a: Pair, b: Pair) -> Pair | None:
@@ -106,12 +101,9 @@ def _of_two(name: str, a: Pair, b: Pair) -> Pair | None:
     used, given = _used(), _given(np.int64, *a, *b)
     if used is None or given is None:
         return None
-    one, two, most = a[0].size, b[0].size, a[0].size + b[0].size
-    to, until = np.empty(most, np.int64), np.empty(most, np.int64)
+    n_a, n_b = a[0].size, b[0].size
     from_a, until_a, from_b, until_b = map(_at, given)
-    n = getattr(used, name)(from_a, until_a, one, from_b, until_b, two, _at(to), _at(until))
-    found: Pair | None = _fitted(n, to, until)
-    return found
+    return _pair(n_a + n_b, partial(getattr(used, name), from_a, until_a, n_a, from_b, until_b, n_b))
 
 
 def place_among(ordered: NDArray[Any], values: NDArray[Any], *, after: bool) -> I64 | None:

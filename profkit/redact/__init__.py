@@ -1,7 +1,7 @@
 """The one place that knows what a secret looks like; secrets are taken out of all that profkit shows, keeps or writes.
 
 In come names, texts, commands, URLs and JSON values of a file. Out comes the same with `[redacted]` for each secret.
-A secret is known by the name before it (`names`), by its own shape (`tokens`), or by its place (`urls`, `logins`).
+A secret is known by the name before it (`names`), by its own shape (`tokens`), or by its place (`urls`, `texts`).
 Begin with `texts`, which uses these on any text; `commands` and `metadata` cut theirs into texts. A text may be JSON,
 and JSON holds commands and texts: so these three import each other, as modules.
 

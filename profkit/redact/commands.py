@@ -1,15 +1,18 @@
-"""Commands, as lists of words and as recorded lines: the program tells what an option of it holds."""
+"""Commands, as lists of words and as recorded lines: the program tells what an option of it holds.
+
+The words of a line are those that a shell takes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from . import texts
 from .later import later
 from .names import NO, OF_CONTENT, STRONG, listed, strength_of, words_of
-from .shellwords import quoted, spans_of_words, unquoted
 from .suspects import LONGEST, is_suspect
 from .values import HEX40, REDACTED, is_secret
 
@@ -27,6 +30,12 @@ _WITH_USER: Final = {
 _SHELLS: Final = listed("sh bash dash zsh ksh")
 _CODE_FLAG: Final = later(r"-[a-z]*c")
 _LOGINS: Final = listed("wandb neptune comet")
+_PIECES_OF_SHELL: Final = later(
+    r"""(\s+)|([;&|<>()]+)|("(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\;&|<>()]+|.)""", re.DOTALL
+)
+_VARIABLE: Final = later(r"[A-Za-z_]\w*=")
+_QUOTED: Final = later(r"""(?s)"((?:[^"\\]|\\.)*)"|'([^']*)'|\\(.)""")
+_ESCAPED: Final = later(r"""(?s)\\([$`"\\\n])""")
 
 
 def redacted_command(words: Sequence[str]) -> list[str]:
@@ -101,3 +110,33 @@ def redacted_line(text: str) -> str:
             parts += [text[place:start], quoted(new)]
             place = end
     return texts.cleaned("".join(parts) + text[place:])
+
+
+def spans_of_words(text: str) -> Iterator[tuple[int, int]]:
+    """Where the words of a command begin and end, quotes with them."""
+    start = -1
+    for found in _PIECES_OF_SHELL.finditer(text):
+        is_part = found[3] is not None
+        if is_part and start < 0:
+            start = found.start()
+        elif not is_part and start >= 0:
+            yield start, found.start()
+            start = -1
+    if start >= 0:
+        yield start, len(text)
+
+
+def quoted(word: str) -> str:
+    """Quote a word as a shell takes it; an assignment before a command is none if its name is quoted."""
+    variable = _VARIABLE.match(word)
+    return shlex.quote(word) if variable is None else variable[0] + shlex.quote(word[variable.end() :])
+
+
+def unquoted(word: str) -> str:
+    """A word without its quotes."""
+    return _QUOTED.sub(_inside, word) if _QUOTED.search(word) is not None else word
+
+
+def _inside(found: re.Match[str]) -> str:
+    doubly, singly, escaped = found.groups()
+    return _ESCAPED.sub(r"\1", doubly) if doubly is not None else singly if singly is not None else escaped

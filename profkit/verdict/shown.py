@@ -11,7 +11,7 @@ from profkit.findings import KINDS, kind_of, shown_share
 from profkit.findings.capture import QUALITY
 from profkit.findings.host import STALL
 from profkit.findings.kernels import LINE_SHARE
-from profkit.findings.parts import PARTS, LookedFor
+from profkit.findings.parts import PARTS
 from profkit.model.budget import IDLE_PARTS, WORK_PARTS, Budget, words
 from profkit.model.documents.report import Bottleneck, speedup
 from profkit.model.finding import SEVERITY_FROM, Evidence, Finding, Severity
@@ -91,7 +91,7 @@ def with_line(finding: Finding, case: Case) -> Finding:
     if sum(said) >= SAID * one.share:
         return finding
     text = f": {one.place.text}" if one.place.text else ""
-    evidence = Evidence(statement=line(case) + text, metric=LINE_SHARE, value=one.share, unit="fraction")
+    evidence = Evidence.share(LINE_SHARE, one.share, line(case) + text)
     return replace(finding, evidence=(*finding.evidence, evidence))
 
 
@@ -153,10 +153,6 @@ def ruled_out(
         for part in PARTS
         if part.analyzer not in case.skipped | case.not_ruled_out
         and not (part.late_phase and part.late_phase in late_phases)
-        and not _causes_of(part) & (found | {bottleneck})
+        and not {kind.bottleneck for kind in KINDS.values() if kind.part is part} & (found | {bottleneck})
         and max(sum(map(each.fraction, part.budget)) for each in budgets) < SEVERITY_FROM[Severity.MEDIUM]
     )
-
-
-def _causes_of(part: LookedFor) -> set[Bottleneck | None]:
-    return {kind.bottleneck for kind in KINDS.values() if kind.part is part}

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from profkit.analyzers.base import Scope, Vendor, scope_of
 from profkit.analyzers.patterns import clocks
 from profkit.analyzers.patterns import judged as patterns
-from profkit.analyzers.precision import judged as precision
+from profkit.analyzers.precision import kernels as precision
 from profkit.analyzers.steps import not_the_job
 from profkit.analyzers.tools import (
     equal_batches,
@@ -198,7 +198,7 @@ SAMPLE = str(ROOT / "traces" / "data_cpu.pt.trace.json.gz")
 SITES = {
     "analyzers.patterns.clocks": ("_next",),
     "analyzers.patterns.judged": ("_next",),
-    "analyzers.precision.judged": ("_tried",),
+    "analyzers.precision.kernels": ("_tried",),
     "analyzers.steps": ("not_the_job",),
     "analyzers.tools": (
         *("recapture", "steps_alone", "operators", "metal_timeline", "py_spy_loader", "py_spy_main"),

@@ -34,10 +34,10 @@ WHOLE = (
     "profkit.ingest.nsys.nvtx._LOADER",
     "profkit.ingest.kineto.split._ARRAY_START",
     "profkit.redact.commands._ASSIGNMENT",
-    "profkit.redact.spans._NEXT_KEY",
-    "profkit.redact.spans._OPENING",
+    "profkit.redact.assignments._NEXT_KEY",
+    "profkit.redact.assignments._OPENING",
     "profkit.redact.commands._PROGRAM",
-    "profkit.redact.shellwords._VARIABLE",
+    "profkit.redact.commands._VARIABLE",
     "profkit.shell._NO_PROGRAM",
 )
 """Patterns that are held against a whole text or its beginning alone."""

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.base import scope_of
-from profkit.analyzers.code.beside import hooks_of, judge
+from profkit.analyzers.code.tree import hooks_of, judge
 from profkit.findings.trainers import CALLBACK, callback_fix, setting
 from profkit.model.code import CodePlace
 from profkit.testing import Row, span, trace_of

@@ -28,7 +28,6 @@ def measure(facts: Facts) -> Allocations | Skipped:
 def without_totals() -> Skipped:
     """Why nothing is said of what a trace without the allocator's totals held."""
     return Skipped(
-        analyzer="allocations",
         reason="no totals of allocated memory in this trace",
         how_to_get="record allocations: profkit capture --memory -- python train.py (torch.profiler: profile_memory=True)",
     )

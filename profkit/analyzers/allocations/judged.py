@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from profkit.analyzers.allocations.kinds import MemoryKind
@@ -18,15 +18,14 @@ from profkit.units import format_bytes, format_count, format_fraction
 
 def judge(result: Allocations) -> tuple[Finding, ...]:
     """`memory.leak` and `memory.fragmented`, each of the device where it is largest."""
-    leaks = [held for held in result.held if held.growth is not None and _is_leak(held.growth)]
+    leaks = [(held, held.growth) for held in result.held if held.growth is not None and _is_leak(held.growth)]
     broken = [held for held in result.held if _is_fragmented(held)]
-    return (
-        *(
-            _leak(result.scope, max(leaks, key=lambda held: held.growth.each_bytes if held.growth else 0))
-            for _ in leaks[:1]
-        ),
-        *(_fragmented(result.scope, max(broken, key=lambda held: held.unused_bytes)) for _ in broken[:1]),
-    )
+    found = []
+    if leaks:
+        found.append(_leak(result.scope, *max(leaks, key=lambda leak: leak[1].each_bytes)))
+    if broken:
+        found.append(_fragmented(result.scope, max(broken, key=lambda held: held.unused_bytes)))
+    return tuple(found)
 
 
 def _is_leak(growth: Growth) -> bool:
@@ -38,18 +37,14 @@ def _is_leak(growth: Growth) -> bool:
     )
 
 
-def _leak(scope: Scope, held: Held) -> Finding:
-    growth = held.growth
-    if growth is None:
-        raise ValueError("memory does not grow")
+def _leak(scope: Scope, held: Held, growth: Growth) -> Finding:
     evidence = [
-        Evidence(
-            statement=f"memory allocated on {held.name} rises in each step, by {format_bytes(growth.each_bytes)}: from"
+        Evidence.size(
+            "allocations.growth_bytes_per_step",
+            growth.each_bytes,
+            f"memory allocated on {held.name} rises in each step, by {format_bytes(growth.each_bytes)}: from"
             f" {format_bytes(growth.first_bytes)} at the end of step {growth.steps[0]} to {format_bytes(growth.last_bytes)}"
             f" at the end of step {growth.steps[1]}",
-            metric="allocations.growth_bytes_per_step",
-            value=float(growth.each_bytes),
-            unit="bytes",
             expected="0 after warm-up",
         )
     ]
@@ -58,12 +53,11 @@ def _leak(scope: Scope, held: Held) -> Finding:
     if held.capacity_bytes is not None and held.capacity_bytes > growth.last_bytes:
         n_left = (held.capacity_bytes - growth.last_bytes) // growth.each_bytes
         evidence.append(
-            Evidence(
-                statement=f"at this rate the {format_bytes(held.capacity_bytes)} of the device are full after"
+            Evidence.count(
+                "allocations.n_steps_left",
+                n_left,
+                f"at this rate the {format_bytes(held.capacity_bytes)} of the device are full after"
                 f" {format_count(n_left)} more steps at the latest",
-                metric="allocations.n_steps_left",
-                value=float(n_left),
-                unit="count",
             )
         )
     return LEAK.found(
@@ -89,11 +83,8 @@ def _leak(scope: Scope, held: Held) -> Finding:
 
 def _kept(holders: Sequence[Holder]) -> Evidence:
     share = holders[0].n_bytes / sum(holder.n_bytes for holder in holders)
-    return Evidence(
-        statement=f"{format_fraction(share)} of what stays was allocated {_by(holders[0])}",
-        metric="allocations.first_kept_share",
-        value=share,
-        unit="fraction",
+    return Evidence.share(
+        "allocations.first_kept_share", share, f"{format_fraction(share)} of what stays was allocated {_by(holders[0])}"
     )
 
 
@@ -119,19 +110,17 @@ def _fragmented(scope: Scope, held: Held) -> Finding:
         recoverable_ns=0,
         fraction=0.0,
         evidence=(
-            Evidence(
-                statement=f"when most is allocated on {held.name}, {format_bytes(held.unused_bytes)} of the"
+            Evidence.size(
+                "allocations.unused_bytes",
+                held.unused_bytes,
+                f"when most is allocated on {held.name}, {format_bytes(held.unused_bytes)} of the"
                 f" {format_bytes(reserved)} that PyTorch has reserved are in no tensor ({format_fraction(held.unused_bytes / reserved)})",
-                metric="allocations.unused_bytes",
-                value=float(held.unused_bytes),
-                unit="bytes",
                 expected=f"< {format_fraction(FRAGMENTED.limit('unused'))} of what is reserved",
             ),
-            Evidence(
-                statement=f"{format_fraction(reserved / capacity)} of the device's {format_bytes(capacity)} is reserved",
-                metric="allocations.reserved_share",
-                value=min(reserved / capacity, 1.0),
-                unit="fraction",
+            Evidence.share(
+                "allocations.reserved_share",
+                min(reserved / capacity, 1.0),
+                f"{format_fraction(reserved / capacity)} of the device's {format_bytes(capacity)} is reserved",
             ),
         ),
         fix=FRAGMENTED.fixes[0],
@@ -143,7 +132,6 @@ def present(result: Allocations) -> Section:
     """Show the peak of each device, and what holds the first one's."""
     first = result.held[0]
     return Section(
-        analyzer="allocations",
         title="memory held",
         values={
             "peak_bytes": first.peak_bytes,
@@ -173,11 +161,17 @@ def _peaks(result: Allocations) -> TableView:
         for held in result.held
     )
     since = any(held.is_host for held in result.held)
-    return TableView(
-        title="peak of allocated memory",
-        headers=("memory of", "allocated", "reserved then", "in", "phase", "allocating"),
-        units=("text", "bytes", "bytes", "text", "text", "text"),
-        rows=rows,
+    return TableView.of(
+        "peak of allocated memory",
+        {
+            "memory of": "text",
+            "allocated": "bytes",
+            "reserved then": "bytes",
+            "in": "text",
+            "phase": "text",
+            "allocating": "text",
+        },
+        rows,
         note="Of the host: what was allocated since the recording began." if since else "",
     )
 
@@ -193,35 +187,29 @@ _TOLD: Final = {
 """How the kind of memory is told, for the table."""
 
 
-def _parts(held: Held) -> tuple[TableView, ...]:
+def _parts(held: Held) -> Iterator[TableView]:
     if not held.parts:
-        return ()
+        return
     unknown = "before the recording, or freed after it" if held.earlier_bytes else "freed after the recording"
-    return (
-        TableView(
-            title=f"what the memory of {held.name} is for, at its peak",
-            headers=("held for", "told by", "count", "holds", "share"),
-            units=("text", "text", "count", "bytes", "fraction"),
-            rows=tuple(
-                (part.kind.value, _TOLD.get(part.kind, unknown), part.n, part.n_bytes, part.n_bytes / held.peak_bytes)
-                for part in held.parts
-            ),
+    yield TableView.of(
+        f"what the memory of {held.name} is for, at its peak",
+        {"held for": "text", "told by": "text", "count": "count", "holds": "bytes", "share": "fraction"},
+        tuple(
+            (part.kind.value, _TOLD.get(part.kind, unknown), part.n, part.n_bytes, part.n_bytes / held.peak_bytes)
+            for part in held.parts
         ),
     )
 
 
-def _holders(held: Held) -> tuple[TableView, ...]:
+def _holders(held: Held) -> Iterator[TableView]:
     if held.earlier_bytes is None:
-        return ()
+        return
     earlier = ("", "before the recording began", None, held.earlier_bytes) if held.earlier_bytes else None
     rows = [(holder.phase.word, holder.where, holder.n, holder.n_bytes) for holder in held.holders]
     more = held.n_holders - len(held.holders)
-    return (
-        TableView(
-            title=f"what {held.name} holds at its peak",
-            headers=("phase", "allocated in", "count", "holds"),
-            units=("text", "text", "count", "bytes"),
-            rows=tuple(row for row in (earlier, *rows) if row is not None),
-            note=f"{more:,} more places hold less each." if more else "",
-        ),
+    yield TableView.of(
+        f"what {held.name} holds at its peak",
+        {"phase": "text", "allocated in": "text", "count": "count", "holds": "bytes"},
+        tuple(row for row in (earlier, *rows) if row is not None),
+        note=f"{more:,} more places hold less each." if more else "",
     )

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct_codes, is_one_of, place_among
+from profkit.model.arrays import I64, Bool, place_among
 from profkit.model.trace import I32, SpanKind, Spans, Trace
 from profkit.timeline.allocations import Pool
 from profkit.timeline.code.phases import Backward
@@ -73,14 +73,13 @@ class Lives(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, trace: Trace, backward: Backward) -> Self:
         """What a trace and its backward pass tell."""
         spans = trace.spans
-        codes = [code for code in distinct_codes(spans.name).tolist() if trace.name(code).startswith(_ZERO_GRAD)]
         steps = spans.take(np.flatnonzero(spans.kind == SpanKind.OPTIMIZER))
         return cls(
             backward=backward,
             nodes_ns=np.sort(trace.ops.start_ns[backward.rows]),
             steps=steps,
             steps_ns=np.sort(steps.start_ns),
-            zeroing=spans.take(np.flatnonzero(is_one_of(spans.name, codes))),
+            zeroing=spans.take(np.flatnonzero(trace.named(spans.name, _ZERO_GRAD))),
             begins_ns=np.sort(np.array([step.start_ns for step in trace.steps], np.int64)),
         )
 

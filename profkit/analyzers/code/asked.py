@@ -205,18 +205,12 @@ def question(
         confidence=_CONFIDENCE,
         recoverable_ns=0,
         evidence=(
-            Evidence(
-                statement=f"of the time {where}, by operator: {each}",
-                metric=OWN_SHARE if own is not None else LINE_SHARE,
-                value=one.share,
-                unit="fraction",
+            Evidence.share(
+                OWN_SHARE if own is not None else LINE_SHARE, one.share, f"of the time {where}, by operator: {each}"
             ),
             *(
-                Evidence(
-                    statement=f"{format_fraction(own.started)} of the operators are started there",
-                    metric=OWN_STARTED,
-                    value=own.started,
-                    unit="fraction",
+                Evidence.share(
+                    OWN_STARTED, own.started, f"{format_fraction(own.started)} of the operators are started there"
                 )
                 for own in filter(None, [own])
                 if own.started >= LINE.limit("started")

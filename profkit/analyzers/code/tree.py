@@ -1,8 +1,9 @@
-"""The module tree: work, kernels and idle time of each module, forward, backward and optimizer apart."""
+"""The module tree: work, kernels and idle time of each module, by phase; and what a trainer calls beside (`host.callback`)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -10,25 +11,30 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.code.beside import Hook, hooks_of, judge
+from profkit.analyzers.base import Analyzer, Scope, before_launches, busiest_thread, scope_of
 from profkit.findings.kernels import LINE
-from profkit.findings.trainers import CALLBACK
+from profkit.findings.trainers import CALLBACK, callback_fix
 from profkit.model.arrays import I64
 from profkit.model.code import ModuleUse, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Finding, Skipped
+from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.intervals import Intervals
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows, shares
+from profkit.timeline.cpu import training_threads
 from profkit.timeline.host import self_times_ns
-from profkit.timeline.idle import ending_rows
+from profkit.units import format_fraction
 
 if TYPE_CHECKING:
     from profkit.analyzers.code.asked import Operator, Own
     from profkit.timeline.code.code import Code, Moments
     from profkit.timeline.code.modules import Module
 
+_SURE_OF_HOOKS = 0.8
+"""Chosen: what a callback does may still be wanted, and how much of it is the profiler's is not known exactly."""
+_TRAINS = 0.1
+"""Share of a function's time that lies in the backward pass, from which it is a part of training. Chosen."""
 MAX_SHOWN: Final = 40
 """Modules of the table, those alike as one."""
 MAX_LINES: Final = 10
@@ -37,6 +43,68 @@ _MUCH: Final = 0.3
 """Share of the window from which a verdict on the work names the line that has it. Chosen."""
 NO_STACKS: Final = "no Python stacks in this trace"
 HOW_TO_GET: Final = "record them: profkit capture -- python train.py (torch.profiler: with_stack=True)"
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that the trainer calls beside training, and its time in the window, ns."""
+
+    name: str
+    ns: int
+    rows: Rows
+
+
+def hooks_of(facts: Facts, code: Code) -> tuple[Hook, ...]:
+    """What the trainer calls beside training, on the thread that trains; the longest first."""
+    named = [place.beside for place in code.places]
+    main = facts.main_device
+    times = Intervals.pairs([facts.trace.window_ns])
+    if main is not None:  # what runs while the GPU works costs nothing
+        times = main.activity.any.gaps(*facts.trace.window_ns)
+    threads = facts.host.threads if main is not None else training_threads(facts.trace)
+    rows = Rows.of_host(code, busiest_thread(facts, threads) if any(named) else (), times)
+    if not len(rows):
+        return ()
+    seen = code.at(rows.thread, rows.at_ns)
+    names = sorted(set(named) - {""})
+    number = np.array([*(names.index(one) if one else -1 for one in named), -1])[seen.place]
+    found = []
+    for one, name in enumerate(names):
+        mine = np.flatnonzero(number == one)
+        part = Rows(thread=rows.thread[mine], at_ns=rows.at_ns[mine], ns=rows.ns[mine])
+        if part.ns[seen.phase[mine] == Phase.BACKWARD].sum() > _TRAINS * part.ns.sum():
+            continue
+        found.append(Hook(name=name, ns=int(part.ns.sum()), rows=part))
+    return tuple(sorted(found, key=lambda hook: -hook.ns))
+
+
+def judge(scope: Scope, hooks: tuple[Hook, ...], trainer: str) -> tuple[Finding, ...]:
+    """The finding, where together they take enough of the window."""
+    total = sum(hook.ns for hook in hooks)
+    if not hooks or scope.fraction(total) < CALLBACK.limit("window"):
+        return ()
+    first = hooks[0]
+    fraction = scope.fraction(total)
+    return (
+        CALLBACK.found(
+            title=f"{first.name} takes part of each step, beside training"
+            if "' " in first.name or "'s " in first.name
+            else f"{trainer} calls {first.name} in each step, beside training",
+            fraction=fraction,
+            confidence=_SURE_OF_HOOKS,
+            recoverable_ns=scope.per_step(total),
+            evidence=tuple(
+                Evidence.time(
+                    "code.beside_ns",
+                    hook.ns,
+                    f"{hook.name} takes {scope.time(hook.ns)}"
+                    f" ({format_fraction(scope.fraction(hook.ns))} of the window)",
+                )
+                for hook in hooks[:3]
+                if scope.fraction(hook.ns) >= 0.01
+            ),
+            fix=callback_fix(trainer, first.name),
+        ),
+    )
 
 
 def no_stacks(trace: Trace) -> str:
@@ -73,7 +141,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
     """Sum work and idle time by module."""
     code = facts.code
     if code is None:
-        return Skipped(analyzer="code", reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
+        return Skipped(reason=no_stacks(facts.trace), how_to_get=HOW_TO_GET)
     from profkit.analyzers.code.asked import on_line, own_work  # loaded for traces with stacks
 
     work, idle = work_rows(facts), idle_rows(facts)
@@ -169,11 +237,9 @@ def idle_rows(facts: Facts) -> Rows:
     none: I64 = np.empty(0, np.int64)
     if main is None:
         return Rows(thread=none.astype(np.int32), at_ns=none, ns=none)
-    gaps = main.activity.any.gaps(*trace.window_ns)
+    gaps, launch = before_launches(facts, main)
     idle = main.idle
     caused = (idle.launch | idle.host | idle.sync | idle.data) - idle.turnaround
-    row = ending_rows(trace, main.activity, gaps.end_ns)
-    launch = np.where(row >= 0, trace.gpu.launch_row[np.maximum(row, 0)], -1) if len(trace.gpu) else row
     return Rows.of_calls(trace, launch, caused.covered_ns(gaps.start_ns, gaps.end_ns))
 
 
@@ -250,7 +316,7 @@ def tree_table(tree: ModuleTree) -> tuple[TableView, ...]:
     scope = tree.scope
     largest = sorted(tree.uses, key=lambda use: (use.depth > 0, -(use.work_ns + use.idle_ns)))[:MAX_SHOWN]
     kept = set(map(id, largest))
-    rows = tuple(
+    rows = [
         (
             "  " * use.depth + _last(use),
             use.n_modules,
@@ -262,35 +328,31 @@ def tree_table(tree: ModuleTree) -> tuple[TableView, ...]:
         )
         for use in tree.uses
         if id(use) in kept
-    )
+    ]
     if not rows:
         return ()
-    what = "operators" if scope.is_cpu else "kernels"
-    idle = () if scope.is_cpu else ("idle before",)
+    idle = {} if scope.is_cpu else {"idle before": "ns"}
+    work = {"operators" if scope.is_cpu else "kernels": "count", "of window": "fraction"}
     return (
-        TableView(
-            title=f"modules ({scope.each})",
-            headers=("module", "n", "forward", "backward", *idle, what, "of window"),
-            units=("text", "count", "ns", "ns", *("ns" for _ in idle), "count", "fraction"),
-            rows=rows,
+        TableView.of(
+            f"modules ({scope.each})",
+            {"module": "text", "n": "count", "forward": "ns", "backward": "ns", **idle, **work},
+            rows,
             note="" if len(rows) == len(tree.uses) else f"the largest {len(rows)} of {len(tree.uses):,}",
         ),
     )
 
 
-def _lines_table(tree: ModuleTree) -> tuple[TableView, ...]:
+def _lines_table(tree: ModuleTree) -> Iterator[TableView]:
     """The lines with most of the work; empty without any."""
     what = "operator" if tree.scope.is_cpu else "kernel"
     rows = tuple((one.place.words, one.place.module, one.phase.word, one.ns, one.share) for one in tree.places)
     if not rows:
-        return ()
-    return (
-        TableView(
-            title=f"lines by {what} time",
-            headers=("line", "module", "mostly", "time", "share"),
-            units=("text", "text", "text", "ns", "fraction"),
-            rows=rows,
-        ),
+        return
+    yield TableView.of(
+        f"lines by {what} time",
+        {"line": "text", "module": "text", "mostly": "text", "time": "ns", "share": "fraction"},
+        rows,
     )
 
 
@@ -302,19 +364,10 @@ def _last(use: ModuleUse) -> str:
 def present(result: ModuleTree) -> Section:
     """Show the tree."""
     return Section(
-        analyzer="code",
         title="modules",
-        values={
-            "work_ns": result.work_ns,
-            "phase_ns": dict(result.phase_ns),
-            "known_share": result.known_share,
-        },
+        values={"work_ns": result.work_ns, "phase_ns": dict(result.phase_ns), "known_share": result.known_share},
         tables=(*_lines_table(result), *tree_table(result)),
     )
-
-
-def _hook_rows(_: Facts, result: ModuleTree) -> dict[str, Rows]:
-    return {CALLBACK.id: sum((hook.rows for hook in result.hooks), Rows.empty())}
 
 
 ANALYZER = Analyzer(
@@ -324,5 +377,5 @@ ANALYZER = Analyzer(
     measure=measure,
     judge=lambda result: judge(result.scope, result.hooks, result.trainer),
     present=present,
-    rows=_hook_rows,
+    rows=lambda _, result: {CALLBACK.id: sum((hook.rows for hook in result.hooks), Rows.empty())},
 )

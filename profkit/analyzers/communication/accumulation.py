@@ -23,7 +23,7 @@ from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.gradients import DDP_PASS, NODE, bucket_requests
 from profkit.timeline.host import enclosing_op
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_fraction
 
 _SURE: Final = 0.9
 _STEP: Final = later(r"^Optimizer\.step#")
@@ -74,19 +74,15 @@ class Accumulation(msgspec.Struct, frozen=True, kw_only=True):
 def measure(facts: Facts) -> Accumulation | Skipped:
     """Find the updates (from one step of the optimizer to the next), their passes, and what these reduce."""
     trace = facts.trace
-    for way, requests in ((_DDP, bucket_requests(trace)), (_FSDP, _scatters(trace))):
+    scatters = np.flatnonzero(trace.named(trace.ops.name, _SCATTER))
+    for way, requests in ((_DDP, bucket_requests(trace)), (_FSDP, scatters)):
         found = _found(facts, way, requests) if requests.size else None
         if found is not None:
             return found
     return Skipped(
-        analyzer="accumulation",
         reason="no update that reduces gradients, between two marked steps of an optimizer, is in this trace",
         how_to_get="profile several steps of a job that trains with DistributedDataParallel or FSDP2",
     )
-
-
-def _scatters(trace: Trace) -> NDArray[np.intp]:
-    return np.flatnonzero(trace.named(trace.ops.name, _SCATTER))
 
 
 def _starts(trace: Trace, pattern: re.Pattern[str]) -> I64:
@@ -189,20 +185,18 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
             confidence=_SURE,
             recoverable_ns=scope.per_step(result.cost_ns),
             evidence=(
-                Evidence(
-                    statement=f"the collectives of all but the last of {n} backward passes hold the step up for"
-                    f" {format_ns(scope.per_step(result.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
-                    metric="accumulation.cost_ns",
-                    value=float(result.cost_ns),
-                    unit="ns",
+                Evidence.time(
+                    "accumulation.cost_ns",
+                    result.cost_ns,
+                    f"the collectives of all but the last of {n} backward passes hold the step up for"
+                    f" {scope.time(result.cost_ns)} ({format_fraction(fraction)} of the window)",
                     expected=f"< {format_fraction(MICRO_REDUCED.limit('window'))} of the window",
                 ),
-                Evidence(
-                    statement=f"in each of {result.n_updates} updates the passes after the first add to the gradients"
+                Evidence.count(
+                    "accumulation.n_passes",
+                    n,
+                    f"in each of {result.n_updates} updates the passes after the first add to the gradients"
                     " of the pass before and reduce them again",
-                    metric="accumulation.n_passes",
-                    value=float(n),
-                    unit="count",
                 ),
             ),
             fix=result.fix,
@@ -221,7 +215,6 @@ def _rows(facts: Facts, result: Accumulation) -> Mapping[str, Rows]:
 def present(result: Accumulation) -> Section:
     """Show the passes of an update."""
     return Section(
-        analyzer="accumulation",
         title="backward passes that reduce gradients, in each update",
         values={"n_passes": result.n_passes, "n_updates": result.n_updates, "cost_ns": result.cost_ns},
     )

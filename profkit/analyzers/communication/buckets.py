@@ -60,7 +60,6 @@ def measure(facts: Facts) -> Buckets | Skipped:
     requests = bucket_requests(trace)
     if requests.size == 0 or not steps:
         return Skipped(
-            analyzer="buckets",
             reason="no gradient buckets of DistributedDataParallel in this trace",
             how_to_get="profile a job that uses it, with marked steps",
         )
@@ -70,7 +69,6 @@ def measure(facts: Facts) -> Buckets | Skipped:
     found = _operations(facts, requests) if inside.any() else None
     if found is None:
         return Skipped(
-            analyzer="buckets",
             reason="the trace does not say what each gradient bucket moves",
             how_to_get="record with a torch whose kernels carry their collective's arguments, on a CPU with --shapes",
         )
@@ -192,11 +190,10 @@ def _found(result: Buckets, cost_ns: int, *, title: str, statement: str, fix: st
             confidence=_CONFIDENCE,
             recoverable_ns=scope.per_step(cost_ns),
             evidence=(
-                Evidence(
-                    statement=f"{statement} ({format_ns(scope.per_step(cost_ns))} {scope.each} that other buckets save at most)",
-                    metric="buckets.cost_ns",
-                    value=float(cost_ns),
-                    unit="ns",
+                Evidence.time(
+                    "buckets.cost_ns",
+                    cost_ns,
+                    f"{statement} ({scope.time(cost_ns)} that other buckets save at most)",
                     expected=f"< {format_fraction(BUCKETS.limit('window'))} of the window",
                 ),
             ),
@@ -215,7 +212,6 @@ def _found(result: Buckets, cost_ns: int, *, title: str, statement: str, fix: st
 def present(result: Buckets) -> Section:
     """Show the buckets of a step."""
     return Section(
-        analyzer="buckets",
         title="gradient buckets of DDP",
         values={
             "n": int(result.n_bytes.size),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -83,7 +83,6 @@ def measure(facts: Facts) -> OneByOne | Skipped:
     found = _operations(facts, asked) if asked.size else None
     if found is None:
         return Skipped(
-            analyzer="one_by_one",
             reason="no collectives that the script asks for itself, each with what it takes, are in this trace",
             how_to_get="profile a job whose script reduces gradients itself",
         )
@@ -205,80 +204,71 @@ def judge(result: OneByOne) -> tuple[Finding, ...]:
     return (*_of_loop(result), *_of_script(result))
 
 
-def _of_script(result: OneByOne) -> tuple[Finding, ...]:
+def _of_script(result: OneByOne) -> Iterator[Finding]:
     asked, scope = result.asked, result.scope
     if asked is None or asked.n < scope.n_steps:
-        return ()
+        return
     fraction, behind = scope.fraction(asked.cost_ns), asked.behind
     spared_ns = asked.cost_ns + (behind.spared_ns if behind else 0)
     if scope.fraction(spared_ns) < ASKED.limit("window"):
-        return ()
+        return
     each = format_count(round(asked.n / max(scope.n_steps, 1), 1))
     beside = ", beside DDP's" if asked.is_beside_ddp else ""
-    return (
-        ASKED.found(
-            title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {asked.kind}{beside}",
-            fraction=fraction,
-            confidence=_SURE,
-            recoverable_ns=scope.per_step(spared_ns),
-            most_recoverable_ns=scope.per_step(asked.cost_ns + behind.ns) if behind else None,
-            evidence=(
-                Evidence(
-                    statement=f"they hold the step up for {format_ns(scope.per_step(asked.cost_ns))} {scope.each} ({format_fraction(fraction)} of the window)",
-                    metric="asked.cost_ns",
-                    value=float(asked.cost_ns),
-                    unit="ns",
-                    expected=f"< {format_fraction(ASKED.limit('window'))} of the window, with what a fix spares behind them",
-                ),
-                *_of_gathered(scope, behind),
+    yield ASKED.found(
+        title=f"the script itself asks for {each} collective{'' if each == '1' else 's'} a step, mostly {asked.kind}{beside}",
+        fraction=fraction,
+        confidence=_SURE,
+        recoverable_ns=scope.per_step(spared_ns),
+        most_recoverable_ns=scope.per_step(asked.cost_ns + behind.ns) if behind else None,
+        evidence=(
+            Evidence.time(
+                "asked.cost_ns",
+                asked.cost_ns,
+                f"they hold the step up for {scope.time(asked.cost_ns)} ({format_fraction(fraction)} of the window)",
+                expected=f"< {format_fraction(ASKED.limit('window'))} of the window, with what a fix spares behind them",
             ),
-            fix=ASKED_FIXES[asked.kind],
-            next_tools=(after_change(scope, "fewer collectives in each step"),),
+            *_of_gathered(scope, behind),
         ),
+        fix=ASKED_FIXES[asked.kind],
+        next_tools=(after_change(scope, "fewer collectives in each step"),),
     )
 
 
-def _of_gathered(scope: Scope, behind: Behind | None) -> tuple[Evidence, ...]:
+def _of_gathered(scope: Scope, behind: Behind | None) -> Iterator[Evidence]:
     if behind is None or not behind.ns:
-        return ()
+        return
     spared = format_ns(scope.per_step(behind.spared_ns))
-    return (
-        Evidence(
-            statement=f"operators on what was gathered take another {format_ns(scope.per_step(behind.ns))} {scope.each}; where"
-            f" each rank works on its own rows, {spared} of it go as well",
-            metric="asked.behind_ns",
-            value=float(behind.ns),
-            unit="ns",
-        ),
+    yield Evidence.time(
+        "asked.behind_ns",
+        behind.ns,
+        f"operators on what was gathered take another {scope.time(behind.ns)}; where"
+        f" each rank works on its own rows, {spared} of it go as well",
     )
 
 
-def _of_loop(result: OneByOne) -> tuple[Finding, ...]:
+def _of_loop(result: OneByOne) -> Iterator[Finding]:
     fraction = result.scope.fraction(result.cost_ns)
     few = result.n_runs < ONE_BY_ONE.limit("runs") or result.cost_ns < ONE_BY_ONE.limit("latency") * result.spent_ns
     if few or fraction < ONE_BY_ONE.limit("window"):
-        return ()
+        return
     scope = result.scope
-    spared = f"{format_ns(scope.per_step(result.cost_ns))} {scope.each}"
-    return (
-        ONE_BY_ONE.found(
-            title=f"{result.n_each} collectives one after another, one for each tensor",
-            fraction=fraction,
-            confidence=_SURE,
-            recoverable_ns=scope.per_step(result.cost_ns),
-            evidence=(
-                Evidence(
-                    statement=f"the script asks for {result.n_each} collectives in a row, {format_ns(result.usual_ns)} each"
-                    f" (median): one for all would spare {spared} ({format_fraction(fraction)} of the window)",
-                    metric="one_by_one.cost_ns",
-                    value=float(result.cost_ns),
-                    unit="ns",
-                    expected=f"< {format_fraction(ONE_BY_ONE.limit('window'))} of the window",
-                ),
+    spared = f"{scope.time(result.cost_ns)}"
+    yield ONE_BY_ONE.found(
+        title=f"{result.n_each} collectives one after another, one for each tensor",
+        fraction=fraction,
+        confidence=_SURE,
+        recoverable_ns=scope.per_step(result.cost_ns),
+        evidence=(
+            Evidence.time(
+                "one_by_one.cost_ns",
+                result.cost_ns,
+                f"the script asks for {result.n_each} collectives in a row, {format_ns(result.usual_ns)} each"
+                f" (median): one for all would spare {spared} ({format_fraction(fraction)} of the window)",
+                expected=f"< {format_fraction(ONE_BY_ONE.limit('window'))} of the window",
             ),
-            fix=ONE_BY_ONE.fixes[0],
-            next_tools=(after_change(scope, "a few large collectives in each step"),),
         ),
+        fix=ONE_BY_ONE.fixes[0],
+        next_tools=(after_change(scope, "a few large collectives in each step"),),
     )
 
 
@@ -293,7 +283,6 @@ def _rows(facts: Facts, result: OneByOne) -> Mapping[str, Rows]:
 def present(result: OneByOne) -> Section:
     """Show the runs."""
     return Section(
-        analyzer="one_by_one",
         title="collectives that the script asks for one after another",
         values={
             "n_runs": result.n_runs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -117,7 +117,6 @@ def measure(facts: Facts) -> Overlap | Skipped:
     table, rows = facts.communication
     if rows.size == 0:
         return Skipped(
-            analyzer="overlap",
             reason="no communication in this trace",
             how_to_get="profile a distributed job; on a single process there is nothing to overlap",
         )
@@ -244,85 +243,77 @@ def judge(result: Overlap) -> tuple[Finding, ...]:
     return (*_exposed(result), *_of_buffers(result))
 
 
-def _of_buffers(result: Overlap) -> tuple[Finding, ...]:
+def _of_buffers(result: Overlap) -> Iterator[Finding]:
     scope, sent = result.scope, result.buffers
     fraction = scope.fraction(sent.blocking_ns)
     if fraction < MODULE_BUFFERS.limit("window") or not result.sends_each_step:
-        return ()
+        return
     saved, times = format_ns(scope.per_step(sent.blocking_ns)), format_ns(scope.per_step(sent.total_ns))
     count = format_count(round(sent.n / scope.n_steps, 1))
     statement = f"{count} broadcasts {scope.each} beside all-reduces take {times}; without them at most {saved} less"
     if sent.is_ddp:
         statement = f"before the forward pass DDP joins the model's buffers, sends them and copies them back: {times} {scope.each}"
-    return (
-        MODULE_BUFFERS.found(
-            title=_TITLE_OF_DDP if sent.is_ddp else "",
-            confidence=_OF_DDP if sent.is_ddp else 0.5,  # one rank cannot split waiting for peers from transfer
-            recoverable_ns=scope.per_step(sent.blocking_ns),
-            fraction=fraction,
-            evidence=(
-                Evidence(
-                    statement=statement,
-                    metric="comm.broadcasts_blocking_ns",
-                    value=float(scope.per_step(sent.blocking_ns)),
-                    unit="ns",
-                    expected=f"< {format_fraction(MODULE_BUFFERS.limit('window'))} of the window",
-                ),
+    yield MODULE_BUFFERS.found(
+        title=_TITLE_OF_DDP if sent.is_ddp else "",
+        confidence=_OF_DDP if sent.is_ddp else 0.5,  # one rank cannot split waiting for peers from transfer
+        recoverable_ns=scope.per_step(sent.blocking_ns),
+        fraction=fraction,
+        evidence=(
+            Evidence.time(
+                "comm.broadcasts_blocking_ns",
+                scope.per_step(sent.blocking_ns),
+                statement,
+                expected=f"< {format_fraction(MODULE_BUFFERS.limit('window'))} of the window",
             ),
-            fix=MODULE_BUFFERS.fixes[0],
-            next_tools=(after_change(scope, "no broadcast before the forward pass"),),
         ),
+        fix=MODULE_BUFFERS.fixes[0],
+        next_tools=(after_change(scope, "no broadcast before the forward pass"),),
     )
 
 
-def _exposed(result: Overlap) -> tuple[Finding, ...]:
+def _exposed(result: Overlap) -> Iterator[Finding]:
     scope = result.scope
     fraction = scope.fraction(result.exposed_ns)
     if fraction < EXPOSED.limit("window"):
-        return ()
+        return
     fix = SENDS_FIX if result.is_sent else _WAITS_FIX if _is_waiting(result) else _FIX
     if result.sends_each_step and result.buffers.blocking_ns >= EXPOSED.limit("mostly") * result.exposed_ns:
         fix = f"{MODULE_BUFFERS.fixes[0]}; {fix}"
     hidden = result.hidden_ns / result.comm_ns if result.comm_ns else 0.0
     biggest = short_name(result.top[0][0]) if result.top else ""
     is_lone = _is_lone(result)
-    return (
-        EXPOSED.found(
-            title=_SENDS_TITLE if result.is_sent else "",
-            confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
-            recoverable_ns=scope.per_step(result.blocking_ns),
-            fraction=fraction,
-            evidence=(
-                Evidence(
-                    statement=f"communication runs {format_ns(scope.per_step(result.exposed_ns))} {scope.each} while no compute runs"
-                    f" ({scope.share(result.exposed_ns, 'comm_exposed')} of the window)" + _unasked_part(result),
-                    metric="budget_ns.comm_exposed",
-                    value=float(result.exposed_ns),
-                    unit="ns",
-                    expected=f"< {format_fraction(EXPOSED.limit('window'))} of the window",
-                ),
-                Evidence(
-                    statement=f"compute hides {format_fraction(hidden)} of the {format_ns(scope.per_step(result.comm_ns))} of communication {scope.each};"
-                    f" most time is in {biggest}" + (_lone_part(result) if is_lone else ""),
-                    metric="comm_hidden_fraction",
-                    value=hidden,
-                    unit="fraction",
-                ),
-                *_waits(result),
-                *_sends(result),
-                Evidence(
-                    statement="one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
-                    f" between 0 and {format_ns(scope.per_step(result.blocking_ns))} {scope.each}",
-                    metric="comm.recoverable_interval_ns",
-                    value=float(scope.per_step(result.blocking_ns)),
-                    unit="ns",
-                ),
-                *_hideable(result),
+    yield EXPOSED.found(
+        title=_SENDS_TITLE if result.is_sent else "",
+        confidence=0.35 if is_lone else 0.6,  # one rank cannot split waiting for peers from transfer
+        recoverable_ns=scope.per_step(result.blocking_ns),
+        fraction=fraction,
+        evidence=(
+            Evidence.time(
+                "budget_ns.comm_exposed",
+                result.exposed_ns,
+                f"communication runs {scope.time(result.exposed_ns)} while no compute runs"
+                f" ({scope.share(result.exposed_ns, 'comm_exposed')} of the window)" + _unasked_part(result),
+                expected=f"< {format_fraction(EXPOSED.limit('window'))} of the window",
             ),
-            fix=fix,
-            proof=_SENDS_PROOF if result.is_sent else _WAITS_PROOF if _is_waiting(result) else "",
-            next_tools=(_all_ranks(scope),),
+            Evidence.share(
+                "comm_hidden_fraction",
+                hidden,
+                f"compute hides {format_fraction(hidden)} of the {format_ns(scope.per_step(result.comm_ns))} of communication {scope.each};"
+                f" most time is in {biggest}" + (_lone_part(result) if is_lone else ""),
+            ),
+            *_waits(result),
+            *_sends(result),
+            Evidence.time(
+                "comm.recoverable_interval_ns",
+                scope.per_step(result.blocking_ns),
+                "one rank's trace cannot separate transfer from waiting for a slower rank: fixing this rank alone saves"
+                f" between 0 and {scope.time(result.blocking_ns)}",
+            ),
+            *_hideable(result),
         ),
+        fix=fix,
+        proof=_SENDS_PROOF if result.is_sent else _WAITS_PROOF if _is_waiting(result) else "",
+        next_tools=(_all_ranks(scope),),
     )
 
 
@@ -331,26 +322,24 @@ _SENDS_PROOF: Final = (
 )
 
 
-def _sends(result: Overlap) -> tuple[Evidence, ...]:
+def _sends(result: Overlap) -> Iterator[Evidence]:
     """That a rank waits in them for what another one computes."""
     share = result.sends_ns / result.exposed_ns
     said = f"{format_fraction(share)} of it is in sends and receives: a stage of a pipeline waits there for the work of the others"
-    return (Evidence(said, SENDS_METRIC, share, "fraction"),) if result.is_sent else ()
+    if result.is_sent:
+        yield Evidence.share(SENDS_METRIC, share, said)
 
 
-def _hideable(result: Overlap) -> tuple[Evidence, ...]:
+def _hideable(result: Overlap) -> Iterator[Evidence]:
     """What overlap alone can save, where the compute is too short to hide all of it."""
     scope = result.scope
     if result.hideable_ns >= result.blocking_ns * (1 - WORTH_SAYING):
-        return ()
-    return (
-        Evidence(
-            statement=f"overlap alone saves at most {format_ns(scope.per_step(result.hideable_ns))} {scope.each}: there is no"
-            " more compute to hide communication under. More takes fewer bytes, or less waiting for other ranks",
-            metric="comm.hideable_ns",
-            value=float(scope.per_step(result.hideable_ns)),
-            unit="ns",
-        ),
+        return
+    yield Evidence.time(
+        "comm.hideable_ns",
+        scope.per_step(result.hideable_ns),
+        f"overlap alone saves at most {scope.time(result.hideable_ns)}: there is no"
+        " more compute to hide communication under. More takes fewer bytes, or less waiting for other ranks",
     )
 
 
@@ -362,10 +351,10 @@ def _is_waiting(result: Overlap) -> bool:
     return result.comm_ns > 0 and result.idle_wires.unneeded_ns >= EXPOSED.limit("mostly") * result.comm_ns
 
 
-def _waits(result: Overlap) -> tuple[Evidence, ...]:
+def _waits(result: Overlap) -> Iterator[Evidence]:
     idle = result.idle_wires
     if not _is_waiting(result):
-        return ()
+        return
     size, time = format_bytes(idle.median_bytes), format_ns(idle.median_ns)
     who = (
         f"the only collective waits rather than transfers: it moves {size} in {time}"
@@ -373,13 +362,10 @@ def _waits(result: Overlap) -> tuple[Evidence, ...]:
         else f"{idle.n:,} of {result.n_operations:,} collectives wait rather than transfer: they move {size} in {time} (medians)"
     )
     more = format_fraction(idle.unneeded_ns / idle.total_ns)
-    return (
-        Evidence(
-            statement=f"{who}; {more} of the time is more than a link of {EXPOSED.limit('slow_link'):g} GB/s needs",
-            metric="comm.waiting_ns",
-            value=float(idle.unneeded_ns),
-            unit="ns",
-        ),
+    yield Evidence.time(
+        "comm.waiting_ns",
+        idle.unneeded_ns,
+        f"{who}; {more} of the time is more than a link of {EXPOSED.limit('slow_link'):g} GB/s needs",
     )
 
 
@@ -422,7 +408,6 @@ def _unasked_part(result: Overlap) -> str:
 def present(result: Overlap) -> Section:
     """Show overlap and the longest collectives."""
     return Section(
-        analyzer="overlap",
         title="communication",
         values={
             "n_operations": result.n_operations,
@@ -432,11 +417,10 @@ def present(result: Overlap) -> Section:
             **({} if result.scope.is_cpu else {"unasked_ns": result.unasked_ns}),
         },
         tables=(
-            TableView(
-                title="communication by name",
-                headers=("operation", "count", "time"),
-                units=("text", "count", "ns"),
-                rows=result.top,
+            TableView.of(
+                "communication by name",
+                {"operation": "text", "count": "count", "time": "ns"},
+                result.top,
                 note="The time of a collective includes waiting for the other ranks.",
             ),
         ),

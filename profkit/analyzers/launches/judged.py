@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, idle_before, places_table, sampled_evidence
-from profkit.analyzers.launches.evidence import cpu_evidence, device_evidence, hidden_evidence, one_place
-from profkit.analyzers.launches.measured import Apart, Launches, measure
-from profkit.analyzers.launches.rows import rows_of
+from profkit.analyzers.launches.measured import Apart, Launches, measure, rows_of
 from profkit.analyzers.tools import py_spy_main, system_timeline
+from profkit.findings.communication import EXPOSED
 from profkit.findings.host import LAUNCH_BOUND, STALL
-from profkit.model.budget import HOST_PARTS
+from profkit.model.budget import HOST_PARTS, label
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import SEVERITY_FROM, Evidence, Finding, NextTool, Severity
 from profkit.timeline.idle import Place
-from profkit.units import format_fraction, format_ns
+from profkit.units import format_count, format_fraction, format_ns
 
 _START_UP = "start-up: the host does what it does once"
 _WORTH_SAYING = 0.01  # chosen: of the window, less explains nothing
@@ -28,6 +29,7 @@ _WITHOUT = (
     " shown. Or double the micro-batch: the time per sample falls by about half of the share shown."
 )
 _MOST_SAMPLED = 8  # chosen: rows of a table that is read
+MIN_OS_SHARE = 0.2  # chosen: below, the calls are noise beside the host's own work
 
 
 def is_one_each_step(result: Launches) -> bool:
@@ -82,7 +84,7 @@ def _launch_bound(result: Launches, late: int, fraction: float) -> Finding:
         recoverable_ns=scope.per_step(round(late * result.cored) if result.gain_ns is None else result.gain_ns),
         fraction=fraction,
         evidence=(
-            *(cpu_evidence(result, fraction) if scope.is_cpu else device_evidence(result, fraction)),
+            *(cpu_evidence(result) if scope.is_cpu else device_evidence(result)),
             *hidden_evidence(result),
             *_each_step(result),
         ),
@@ -189,32 +191,27 @@ def _title(result: Launches, *, mostly_host: bool, in_system: bool) -> str:
     )
 
 
-def _each_step(result: Launches) -> tuple[Evidence, ...]:
+def _each_step(result: Launches) -> Iterator[Evidence]:
     """Say that the late time is one stretch in each step, where it is; on a CPU where it is some of the step."""
     low, high = result.longest_gap_ns
     whole = result.scope.fraction(result.one_stretch_ns)
     if whole >= SEVERITY_FROM[Severity.MEDIUM]:
-        return (
-            Evidence(
-                statement=f"{format_fraction(whole)} of the window is one stretch between two operators in each of"
-                f" {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
-                metric="launches.one_stretch_fraction",
-                value=whole,
-                unit="fraction",
-                span_ns=result.longest_gap_ns,
-            ),
-        )
-    if not is_one_each_step(result):
-        return ()
-    return (
-        Evidence(
-            statement=f"{format_fraction(result.each_step_share)} of the idle time that the host causes is one gap in each"
-            f" of {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
-            metric="launches.each_step_share",
-            value=result.each_step_share,
-            unit="fraction",
+        yield Evidence.share(
+            "launches.one_stretch_fraction",
+            whole,
+            f"{format_fraction(whole)} of the window is one stretch between two operators in each of"
+            f" {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
             span_ns=result.longest_gap_ns,
-        ),
+        )
+        return
+    if not is_one_each_step(result):
+        return
+    yield Evidence.share(
+        "launches.each_step_share",
+        result.each_step_share,
+        f"{format_fraction(result.each_step_share)} of the idle time that the host causes is one gap in each"
+        f" of {result.scope.n_steps} steps; the longest takes {format_ns(high - low)}",
+        span_ns=result.longest_gap_ns,
     )
 
 
@@ -244,12 +241,11 @@ def _known(result: Launches, apart: Apart) -> tuple[Evidence, ...]:
     """What is done once, as the trace records it."""
     scope = result.scope
     return tuple(
-        Evidence(
-            statement=f"{'the step waits' if scope.is_cpu else 'the GPU is idle'} {format_ns(ns)} while {words}"
+        Evidence.time(
+            "launches.apart_ns",
+            ns,
+            f"{'the step waits' if scope.is_cpu else 'the GPU is idle'} {format_ns(ns)} while {words}"
             f" ({format_fraction(scope.fraction(ns))} of the window): that is done once",
-            metric="launches.apart_ns",
-            value=float(ns),
-            unit="ns",
         )
         for words, ns in apart.known
         if scope.fraction(ns) >= _WORTH_SAYING
@@ -258,17 +254,16 @@ def _known(result: Launches, apart: Apart) -> tuple[Evidence, ...]:
 
 def _few(result: Launches) -> Evidence:
     low, high = result.longest_gap_ns
-    return Evidence(
-        statement=f"{format_fraction(result.few_gaps_share)} of the idle time that the host causes is in at most"
+    return Evidence.share(
+        "launches.few_gaps_share",
+        result.few_gaps_share,
+        f"{format_fraction(result.few_gaps_share)} of the idle time that the host causes is in at most"
         f" {STALL.limit('stretches'):g} gaps; the longest takes {format_ns(high - low)}"
         + (
             ", as in start-up, compilation, module loading or a checkpoint"
             if high - low >= _EVENT_NS
             else ", too few to separate the cost of launches from single events"
         ),
-        metric="launches.few_gaps_share",
-        value=result.few_gaps_share,
-        unit="fraction",
         expected=f"< {format_fraction(STALL.limit('one_off'))}",
         span_ns=result.longest_gap_ns,
     )
@@ -277,7 +272,6 @@ def _few(result: Launches) -> Evidence:
 def present(result: Launches) -> Section:
     """Show the launch numbers and the operators that launch most."""
     return Section(
-        analyzer="launches",
         title="launches",
         values={
             "n_operations": result.n_operations,
@@ -307,20 +301,17 @@ def _apart_values(apart: Apart | None) -> dict[str, int]:
     return {"apart_ns": apart.total_ns, "beside_ns": apart.launch_ns + apart.host_ns}
 
 
-def _sampled(result: Launches) -> tuple[TableView, ...]:
+def _sampled(result: Launches) -> Iterator[TableView]:
     if not result.samples:
-        return ()
-    return (
-        TableView(
-            title="CPU samples " + _when_sampled(result),
-            headers=("thread", "function", "called from", "samples", "share"),
-            units=("text", "text", "text", "count", "fraction"),
-            rows=tuple(
-                (one.thread, one.words, one.caller if one.caller != one.words else "", one.n, one.share)
-                for one in result.samples[:_MOST_SAMPLED]
-            ),
-            note="A thread is sampled only while it runs on a CPU, not while it waits.",
+        return
+    yield TableView.of(
+        "CPU samples " + _when_sampled(result),
+        {"thread": "text", "function": "text", "called from": "text", "samples": "count", "share": "fraction"},
+        tuple(
+            (one.thread, one.words, one.caller if one.caller != one.words else "", one.n, one.share)
+            for one in result.samples[:_MOST_SAMPLED]
         ),
+        note="A thread is sampled only while it runs on a CPU, not while it waits.",
     )
 
 
@@ -330,16 +321,13 @@ def _when_sampled(result: Launches) -> str:
     return "between operators" if result.n_operations else "beside waits for input"
 
 
-def _top_operators(result: Launches) -> tuple[TableView, ...]:
+def _top_operators(result: Launches) -> Iterator[TableView]:
     if not result.top_operators:
-        return ()
-    return (
-        TableView(
-            title="operators with the most launches",
-            headers=("operator", "launches", "device time"),
-            units=("text", "count", "ns"),
-            rows=result.top_operators,
-        ),
+        return
+    yield TableView.of(
+        "operators with the most launches",
+        {"operator": "text", "launches": "count", "device time": "ns"},
+        result.top_operators,
     )
 
 
@@ -352,3 +340,141 @@ ANALYZER = Analyzer(
     rows=rows_of,
     present=present,
 )
+
+
+def _queued_gaps(result: Launches) -> str:
+    """What the budget's late launches have beside these, where it shows."""
+    gaps = result.scope.fraction(result.turnaround_ns)
+    if round(1000 * gaps) == 0:
+        return ""
+    return f"; not counted: {format_fraction(gaps)} in gaps between operations that were queued in time"
+
+
+def _parts(result: Launches) -> str:
+    """What the host does before late launches, as shares of the window."""
+    scope = result.scope
+    is_unknown = scope.is_of_torch and not result.has_ops
+    host = "Python or dispatch (no operators recorded)" if is_unknown else label("idle_host", is_cpu=False)
+    return (
+        f"{scope.share(result.launch_idle_ns, 'idle_launch')} of the window in"
+        f" {'operator dispatch' if result.has_ops else 'CUDA calls'}, {scope.share(result.host_idle_ns, 'idle_host')} in"
+        f" {host}" + _queued_gaps(result)
+    )
+
+
+def _beside(result: Launches) -> str:
+    """The share of late launches beside what is judged apart, which has the rest of these parts of the bar."""
+    budget = result.scope.budget
+    share = budget.shown(*HOST_PARTS, total_ns=result.launch_idle_ns + result.host_idle_ns)
+    rest = sum(budget.tenths[name] for name in HOST_PARTS) - round(1000 * share)
+    return f"{format_fraction(share)} of the window; not counted: {format_fraction(rest / 1000)} that is start-up or single stalls"
+
+
+def device_evidence(result: Launches) -> Iterator[Evidence]:
+    """Say how long the device waits for launches, how many find it drained, how long kernels are, what the host did."""
+    scope = result.scope
+    rho = result.rho_count or 0.0
+    floor = f"; launch latency is {format_ns(result.floor_median_ns)}" if result.floor_median_ns else ""
+    yield Evidence.time(
+        "launches.beside_ns" if result.is_beside else "budget_ns.idle_launch+idle_host-launches.turnaround_ns",
+        result.launch_idle_ns + result.host_idle_ns,
+        f"the GPU is idle {scope.time(result.launch_idle_ns + result.host_idle_ns)} before"
+        f" launches: {_beside(result) if result.is_beside else _parts(result)}",
+        expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
+        span_ns=result.longest_gap_ns,
+    )
+    yield from _os_evidence(result)
+    if not result.is_beside:
+        yield from idle_before(result.places, scope, *HOST_PARTS)
+    yield from sampled_evidence(result.samples, is_cpu=scope.is_cpu)
+    yield Evidence.share(
+        "launches.rho_count",
+        rho,
+        f"{format_count(result.n_drained)} operations ({format_fraction(rho)} of all) were launched while"
+        f" the GPU was idle{floor}",
+        expected="< 50 % when the host runs ahead",
+    )
+    if result.shorter_than_launch is not None:
+        yield Evidence.time(
+            "launches.median_kernel_ns",
+            result.median_kernel_ns,
+            f"the median kernel takes {format_ns(result.median_kernel_ns)};"
+            f" {format_fraction(result.shorter_than_launch)} of kernels take less time than their own launch call",
+        )
+    if result.top_operators and one_place(result) is None:
+        named = ", ".join(name for name, _, _ in result.top_operators)
+        share = sum(count for _, count, _ in result.top_operators) / max(result.n_operations, 1)
+        yield Evidence.share(
+            "launches.top_operator_share",
+            share,
+            f"{named} launch {format_fraction(share)} of all device operations",
+        )
+
+
+def hidden_evidence(result: Launches) -> Iterator[Evidence]:
+    """Say how much of the host's time communication hides, where that shows: with the idle time it is what it costs."""
+    scope = result.scope
+    if scope.fraction(result.hidden_ns) < EXPOSED.limit("window"):
+        return
+    yield Evidence.time(
+        "launches.hidden_ns",
+        result.hidden_ns,
+        f"for {scope.time(result.hidden_ns)} communication runs alone because the"
+        " host has not launched the next kernel: without the host's delay the step is so much shorter, too",
+    )
+
+
+def one_place(result: Launches) -> Place | None:
+    """The one place before which most of the idle time of the host lies, if there is one that is no start-up."""
+    if result.is_beside:
+        return None
+    return result.places.outstanding(HOST_PARTS, LAUNCH_BOUND.limit("place"))
+
+
+def _os_evidence(result: Launches) -> Iterator[Evidence]:
+    total = sum(spent for _, spent in result.os_waits)
+    if not result.host_idle_ns or total < MIN_OS_SHARE * result.host_idle_ns:
+        return
+    named = ", ".join(
+        f"{format_fraction(spent / result.host_idle_ns)} in {name}" for name, spent in result.os_waits[:3]
+    )
+    of = (
+        "of the time between operators, the training"
+        if result.scope.is_cpu
+        else "of that other host time, the launching"
+    )
+    yield Evidence.time(
+        "launches.os_wait_ns",
+        total,
+        f"{of} thread spends {named} (operating system): it waits for another thread, a process or a file",
+    )
+
+
+def cpu_evidence(result: Launches) -> tuple[Evidence, ...]:
+    """Say what dispatching costs on a CPU, and what lies between operators."""
+    scope = result.scope
+    fixed_ns = result.op_cost_ns * result.n_operations
+    cost = (
+        f"; their fixed cost is about {format_ns(scope.per_step(fixed_ns))} of the"
+        f" {format_ns(scope.per_step(result.launch_idle_ns))} of dispatch (estimated), the rest is operators that call others"
+        if 0 < fixed_ns <= result.launch_idle_ns
+        else ""
+    )
+    return (
+        Evidence.time(
+            "budget_ns.idle_launch+idle_host",
+            result.launch_idle_ns + result.host_idle_ns,
+            f"{scope.share(result.launch_idle_ns, 'idle_launch')} of the window is operator dispatch,"
+            f" {scope.share(result.host_idle_ns, 'idle_host')} is"
+            f" {'between operators' if result.waits_for_system else 'Python between operators'}",
+            expected=f"< {format_fraction(LAUNCH_BOUND.limit('window'))} of the window",
+        ),
+        Evidence.share(
+            "launches.small_operator_fraction",
+            result.rho_count or 0.0,
+            f"{format_count(scope.per_step(result.n_operations))} operators {scope.each};"
+            f" {format_fraction(result.rho_count or 0)} of them take at most 10 us" + cost,
+        ),
+        *_os_evidence(result),
+        *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
+    )

@@ -1,19 +1,21 @@
-"""Launches, their lag, and the idle time they leave, of a device or of a CPU."""
+"""Launches, their lag, and the idle time they leave, of a device or of a CPU; and what that time consists of."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
-from profkit.analyzers.base import Scope, scope_of
-from profkit.findings.host import STALL
+from profkit.analyzers.base import Scope, before_launches, busiest_thread, launched_by_operators, scope_of
+from profkit.findings.host import LAUNCH_BOUND, STALL
 from profkit.model.arrays import median, middle, of_rows, place_among
 from profkit.model.intervals import Intervals
 from profkit.model.names import is_inductors
 from profkit.model.trace import CallKind, Kind, SpanKind, Trace
-from profkit.timeline import Facts, IdlePlaces
+from profkit.timeline import DeviceFacts, Facts, IdlePlaces
+from profkit.timeline.code import Rows
 from profkit.timeline.cpu import training_threads
 from profkit.timeline.first_use import first_use
 from profkit.timeline.host import os_waits
@@ -21,6 +23,9 @@ from profkit.timeline.period import repeats
 from profkit.timeline.scheduled import cored_share
 from profkit.timeline.steps import edges, steps_in_window
 from profkit.timeline.totals import Sampled, waiting_samples
+
+if TYPE_CHECKING:
+    from profkit.timeline.code.code import Code
 
 _ALIKE: Final = 0.5
 """Chosen: stretches of one cause differ by less from step to step, a start-up from what follows it by more."""
@@ -69,28 +74,28 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     n_operations: int
     n_launch_calls: int
-    n_graph_launches: int
+    n_graph_launches: int = 0
     n_drained: int
     rho_count: float | None
-    rho_time: float | None
-    floor_p5_ns: int | None
-    floor_median_ns: int | None
+    rho_time: float | None = None
+    floor_p5_ns: int | None = None
+    floor_median_ns: int | None = None
     launch_idle_ns: int
     """Without `turnaround_ns`: what the host cannot shorten by being faster."""
     host_idle_ns: int
-    sync_idle_ns: int
+    sync_idle_ns: int = 0
     data_idle_ns: int
     median_kernel_ns: int
-    shorter_than_launch: float | None
+    shorter_than_launch: float | None = None
     """Share of kernels that end sooner than their own launch call takes."""
     few_gaps_share: float
     """Share of launch, host and sync idle time in its three longest stretches."""
     each_step_share: float
     """Share of it in the longest stretch of each step, where these are alike; 0 where some step has none like it."""
     longest_gap_ns: tuple[int, int]
-    top_operators: tuple[tuple[str, int, int], ...]
+    top_operators: tuple[tuple[str, int, int], ...] = ()
     """(operator, launches, device ns) with the most launches."""
-    op_cost_ns: int
+    op_cost_ns: int = 0
     one_stretch_ns: int = 0
     """The time of the stretches of `each_step_share`, on a CPU."""
     has_ops: bool = True
@@ -148,7 +153,7 @@ def _measure_device(facts: Facts) -> Launches:
     assert main is not None  # noqa: S101 - called only with a device
     trace, queue = facts.trace, main.queue
     late = main.idle.launch | main.idle.host | main.idle.sync
-    share, longest = _concentration(late.start_ns, late.end_ns)
+    share, longest = _concentration(late)
     worst_step, each_step = _worst_step_share(facts, late), _each_step_share(facts, late)
     few = _longest(late) if _is_one_off(facts.n_steps, share, worst_step, each_step) else Intervals.empty()
     apart = _apart(facts, late, few)
@@ -181,7 +186,6 @@ def _measure_device(facts: Facts) -> Launches:
         each_step_share=each_step,
         longest_gap_ns=longest,
         top_operators=_top_operators(facts),
-        op_cost_ns=0,
         has_ops=facts.host.has_ops,
         gain_ns=main.gains.host_ns,
         unasked_ns=main.unasked.total_ns,
@@ -252,29 +256,22 @@ def _measure_cpu(facts: Facts) -> Launches:
     assert cpu is not None  # noqa: S101 - called only without a device
     idle = cpu.operators | cpu.data | cpu.comm | cpu.compute
     between = idle.gaps(*facts.trace.window_ns)
-    share, longest = _concentration(between.start_ns, between.end_ns)
+    share, longest = _concentration(between)
     worst_step, each_step = _worst_step_share(facts, between), _each_step_share(facts, between)
     few = _longest(between) if _is_one_off(facts.n_steps, share, worst_step, each_step) else Intervals.empty()
     return Launches(
         scope=scope_of(facts),
         n_operations=cpu.n_leaf_ops,
         n_launch_calls=int(facts.calls_in_window(CallKind.LAUNCH).size),
-        n_graph_launches=0,
         n_drained=cpu.n_small_ops,
         rho_count=cpu.n_small_ops / cpu.n_leaf_ops if cpu.n_leaf_ops else None,
-        rho_time=None,
-        floor_p5_ns=None,
-        floor_median_ns=None,
         launch_idle_ns=facts.budget.idle_launch,
         host_idle_ns=facts.budget.idle_host,
-        sync_idle_ns=0,
         data_idle_ns=facts.budget.idle_data,
         median_kernel_ns=cpu.op_cost_ns,
-        shorter_than_launch=None,
         few_gaps_share=share,
         each_step_share=each_step,
         longest_gap_ns=longest,
-        top_operators=(),
         op_cost_ns=cpu.op_cost_ns,
         one_stretch_ns=round(each_step * between.total_ns),
         os_waits=os_waits(facts.trace, training_threads(facts.trace), between - cpu.dispatch),
@@ -286,16 +283,14 @@ def _measure_cpu(facts: Facts) -> Launches:
     )
 
 
-def _concentration(
-    start: np.ndarray[tuple[int], np.dtype[np.int64]], end: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> tuple[float, tuple[int, int]]:
-    length = end - start
+def _concentration(late: Intervals) -> tuple[float, tuple[int, int]]:
+    length = late.lengths_ns
     total = int(length.sum())
     if total == 0:
         return 0.0, (0, 0)
     worst = int(length.argmax())
     top = np.sort(length)[-int(STALL.limit("stretches")) :]
-    return float(top.sum() / total), (int(start[worst]), int(end[worst]))
+    return float(top.sum() / total), (int(late.start_ns[worst]), int(late.end_ns[worst]))
 
 
 def _worst_step_share(facts: Facts, late: Intervals) -> float:
@@ -326,16 +321,50 @@ def _each_step_share(facts: Facts, late: Intervals) -> float:
 def _top_operators(facts: Facts) -> tuple[tuple[str, int, int], ...]:
     main = facts.main_device
     assert main is not None  # noqa: S101
-    trace = facts.trace
-    launch = of_rows(trace.gpu.launch_row, main.activity.rows)
-    linked = np.flatnonzero(launch >= 0)
-    op = facts.op_of_call[of_rows(launch, linked)]
-    known = np.flatnonzero(op >= 0)
-    names = trace.ops.name[of_rows(op, known)]
+    names, spent = launched_by_operators(facts, main)
     counts = np.bincount(names, minlength=1)
     order = np.argsort(-counts, kind="stable")[:3]
-    rows = of_rows(of_rows(main.activity.rows, linked), known)
-    spent = of_rows(trace.gpu.end_ns, rows) - of_rows(trace.gpu.start_ns, rows)
     return tuple(
-        (trace.name(code), int(counts[code]), int(spent[names == code].sum())) for code in order if counts[code]
+        (facts.trace.name(code), int(counts[code]), int(spent[names == code].sum())) for code in order if counts[code]
     )
+
+
+def rows_of(facts: Facts, _: Launches) -> Mapping[str, Rows]:
+    """What the host does in the time that `host.launch_bound` and `host.stall` are about."""
+    main, code = facts.main_device, facts.code
+    if code is None:
+        return {}
+    if main is None:
+        rows = _of_cpu(facts, code)
+        return {LAUNCH_BOUND.id: rows, STALL.id: rows}
+    late = _before_launches(facts, main, code)
+    return {LAUNCH_BOUND.id: late, STALL.id: late + _during(facts, main, code, main.idle.sync)}
+
+
+def _of_cpu(facts: Facts, code: Code) -> Rows:
+    """Dispatch, and what lies between operators."""
+    assert facts.cpu is not None  # noqa: S101 - called only without a device
+    cpu = facts.cpu
+    between = (cpu.operators | cpu.data | cpu.comm | cpu.compute).gaps(*facts.trace.window_ns)
+    return Rows.of_host(code, busiest_thread(facts, training_threads(facts.trace)), between | cpu.dispatch)
+
+
+def _before_launches(facts: Facts, main: DeviceFacts, code: Code) -> Rows:
+    """The time in which a launch was being made stands for that launch, the rest for what the host did in it."""
+    gaps, launch = before_launches(facts, main)
+    making = (main.idle.launch - main.idle.turnaround).covered_ns(gaps.start_ns, gaps.end_ns)
+    return Rows.of_calls(facts.trace, launch, making) + _during(facts, main, code, main.idle.host)
+
+
+def _during(facts: Facts, main: DeviceFacts, code: Code, times: Intervals) -> Rows:
+    """Times of the threads that make the launches which end these gaps; what no launch ends is the main one's."""
+    trace, (gaps, launch) = facts.trace, before_launches(facts, main)
+    if len(trace.calls) == 0 or not times:
+        return Rows.of_host(code, (), times)
+    usual = int(np.bincount(trace.calls.thread[launch[launch >= 0]], minlength=1).argmax())
+    thread = np.where(launch >= 0, trace.calls.thread[np.maximum(launch, 0)], usual)
+    rows = Rows.of_host(code, (), times)
+    for one in np.flatnonzero(np.bincount(thread)).tolist():
+        mine = Intervals(gaps.start_ns[thread == one], gaps.end_ns[thread == one])
+        rows += Rows.of_host(code, (one,), times & mine)
+    return rows

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from profkit.analyzers.base import Analyzer
-from profkit.analyzers.precision import judged, kernels, operators
+from profkit.analyzers.precision import kernels, operators
 from profkit.analyzers.precision.kernels import MatmulPrecision
 from profkit.analyzers.precision.operators import OperatorPrecision
 from profkit.model.documents.rank_report import Section
@@ -28,7 +28,7 @@ def measure(facts: Facts) -> Formats | Skipped:
 
 def judge(result: Formats) -> tuple[Finding, ...]:
     """`precision.fp64`, `precision.fallback` and `precision.no_tf32`."""
-    return operators.judge(result) if isinstance(result, OperatorPrecision) else judged.judge(result)
+    return operators.judge(result) if isinstance(result, OperatorPrecision) else kernels.judge(result)
 
 
 def rows(facts: Facts, result: Formats) -> Mapping[str, Rows]:
@@ -38,7 +38,7 @@ def rows(facts: Facts, result: Formats) -> Mapping[str, Rows]:
 
 def present(result: Formats) -> Section:
     """Show the formats."""
-    return operators.present(result) if isinstance(result, OperatorPrecision) else judged.present(result)
+    return operators.present(result) if isinstance(result, OperatorPrecision) else kernels.present(result)
 
 
 ANALYZER: Final[Analyzer[Formats]] = Analyzer(

@@ -1,42 +1,202 @@
-"""The number formats of a CPU's matrix products, by the recorded types of their operators.
+"""The number formats of a CPU's matrix products, by the recorded types of their operators, and work on double precision.
 
 fp32 is what a CPU usually trains in: it is worth a word only where the same steps show that half precision was meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.precision import double
-from profkit.analyzers.precision.double import Double
 from profkit.analyzers.tools import operators as recorded
 from profkit.findings.kernels import DOUBLE, FALLBACK
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, Bool, distinct_codes, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.model.intervals import Intervals
 from profkit.model.kernel_names import Precision
+from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
-from profkit.units import format_fraction, format_ns
+from profkit.timeline.cpu import training_threads
+from profkit.timeline.host import BACKWARD_NODE, self_times_ns
+from profkit.units import format_fraction
 
 _CONFIDENCE: Final = 0.7
 """That half precision was meant. Chosen: as where kernels of both formats run on a GPU."""
 _MOST_TYPED: Final = 0.9
 """Share of the operators whose types the timed steps must have taken over. Chosen."""
+_SURE_OF_DOUBLE: Final = 0.8
+"""That nobody meant it. Chosen: models are trained in double precision on purpose in simulations alone."""
+_SLOWER: Final = re.compile(r"conv|gelu")
+"""What has no kernel of oneDNN, or no vectorised one, in double precision."""
+_FOR_ALL: Final = re.compile(r"^aten::_(?:foreach|fused)_")
+"""Operators on lists, of which no element type is recorded: theirs is that of the rest."""
+_FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 
 
-class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Time of matrix products by number format, ns: inside the window, or of later steps that were recorded with types."""
+class Double(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of the window in which operators work on float64, ns, and what fp32 would save of it at most."""
+
+    scope: Scope
+    ns: int = 0
+    saves_ns: int = 0
+    hottest: str = ""
+    """The operator that has most of that time."""
+    first: str = ""
+    """The first operator of a step that takes in a tensor of it."""
+    at: str = ""
+    """Where that is called, in the user's code; "" where that is not known."""
+
+
+def double_of(facts: Facts, scope: Scope, typed: Trace) -> Double:
+    """Sum operators' own times; `typed` are the steps whose types are known, the trace's or later ones."""
+    if not typed.signatures:
+        return Double(scope=scope)
+    (rows, length), names, inside = double_rows(typed), typed.ops.name, _rows_inside(typed)
+    if not rows.size:
+        return Double(scope=scope)
+    own = self_times_ns(typed.ops)
+    of_lists = inside[typed.named(names[inside], _FOR_ALL)]
+    known = float(own[inside[_has_format(typed, inside, _FLOATING)]].sum())
+    spent = np.bincount(names[rows], weights=length)
+    slower = {code for code in distinct_codes(names[rows]).tolist() if _SLOWER.search(typed.name(code))}
+    ratios = DOUBLE.limit("cpu_convolution"), DOUBLE.limit("cpu_ratio")
+    saved = sum(float(ns) * (1 - ratios[code not in slower]) for code, ns in enumerate(spent.tolist()))
+    listed = float(own[of_lists].sum()) * float(length.sum()) / known if known else 0.0
+    scale = facts.window_ns / typed.window_duration_ns if typed.window_duration_ns else 0.0
+    first = _first_double(typed)
+    return Double(
+        scope=scope,
+        ns=min(round((float(length.sum()) + listed) * scale), facts.window_ns),
+        saves_ns=round((saved + listed * (1 - ratios[1])) * scale),
+        hottest=typed.name(int(spent.argmax())),
+        first="" if first < 0 else typed.name(int(names[first])),
+        at=_place_of(facts, typed, first),
+    )
+
+
+def double_rows(trace: Trace) -> tuple[I64, I64]:
+    """The operators of the window on tensors of float64 with more than one element, rows of `Trace.ops`.
+
+    With the time of each outside the operators that it calls, ns.
+    """
+    rows = _rows_inside(trace)
+    rows = rows[_has_format(trace, rows, (Precision.FP64,))]
+    return rows, self_times_ns(trace.ops)[rows]
+
+
+def _rows_inside(trace: Trace) -> I64:
+    """The operators of the window on the threads of the step, without autograd's nodes."""
+    (low, high), ops = trace.window_ns, trace.ops
+    inside = (ops.end_ns > low) & (ops.start_ns < high) & is_one_of(ops.thread, training_threads(trace))
+    inside &= ~trace.named(ops.name, BACKWARD_NODE)
+    return np.flatnonzero(inside).astype(np.int64)
+
+
+def _has_format(trace: Trace, rows: I64, formats: tuple[Precision, ...]) -> Bool:
+    codes = [code for code, one in enumerate(trace.signatures) if one is not None and _format(one) in formats]
+    return is_one_of(trace.ops.signature[rows], codes)
+
+
+def _format(signature: Signature) -> Precision | None:
+    """The widest floating-point format of its tensors; scalars, which have no size, are written as double anywhere."""
+    from profkit.roof.formulas.work import precision  # loaded for traces with types
+
+    told = {precision(kind) for kind, shape in zip(signature.types, signature.dims, strict=False) if _is_tensor(shape)}
+    return next((one for one in _FLOATING if one in told), None)
+
+
+def _is_tensor(shape: tuple[object, ...]) -> bool:
+    sides = [side for side in shape if isinstance(side, int)]
+    return bool(sides) and len(sides) == len(shape) and any(side > 1 for side in sides)
+
+
+def _first_double(trace: Trace) -> int:
+    """The first operator of the first whole step that takes in a tensor of float64; -1 for none."""
+    ops, begins = trace.ops, trace.steps[0].start_ns if trace.steps else trace.window_ns[0]
+    rows = np.flatnonzero((ops.start_ns >= begins) & is_one_of(ops.thread, training_threads(trace)))
+    rows = rows[_has_format(trace, rows, (Precision.FP64,))]
+    return int(rows[ops.start_ns[rows].argmin()]) if rows.size else -1
+
+
+def _place_of(facts: Facts, typed: Trace, row: int) -> str:
+    if row < 0 or facts.code is None or typed is not facts.trace:
+        return ""
+    one = np.array([row])
+    place = int(facts.code.at(typed.ops.thread[one], typed.ops.start_ns[one]).place[0])
+    return facts.code.places[place].words if place >= 0 else ""
+
+
+def in_double(result: Double) -> Iterator[Finding]:
+    """`precision.fp64` on a CPU."""
+    scope, fraction = result.scope, result.scope.fraction(result.ns)
+    if scope.fraction(result.saves_ns) < DOUBLE.limit("window"):
+        return
+    evidence = [
+        Evidence.time(
+            "precision.double_ns",
+            result.ns,
+            f"operators on float64 run for {scope.time(result.ns)},"
+            f" {format_fraction(fraction)} of the window; the longest is {result.hottest}; float32 takes half of"
+            " that or less",
+            expected="0, unless it is needed",
+        )
+    ]
+    if result.first:
+        at = f" at {result.at}" if result.at else ""
+        first = f"the first operator of a step that is given float64 is {result.first}{at}"
+        evidence.append(Evidence.time("precision.double_saves_ns", result.saves_ns, first))
+    yield DOUBLE.found(
+        title="operators compute in double precision",
+        confidence=_SURE_OF_DOUBLE,
+        recoverable_ns=scope.per_step(result.saves_ns),
+        fraction=fraction,
+        evidence=tuple(evidence),
+        fix=f"unless it is needed: {DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}; no model.double() and no"
+        " torch.set_default_dtype(torch.float64)",
+        next_tools=(
+            recorded(
+                scope,
+                "change that, then record again with types: what is still in float64?",
+                "no operator in double precision; profkit compare OLD NEW says what it gave",
+                flags="--shapes",
+            ),
+        ),
+    )
+
+
+class ByFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of matrix products by number format, ns."""
 
     scope: Scope
     by_format: dict[str, int]
+
+    @property
+    def total_ns(self) -> int:
+        """Time of all of them, ns."""
+        return sum(self.by_format.values())
+
+    def share(self, *formats: Precision) -> float:
+        """Share of that time in these formats, 0-1."""
+        return sum(self.by_format.get(item, 0) for item in formats) / self.total_ns if self.total_ns else 0.0
+
+    def table(self, title: str, *, note: str = "") -> TableView:
+        """The formats, the one with most time first."""
+        ranked = sorted(self.by_format.items(), key=lambda item: -item[1]) if self.total_ns else []
+        rows = ((name, ns, ns / self.total_ns) for name, ns in ranked)
+        return TableView.of(title, {"format": "text", "time": "ns", "share": "fraction"}, rows, note=note)
+
+
+class OperatorPrecision(ByFormat, frozen=True, kw_only=True):
+    """Time of matrix products by number format, ns: inside the window, or of later steps that were recorded with types."""
+
     from_half_ns: int
     """The time of those in fp32 whose second factor was converted from half precision."""
     n_later_steps: int
@@ -47,15 +207,6 @@ class OperatorPrecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this CPU multiplies in bfloat16; None where the capture did not say."""
     double: Double
     """What works on float64, products or not."""
-
-    @property
-    def total_ns(self) -> int:
-        """Time of all matrix products, ns."""
-        return sum(self.by_format.values())
-
-    def share(self, *formats: Precision) -> float:
-        """Share of the products' time in these formats, 0-1."""
-        return sum(self.by_format.get(item, 0) for item in formats) / self.total_ns if self.total_ns else 0.0
 
     @property
     def half_share(self) -> float:
@@ -90,7 +241,6 @@ def measure(facts: Facts) -> OperatorPrecision | Skipped:
     trace = facts.trace
     typed = trace.again if trace.shapes_carried is not None and trace.again is not None else trace
     without = Skipped(
-        analyzer="precision",
         reason="no kernels in this trace, and no matrix product with recorded types",
         how_to_get="record types: profkit capture --shapes, or torch.profiler.profile(record_shapes=True)",
     )
@@ -100,7 +250,7 @@ def measure(facts: Facts) -> OperatorPrecision | Skipped:
 
     found = products(typed)
     # timed steps that took over nearly all types have the places and the times; else the later ones stand for them
-    wide = double.measure(facts, scope_of(facts), trace if (trace.shapes_carried or 0) >= _MOST_TYPED else typed)
+    wide = double_of(facts, scope_of(facts), trace if (trace.shapes_carried or 0) >= _MOST_TYPED else typed)
     if found is None and not wide.ns:
         return without
     rows, ops = product_rows(trace), trace.ops
@@ -132,39 +282,37 @@ def rows(facts: Facts, _: OperatorPrecision) -> Mapping[str, Rows]:
     ops = facts.trace.ops
     return {
         FALLBACK.id: Rows.of_ops(facts.trace, full, ops.end_ns[full] - ops.start_ns[full]),
-        DOUBLE.id: Rows.of_ops(facts.trace, *double.double_rows(facts.trace)),
+        DOUBLE.id: Rows.of_ops(facts.trace, *double_rows(facts.trace)),
     }
 
 
 def judge(result: OperatorPrecision) -> tuple[Finding, ...]:
     """`precision.fp64`; `precision.fallback` where products in fp32 stand beside half precision that was asked for."""
-    return (*double.judge(result.double), *_in_full(result))
+    return (*in_double(result.double), *_in_full(result))
 
 
-def _in_full(result: OperatorPrecision) -> tuple[Finding, ...]:
+def _in_full(result: OperatorPrecision) -> Iterator[Finding]:
     is_beside_half = result.half_share >= FALLBACK.limit("meant")
     is_converted = result.from_half_share >= FALLBACK.limit("converted")
     is_worth = result.scope.fraction(result.full_ns) >= FALLBACK.limit("window")
     if result.share(Precision.FP32) < FALLBACK.limit("full") or not is_worth or not (is_beside_half or is_converted):
-        return ()
-    return (
-        FALLBACK.found(
-            title="some matrix products fall back to fp32"
-            if is_beside_half
-            else "weights in half precision are multiplied in fp32",
-            severity=None if result.has_bf16 else Severity.LOW,
-            confidence=_CONFIDENCE,
-            recoverable_ns=result.scope.per_step(result.saves_ns),
-            fraction=result.scope.fraction(result.saves_ns),
-            evidence=(_formats(result), *_converted(result), _worth(result)),
-            fix=_fix(result),
-            next_tools=(
-                recorded(
-                    result.scope,
-                    "change that, then record again with types: which products are still in fp32?",
-                    "matrix products in one number format; profkit compare OLD NEW says what it gave",
-                    flags="--shapes",
-                ),
+        return
+    yield FALLBACK.found(
+        title="some matrix products fall back to fp32"
+        if is_beside_half
+        else "weights in half precision are multiplied in fp32",
+        severity=None if result.has_bf16 else Severity.LOW,
+        confidence=_CONFIDENCE,
+        recoverable_ns=result.scope.per_step(result.saves_ns),
+        fraction=result.scope.fraction(result.saves_ns),
+        evidence=(_formats(result), *_converted(result), _worth(result)),
+        fix=_fix(result),
+        next_tools=(
+            recorded(
+                result.scope,
+                "change that, then record again with types: which products are still in fp32?",
+                "matrix products in one number format; profkit compare OLD NEW says what it gave",
+                flags="--shapes",
             ),
         ),
     )
@@ -173,29 +321,24 @@ def _in_full(result: OperatorPrecision) -> tuple[Finding, ...]:
 def _formats(result: OperatorPrecision) -> Evidence:
     scope = result.scope
     later = f" (types of {result.n_later_steps} later steps)" if result.n_later_steps else ""
-    return Evidence(
-        statement=f"{format_fraction(result.share(Precision.FP32))} of matrix-product time is in fp32, about"
-        f" {format_ns(scope.per_step(result.full_ns))} {scope.each},"
-        f" {format_fraction(result.half_share)} in half precision{later}",
-        metric="precision.full_share",
-        value=result.share(Precision.FP32),
-        unit="fraction",
+    return Evidence.share(
+        "precision.full_share",
+        result.share(Precision.FP32),
+        f"{format_fraction(result.share(Precision.FP32))} of matrix-product time is in fp32, about"
+        f" {scope.time(result.full_ns)}, {format_fraction(result.half_share)} in half precision{later}",
         expected=f"< {format_fraction(FALLBACK.limit('full'))} if bf16 or fp16 is intended",
     )
 
 
-def _converted(result: OperatorPrecision) -> tuple[Evidence, ...]:
+def _converted(result: OperatorPrecision) -> Iterator[Evidence]:
     """That weights are kept in half precision and converted for each product; nothing where few are."""
     if result.from_half_share < FALLBACK.limit("converted"):
-        return ()
-    return (
-        Evidence(
-            statement=f"{format_fraction(result.from_half_share)} of the fp32 products' time is on matrices of sizes that"
-            " are converted from half precision in these steps",
-            metric="precision.from_half_share",
-            value=result.from_half_share,
-            unit="fraction",
-        ),
+        return
+    yield Evidence.share(
+        "precision.from_half_share",
+        result.from_half_share,
+        f"{format_fraction(result.from_half_share)} of the fp32 products' time is on matrices of sizes that"
+        " are converted from half precision in these steps",
     )
 
 
@@ -205,14 +348,9 @@ def _worth(result: OperatorPrecision) -> Evidence:
         None: "the capture does not say whether this CPU multiplies in bf16 (AMX, AVX512-BF16): without such units bf16 is not"
         " faster",
         False: "this CPU has no units for bf16 (AMX, AVX512-BF16): bf16 is not faster here, but conversions cost time",
-        True: f"this CPU multiplies in bf16: at best it saves {format_ns(scope.per_step(result.saves_ns))} {scope.each}",
+        True: f"this CPU multiplies in bf16: at best it saves {scope.time(result.saves_ns)}",
     }
-    return Evidence(
-        statement=told[result.has_bf16],
-        metric="precision.half_saves_ns",
-        value=float(result.saves_ns),
-        unit="ns",
-    )
+    return Evidence.time("precision.half_saves_ns", result.saves_ns, told[result.has_bf16])
 
 
 def _fix(result: OperatorPrecision) -> str:
@@ -227,18 +365,9 @@ def _fix(result: OperatorPrecision) -> str:
 
 def present(result: OperatorPrecision) -> Section:
     """Show the formats."""
-    made = ((name, ns, ns / result.total_ns) for name, ns in result.by_format.items()) if result.total_ns else ()
+    note = f"Of {result.n_later_steps} later steps, recorded with types." if result.n_later_steps else ""
     return Section(
-        analyzer="precision",
         title="precision of matrix products",
         values={"by_format_ns": dict(result.by_format), "n_later_steps": result.n_later_steps},
-        tables=(
-            TableView(
-                title="matrix products by number format",
-                headers=("format", "time", "share"),
-                units=("text", "ns", "fraction"),
-                rows=tuple(sorted(made, key=lambda row: -row[1])),
-                note=f"Of {result.n_later_steps} later steps, recorded with types." if result.n_later_steps else "",
-            ),
-        ),
+        tables=(result.table("matrix products by number format", note=note),),
     )

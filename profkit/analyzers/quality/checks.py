@@ -1,17 +1,29 @@
-"""The gate: each check with its threshold, and what its failure leaves of confidence (docs/method.md)."""
+"""The gate: each check with its threshold, what its failure leaves of confidence, and `capture.quality` (docs/method.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from profkit.analyzers.base import Vendor
-from profkit.analyzers.quality.measured import Quality
+from profkit.analyzers.base import Analyzer, Vendor, sampled_evidence
+from profkit.analyzers.quality.measured import Quality, measure
+from profkit.analyzers.tools import recapture
 from profkit.findings import capture
-from profkit.findings.capture import CHECKS, COST, HIGH_COST_CAP, QUALITY, CheckKind
-from profkit.model.documents.rank_report import Check
+from profkit.findings.capture import CHECKS, COST, HIGH_COST_CAP, QUALITY, REFUSING, CheckKind
+from profkit.model.documents.rank_report import Check, Section, TableView
+from profkit.model.finding import Evidence, Finding, Severity
 from profkit.units import format_fraction, format_ns
 
 _MAKERS: Final = {Vendor.NVIDIA: "NVIDIA's", Vendor.AMD: "AMD's", Vendor.INTEL: "Intel's"}
+_MOST_NAMED: Final = 4
+_INSIDE: Final = 0.8
+"""Chosen: of two operators that take that nearly the same time, one calls the other."""
+_WORTH_A_NAME: Final = 0.01
+"""Chosen: what has less than a percent of the window explains nothing."""
+_WORTH_A_HEADLINE: Final = 0.1
+"""Of the window. Chosen: less is no account of the time."""
+OS_SHARE: Final = 0.05
+"""Chosen: of the window, from which calls of the operating system are named where no operators were recorded."""
 
 
 def checks(result: Quality) -> tuple[Check, ...]:
@@ -23,14 +35,15 @@ def _limit(kind: CheckKind) -> float:
     return QUALITY.limit(kind.id)
 
 
-def _at_most(kind: CheckKind, value: float | None, message: str) -> Check:
-    """The check that a number stays small; None: there is nothing to count."""
-    return Check(id=kind.id, ok=(value or 0) <= _limit(kind), value=value, message=message)
+def _at_most(kind: CheckKind, value: float | None, message: str, failing: str = "") -> Check:
+    """The check that a number stays small, and what is said as well where it does not; None: there is nothing to count."""
+    ok = (value or 0) <= _limit(kind)
+    return Check(id=kind.id, ok=ok, value=value, message=message if ok else message + failing)
 
 
-def _share(kind: CheckKind, share: float | None, what: str) -> Check:
+def _share(kind: CheckKind, share: float | None, what: str, failing: str = "") -> Check:
     """The check that a share stays small."""
-    return _at_most(kind, share, f"{format_fraction(share or 0)} {what}")
+    return _at_most(kind, share, f"{format_fraction(share or 0)} {what}", failing)
 
 
 def _device_checks(q: Quality) -> tuple[Check, ...]:
@@ -67,20 +80,12 @@ def _device_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.LAG_FLOOR,
             None if q.lag_floor_ns is None else float(q.lag_floor_ns),
-            "launch latency could not be measured"
-            if not q.lag_floor_ns
-            else f"launch latency is at least {format_ns(q.lag_floor_ns)}"
-            + (
-                ""
-                if q.lag_floor_ns <= _limit(capture.LAG_FLOOR)
-                else ", as with WSL2, Windows, a remote device or heavy instrumentation"
-            ),
+            f"launch latency is at least {format_ns(q.lag_floor_ns)}"
+            if q.lag_floor_ns
+            else "launch latency could not be measured",
+            ", as with WSL2, Windows, a remote device or heavy instrumentation",
         ),
-        _at_most(
-            capture.OUTRUN,
-            q.outrun_fraction,
-            _pace(q),
-        ),
+        _at_most(capture.OUTRUN, q.outrun_fraction, _pace(q)),
         _share(
             capture.OVERHEAD,
             q.overhead_fraction,
@@ -131,12 +136,8 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         _share(
             capture.STARTUP,
             q.startup_fraction,
-            "of the window is outside the steps found by their period"
-            + (
-                f" ({n} steps); --step-range 0:{n} judges these alone"
-                if (q.startup_fraction or 0) > _limit(capture.STARTUP)
-                else ""
-            ),
+            "of the window is outside the steps found by their period",
+            f" ({n} steps); --step-range 0:{n} judges these alone",
         ),
         _share(
             capture.FIRST_BATCH,
@@ -148,8 +149,8 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
             capture.FIRST_PASS,
             q.first_pass_fraction,
             "of the GPU's idle time is in calls that a first pass makes (allocation, module loading, event waits of"
-            " benchmarks)"
-            + (": this may be warm-up" if (q.first_pass_fraction or 0) > _limit(capture.FIRST_PASS) else ""),
+            " benchmarks)",
+            ": this may be warm-up",
         ),
         Check(
             id=capture.NO_OPERATORS.id,
@@ -183,22 +184,14 @@ def _run_checks(q: Quality) -> tuple[Check, ...]:
         _at_most(
             capture.COST,
             q.perturbation,
-            f"the profiler makes the steps {1 + (q.perturbation or 0):.2f}x as long"
-            + (
-                f"{_by_clock(q)}: operator overhead is smaller without it"
-                if (q.perturbation or 0) > _limit(capture.COST)
-                else ""
-            ),
+            f"the profiler makes the steps {1 + (q.perturbation or 0):.2f}x as long",
+            f"{_by_clock(q)}: operator overhead is smaller without it",
         ),
         _share(
             capture.STACKED,
             q.stacked_fraction,
-            "of the window is the host's own time, recorded with Python stacks, which make it longer"
-            + (
-                ": by how much is not known (profkit capture times steps without a profiler)"
-                if (q.stacked_fraction or 0) > _limit(capture.STACKED)
-                else ""
-            ),
+            "of the window is the host's own time, recorded with Python stacks, which make it longer",
+            ": by how much is not known (profkit capture times steps without a profiler)",
         ),
         Check(
             id=capture.UNREAD.id,
@@ -231,3 +224,90 @@ def _cap(kind: CheckKind, cost: float) -> float:
     if kind is not COST:
         return kind.cap
     return min(HIGH_COST_CAP if cost > QUALITY.limit("high_cost") else kind.cap, 1 / (1 + cost))
+
+
+def judge(result: Quality) -> tuple[Finding, ...]:
+    """The finding `capture.quality` when a check fails."""
+    failed = [check for check in checks(result) if not check.ok]
+    if not failed:
+        return ()
+    refuses = any(check.id in REFUSING for check in failed)
+    return (
+        QUALITY.found(
+            title="the trace does not allow a verdict" if refuses else "the trace limits the confidence",
+            severity=Severity.HIGH if refuses else Severity.INFO,
+            confidence=0.95,
+            recoverable_ns=0,
+            fraction=0.0,
+            evidence=tuple(
+                Evidence(statement=check.message, metric=check.id, value=check.value or 0.0, unit="")
+                for check in failed
+            )
+            + _instead(result, is_refused=refuses),
+            fix=result.scope.traits.how_to_be_steady,
+            next_tools=(
+                recapture(result.scope, "record a longer trace of steady steps", "all checks of `profkit info` pass"),
+            ),
+        ),
+    )
+
+
+def _instead(result: Quality, *, is_refused: bool) -> tuple[Evidence, ...]:
+    """What ranges and calls say where no operators were recorded, and what the host did where there is no verdict."""
+    window_ns = result.scope.window_ns
+    said = []
+    if is_refused and (named := _shares(_apart(result.busy), window_ns)):
+        said.append(f"of the window, the host spends {named}")
+    if result.ranges and window_ns:
+        said.append(f"of the window, the training thread spends {_shares(result.ranges, window_ns)} (by its ranges)")
+    in_system = sum(spent for _, spent in result.os_waits)
+    if in_system >= OS_SHARE * window_ns > 0:
+        said.append(
+            f"of the window, beside waits for input, it spends {_shares(result.os_waits, window_ns)}: calls of the"
+            " operating system"
+        )
+    return (
+        *(Evidence.count("ranges", len(result.ranges), one) for one in said),
+        *sampled_evidence(result.samples, is_cpu=True, when="beside waits for input"),
+    )
+
+
+def meanwhile(result: Quality) -> str:
+    """What the host does most of the time, where a check refuses and that is known; "" else."""
+    name, spent = result.busy[0] if result.busy else ("", 0)
+    share = result.scope.fraction(spent)
+    return f"meanwhile the host spends {format_fraction(share)} in {name}" if share >= _WORTH_A_HEADLINE else ""
+
+
+def _apart(busy: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Operators and calls without those that take nearly as long as one before: they are inside it, or around it."""
+    kept: list[tuple[str, int]] = []
+    for name, spent in busy:
+        if not any(spent >= _INSIDE * other for _, other in kept):
+            kept.append((name, spent))
+    return kept
+
+
+def _shares(parts: Sequence[tuple[str, int]], window_ns: int) -> str:
+    shares = [(name, spent / window_ns) for name, spent in parts[:_MOST_NAMED]]
+    return ", ".join(f"{format_fraction(share)} in {name}" for name, share in shares if share >= _WORTH_A_NAME)
+
+
+def present(result: Quality) -> Section:
+    """Show every check with its value."""
+    rows = tuple((check.id, "ok" if check.ok else "FAILS", check.message) for check in checks(result))
+    return Section(
+        title="capture quality",
+        values={"confidence_cap": confidence_cap(result), "n_launches_during_capture": result.n_during_capture},
+        tables=(TableView.of("checks", {"check": "text", "": "text", "seen": "text"}, rows),),
+    )
+
+
+ANALYZER = Analyzer(
+    name="quality",
+    question="can this trace be trusted?",
+    needs="any trace",
+    measure=measure,
+    judge=judge,
+    present=present,
+)

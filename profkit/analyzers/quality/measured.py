@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import numpy as np
 
@@ -10,7 +12,7 @@ from profkit.findings.capture import MOST_IS_INPUT, READ
 from profkit.model.arrays import is_one_of, next_equal, of_rows, rows_by_value
 from profkit.model.budget import HOST_PARTS
 from profkit.model.intervals import Intervals
-from profkit.model.trace import DEVICE_STEPS, SpanKind, Trace
+from profkit.model.trace import DEVICE_STEPS, CpuOps, SpanKind, Spans, Trace
 from profkit.timeline import DeviceFacts, Facts
 from profkit.timeline.activity import whole_graphs_ns
 from profkit.timeline.complete import launches
@@ -219,16 +221,19 @@ def _stacked(facts: Facts) -> float | None:
 
 def _busy(facts: Facts) -> tuple[tuple[str, int], ...]:
     """The outermost operators and runtime calls of the training threads, by the time that all of one name cover."""
-    trace, threads = facts.trace, training_threads(facts.trace)
-    low, high = trace.window_ns
-    found = []
-    for table in (trace.ops, trace.calls):
-        rows = np.flatnonzero(is_one_of(table.thread, threads) & (table.end_ns > low) & (table.start_ns < high))
-        for code, places in rows_by_value(table.name[rows]):
-            mine = rows[places]
-            spent = Intervals.of(table.start_ns[mine], table.end_ns[mine]).clip(low, high).total_ns
-            found.append((trace.name(int(code)), spent))
+    trace = facts.trace
+    found = [*_spent_by_name(trace, trace.ops), *_spent_by_name(trace, trace.calls)]
     return tuple(sorted(found, key=lambda one: -one[1])[:_MOST_BUSY])
+
+
+def _spent_by_name(trace: Trace, table: CpuOps | Spans) -> Iterator[tuple[str, int]]:
+    """What rows of one name on the training threads cover together, in the window."""
+    low, high = trace.window_ns
+    is_inside = (table.end_ns > low) & (table.start_ns < high)
+    rows = np.flatnonzero(is_inside & is_one_of(table.thread, training_threads(trace)))
+    for code, places in rows_by_value(table.name[rows]):
+        mine = rows[places]
+        yield trace.name(int(code)), Intervals.of(table.start_ns[mine], table.end_ns[mine]).clip(low, high).total_ns
 
 
 def _n_cpu_ops(facts: Facts) -> int | None:
@@ -248,15 +253,8 @@ def _ranges(facts: Facts) -> tuple[tuple[str, int], ...]:
     """Ranges of phases on the training threads, steps left out; of ranges of one name what they cover together."""
     if facts.cpu is None or not facts.cpu.has_no_operators:
         return ()
-    trace, spans = facts.trace, facts.trace.spans
-    low, high = trace.window_ns
-    is_phase = (spans.kind != SpanKind.STEP) & is_one_of(spans.thread, training_threads(trace))
-    rows = np.flatnonzero(is_phase & (spans.end_ns > low) & (spans.start_ns < high))
-    found = [
-        (trace.name(int(code)), Intervals.of(spans.start_ns[mine], spans.end_ns[mine]).clip(low, high).total_ns)
-        for code, places in rows_by_value(spans.name[rows])
-        for mine in [rows[places]]
-    ]
+    spans = facts.trace.spans
+    found = _spent_by_name(facts.trace, spans.take(np.flatnonzero(spans.kind != SpanKind.STEP)))
     return tuple(sorted((one for one in found if one[1]), key=lambda one: -one[1]))
 
 

@@ -1,18 +1,17 @@
-"""`kernel.below_roof` and `roof.above`: what the roof leaves, and where the roof itself is wrong."""
+"""`kernel.below_roof`, `kernel.unaligned` and `roof.above`: what the roof leaves, and where the roof itself is wrong."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from profkit.analyzers.roof.distance import Distance
+from profkit.analyzers.base import Vendor
+from profkit.analyzers.roof.distance import Distance, Family, Use
 from profkit.analyzers.roof.shown import NAMES, mfu_sentence, rate_of, step_sentence
-from profkit.analyzers.roof.unaligned import spared, unaligned
-from profkit.analyzers.roof.uses import Family, Use
-from profkit.analyzers.tools import kernel_profile
+from profkit.analyzers.tools import typical_profile
 from profkit.findings.roof import ABOVE_ROOF, BELOW_ROOF, UNALIGNED
 from profkit.model.finding import Evidence, Finding, NextTool, Severity
 from profkit.model.kernel_names import Precision
@@ -32,6 +31,9 @@ _FIX_OF_MEMORY: Final = (
 )
 _IS_FUSED: Final = later(r"flash|fmha|attn|attention|sdpa|cudnn", re.IGNORECASE)
 _FULL: Final = (Precision.FP32, Precision.TF32, Precision.FP64)
+_WIDE: Final = re.compile(r"align(?:8|16)(?!\d)")
+"""What kernels are called that load whole rows of 16 bytes; of tf32 it is `align4`, which narrow loads of bf16 are as well."""
+_MOST_NAMED: Final = 3
 
 
 def _fix(family: Family) -> str:
@@ -46,15 +48,10 @@ def _fix(family: Family) -> str:
 
 def judge(result: Distance) -> tuple[Finding, ...]:
     """The family that its roof leaves most of, products of unaligned sizes, and whether the roof is wrong."""
-    above = _above(result)
-    if above or result.peak is None:
-        return above
-    return (*_low(result), *unaligned(result))
-
-
-def _low(result: Distance) -> tuple[Finding, ...]:
+    if result.above or result.peak is None:
+        return (_above(result),) if result.above else ()
     family = _lowest(result)
-    return (_below(result, family),) if family is not None else ()
+    return (*((_below(result, family),) if family is not None else ()), *unaligned(result))
 
 
 def _lowest(result: Distance) -> Family | None:
@@ -105,34 +102,23 @@ def _below(result: Distance, family: Family) -> Finding:
         recoverable_ns=scope.per_step(left),
         fraction=scope.fraction(left),
         evidence=(
-            Evidence(
-                statement=f"{name}: {format_ns(scope.per_step(family.judged_ns))} {scope.each}, at the roof"
+            Evidence.share(
+                "roof.family_share",
+                share,
+                f"{name}: {scope.time(family.judged_ns)}, at the roof"
                 f" {format_ns(scope.per_step(round(family.roof_ns)))}{rate_of(family)}",
-                metric="roof.family_share",
-                value=share,
-                unit="fraction",
                 expected=f"> {format_fraction(BELOW_ROOF.limit('share'))}",
             ),
-            Evidence(
-                statement=step_sentence(result),
-                metric="roof.left_ns",
-                value=float(result.left_ns),
-                unit="ns",
-            ),
+            Evidence.time("roof.left_ns", result.left_ns, step_sentence(result)),
             *(
-                (
-                    Evidence(
-                        statement=mfu_sentence(result), metric="roof.mfu", value=min(result.mfu, 1), unit="fraction"
-                    ),
-                )
-                if result.mfu is not None
-                else ()
+                Evidence.share("roof.mfu", min(mfu, 1), mfu_sentence(result))
+                for mfu in (result.mfu,)
+                if mfu is not None
             ),
-            Evidence(
-                statement=f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time",
-                metric="roof.known_share",
-                value=result.known_share,
-                unit="fraction",
+            Evidence.share(
+                "roof.known_share",
+                result.known_share,
+                f"FLOPs or bytes are known of {format_fraction(result.known_share)} of compute time",
             ),
         ),
         fix=_fix(family),
@@ -144,49 +130,112 @@ def _profile(result: Distance, family: Family) -> tuple[NextTool, ...]:
     """A profile of the kernel that the family loses most in."""
     if not family.kernel:
         return ()
-    launch = result.launches.get(family.kernel)
     look_for = (
         "memory throughput far below 80 % of peak: latency, occupancy or access pattern"
         if family.limit is Limit.MEMORY
         else "tensor (pipe) utilization, the grid against the number of SMs, and stalls"
     )
-    return (
-        kernel_profile(
-            result.scope,
-            family.kernel,
-            "what keeps this kernel from its roof?",
-            look_for,
-            launch=None if launch is None else launch.before,
-            lasts_ns=0 if launch is None else launch.duration_ns,
-        ),
-    )
+    typical = result.launches.get(family.kernel)
+    question = "what keeps this kernel from its roof?"
+    return (typical_profile(result.scope, family.kernel, typical, question, look_for),)
 
 
-def _above(result: Distance) -> tuple[Finding, ...]:
+def _above(result: Distance) -> Finding:
     """Said, never clipped: a sum with such work in it would be wrong."""
-    if not result.above:
-        return ()
     worst = max(result.above, key=lambda use: use.time_ns)
     peak = result.peak
     assert peak is not None  # noqa: S101 - there is a roof
     faster = worst.time_ns / worst.roof_ns if worst.roof_ns else 0.0
     share = min(result.above_ns / result.work_ns, 1.0) if result.work_ns else 0.0
-    return (
-        ABOVE_ROOF.found(
-            confidence=0.9,
-            recoverable_ns=0,
-            fraction=0.0,
-            severity=Severity.INFO,
-            evidence=(
-                Evidence(
-                    statement=f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
-                    f" of the least that {peak.name} needs for it; operators like it have {format_fraction(share)} of compute time",
-                    metric="roof.above_share",
-                    value=share,
-                    unit="fraction",
-                    expected="0 %",
-                ),
+    return ABOVE_ROOF.found(
+        confidence=0.9,
+        recoverable_ns=0,
+        fraction=0.0,
+        severity=Severity.INFO,
+        evidence=(
+            Evidence.share(
+                "roof.above_share",
+                share,
+                f"{worst.operator} takes {format_ns(worst.time_ns / worst.n_calls)} a call, {format_fraction(faster)}"
+                f" of the least that {peak.name} needs for it; operators like it have {format_fraction(share)} of compute time",
+                expected="0 %",
             ),
-            fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
         ),
+        fix="do not use the rates and the MFU of this report; check the device's name and the operator's formula in docs/roof.md",
     )
+
+
+def unaligned(result: Distance) -> Iterator[Finding]:
+    """The finding where aligned sizes could save enough."""
+    if result.scope.vendor is not Vendor.NVIDIA or result.peak is None:
+        return
+    reference = _reference(result)
+    gains = spared(result)
+    saved = min(round(sum(ns for _, ns in gains) * result.overlap), result.busy_ns)
+    fraction = result.scope.fraction(saved)
+    if fraction < UNALIGNED.limit("window"):
+        return
+    worst = [use for use, ns in sorted(gains, key=lambda gain: -gain[1]) if ns > 0]
+    time_ns = sum(use.time_ns for use in worst)
+    roof_ns = sum(use.roof_ns or 0.0 for use in worst)
+    share = min(time_ns / result.work_ns, 1.0) if result.work_ns else 0.0
+    scope = result.scope
+    yield UNALIGNED.found(
+        confidence=0.5,
+        recoverable_ns=scope.per_step(saved),
+        fraction=fraction,
+        evidence=(
+            Evidence.share(
+                "roof.unaligned_share",
+                share,
+                f"products with rows that are no multiple of 16 bytes take {scope.time(time_ns)}"
+                f" ({format_fraction(share)} of compute time): {_sizes(worst)}",
+                expected="0 %",
+            ),
+            Evidence.share(
+                "roof.unaligned_roof_share",
+                min(roof_ns / time_ns, 1.0),
+                f"they reach {format_fraction(roof_ns / time_ns)} of their roof; at {format_fraction(reference)} they"
+                f" would take {scope.time(saved)} less",
+                expected=f"> {format_fraction(reference)}",
+            ),
+        ),
+        fix=_fix_of_unaligned(worst),
+    )
+
+
+def spared(result: Distance) -> tuple[tuple[Use, float], ...]:
+    """Such products, with what each would take less at the share of its roof that aligned ones reach, in ns."""
+    found = [use for use in result.uses if is_unaligned(use)]
+    reference = _reference(result) if found else 1.0
+    return tuple((use, max(use.time_ns - (use.roof_ns or 0.0) / reference, 0.0)) for use in found)
+
+
+def is_unaligned(use: Use) -> bool:
+    """Whether a product has such rows, and no kernel that does without."""
+    return bool(use.misfits) and use.roof is not None and _WIDE.search(use.kernel) is None
+
+
+def _reference(result: Distance) -> float:
+    """The share of their roof (0-1) that the aligned products of the trace reach; where that is less, what good kernels do."""
+    aligned = [
+        use for use in result.uses if use.work.family == "matmul" and use.roof_ns is not None and not use.misfits
+    ]
+    time_ns = sum(use.time_ns for use in aligned)
+    reached = sum(use.roof_ns or 0.0 for use in aligned) / time_ns if time_ns else 0.0
+    return min(max(reached, BELOW_ROOF.limit("share")), 1.0)
+
+
+def _sizes(uses: Sequence[Use]) -> str:
+    """The first products with their sizes."""
+    shown = [f"{use.operator} of {use.shapes}" for use in uses]
+    first = list(dict.fromkeys(shown))
+    return "; ".join(first[:_MOST_NAMED]) + (
+        f"; and {len(first) - _MOST_NAMED} more" if len(first) > _MOST_NAMED else ""
+    )
+
+
+def _fix_of_unaligned(uses: Sequence[Use]) -> str:
+    pads = dict.fromkeys((misfit.size, misfit.fits) for use in uses for misfit in use.misfits)
+    named = ", ".join(f"{size:,} to {fits:,} or {-(-size // 64) * 64:,}" for size, fits in list(pads)[:_MOST_NAMED])
+    return f"pad these sizes in the model: {named} (the second is the next multiple of 64)"

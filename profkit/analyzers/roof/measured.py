@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.base import bare_step_ns, scope_of
-from profkit.analyzers.roof.distance import Distance
-from profkit.analyzers.roof.unmeasured import without_work
-from profkit.analyzers.roof.uses import Use, families
+from profkit.analyzers.roof import without_work
+from profkit.analyzers.roof.distance import Distance, Use, families
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.finding import Skipped
 from profkit.model.intervals import Intervals
@@ -50,7 +49,7 @@ def measure(facts: Facts) -> Distance | Skipped:
     result = _of_cpu(facts, work)
     if _is_elsewhere(result) or facts.calls_in_window(CallKind.LAUNCH).size:
         reason = "the operators ran on a device whose kernels are not in the trace: how long they take is not known"
-        return Skipped(analyzer="roof", reason=reason, how_to_get="record the device as well")
+        return Skipped(reason=reason, how_to_get="record the device as well")
     return result
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profkit.analyzers.roof.distance import Distance
-from profkit.analyzers.roof.uses import Family, Use, formats
+from profkit.analyzers.roof.distance import Distance, Family, Use, formats
 from profkit.findings.roof import BELOW_ROOF
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import SEVERITY_FROM, Severity
@@ -46,9 +45,9 @@ def rate_of(family: Family) -> str:
     return "" if rate is None else f" (it reaches {format_quantity(rate / 1e9, 'GB/s')} of memory)"
 
 
-def at_roof(result: Distance | None) -> str:
+def at_roof(result: Distance) -> str:
     """What a step takes with every operator that has a roof at its roof; "" where too little has one."""
-    if result is None or not result.left_ns or result.above or result.judged_share < BELOW_ROOF.limit("judged"):
+    if not result.left_ns or result.above or result.judged_share < BELOW_ROOF.limit("judged"):
         return ""
     used = [use for use in result.uses if use.work.is_matrix and use.roof is not None]
     total = sum(use.time_ns for use in used)
@@ -122,7 +121,6 @@ def _seconds(result: Distance) -> float:
 def present(result: Distance) -> Section:
     """The numbers and two tables: families, and the operators with most time."""
     return Section(
-        analyzer="roof",
         title="distance from the roof",
         values=_values(result),
         tables=(_families(result), _operators(result)),
@@ -161,10 +159,8 @@ def _values(result: Distance) -> dict[str, object]:
     }
 
 
-def roof_summary(result: Distance | None) -> str:
+def roof_summary(result: Distance) -> str:
     """One line for the page: MFU, tokens per second, the step at the roof, and how much of the work is known."""
-    if result is None:
-        return ""
     said = [mfu_sentence(result), told_sentence(result)]
     is_known = result.known_share >= BELOW_ROOF.limit("judged")
     if result.scope.is_cpu:
@@ -241,15 +237,8 @@ def _operators(result: Distance) -> TableView:
     return _table(
         result,
         "operators by time, with their rates",
-        {
-            "operator": "text",
-            "shapes": "text",
-            "format": "text",
-            "calls": "count",
-            "time": "ns",
-            unit: "count",
-            "GB/s": "count",
-        },
+        {"operator": "text", "shapes": "text", "format": "text"}
+        | {"calls": "count", "time": "ns", unit: "count", "GB/s": "count"},
         {"of the roof": "fraction", "limit": "text", "hottest kernel": "text"},
         rows,
         "(again): computed a second time during backward." if any(use.is_recomputed for use in result.uses) else "",
@@ -266,13 +255,7 @@ def _table(
 ) -> TableView:
     """A table whose last columns, those of the roof, are left out where no peak is known."""
     shown = columns if result.peak is None else columns | of_roof
-    return TableView(
-        title=title,
-        headers=tuple(shown),
-        units=tuple(shown.values()),
-        rows=tuple(row[: len(shown)] for row in rows),
-        note=note,
-    )
+    return TableView.of(title, shown, (row[: len(shown)] for row in rows), note=note)
 
 
 def _scale(result: Distance) -> tuple[float, str]:

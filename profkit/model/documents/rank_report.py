@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -80,6 +81,11 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[object, ...], ...]
     note: str = ""
 
+    @classmethod
+    def of(cls, title: str, columns: Mapping[str, str], rows: Iterable[tuple[object, ...]], *, note: str = "") -> Self:
+        """A table by the headers of its columns, each with its unit."""
+        return cls(title=title, headers=tuple(columns), units=tuple(columns.values()), rows=tuple(rows), note=note)
+
     def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame: its numbers, with the unit in a column's name ("total_ns")."""
         import pandas as pd
@@ -94,7 +100,8 @@ class TableView(msgspec.Struct, frozen=True, kw_only=True):
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """What one analyzer shows: plain numbers for JSON, tables for people."""
 
-    analyzer: str
+    analyzer: str = ""
+    """Its name, which the pipeline gives it."""
     title: str
     values: dict[str, object]
     tables: tuple[TableView, ...] = ()
