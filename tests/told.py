@@ -1,4 +1,4 @@
-"""What a capture tells beside the events (`profkit/capture/inside/added/keys.py`), one of each kind, and odd values."""
+"""What a capture tells beside the events (`profkit/capture/inside/added.py`), one of each kind, and odd values."""
 
 import json
 import math

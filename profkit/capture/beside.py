@@ -7,34 +7,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from functools import cache
+from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
-
-
-@cache
-def files() -> Any:
-    """The package `profkit.files`."""
-    return _loaded("files")
-
-
-@cache
-def redact() -> Any:
-    """The package `profkit.redact`."""
-    return _loaded("redact")
-
-
-@cache
-def plain() -> Any:
-    """The module `profkit.plain`."""
-    return _loaded("plain")
-
-
-@cache
-def units() -> Any:
-    """Give profkit.units."""
-    return _loaded("units")
+from typing import Any, Final
 
 
 def quoted(folder: Path) -> str:
@@ -44,6 +20,7 @@ def quoted(folder: Path) -> str:
     return shlex.quote(str(below))
 
 
+@cache
 def _loaded(name: str) -> Any:
     """A module or package of profkit's under a name of its own, by which a package's files find each other."""
     home = Path(__file__).resolve().parent.parent / name
@@ -58,3 +35,13 @@ def _loaded(name: str) -> Any:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+files: Final = partial(_loaded, "files")
+"""Give the package `profkit.files`."""
+redact: Final = partial(_loaded, "redact")
+"""Give the package `profkit.redact`."""
+plain: Final = partial(_loaded, "plain")
+"""Give the module `profkit.plain`."""
+units: Final = partial(_loaded, "units")
+"""Give the module `profkit.units`."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profkit.capture.command import redacted_text
+from profkit.capture.tools.nsight import counters_are_closed
 from profkit.native import library
 
 _ASK_S: Final = 60
@@ -148,9 +149,8 @@ def _tool_checks() -> list[Check]:
 
 def _permission_checks() -> list[Check]:
     found: list[Check] = []
-    counters = Path("/proc/driver/nvidia/params")
-    if counters.exists():
-        is_closed = "RmProfilingAdminOnly: 1" in counters.read_text(encoding="utf-8") and os.geteuid() != 0
+    if Path("/proc/driver/nvidia/params").exists():
+        is_closed = counters_are_closed()
         fix = "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nvidia-prof.conf"
         seen = "ncu would say ERR_NVGPUCTRPERM" if is_closed else "GPU counters are open"
         found.append(Check(name="counters", is_ok=not is_closed, seen=seen, fix=fix if is_closed else ""))

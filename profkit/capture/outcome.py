@@ -9,8 +9,7 @@ from typing import Any
 
 from profkit.capture.inside import export
 from profkit.capture.options import Options
-from profkit.capture.pins import pinned
-from profkit.capture.place import alone, part_in, set_aside, work_folder
+from profkit.capture.place import alone, part_in, pinned, set_aside, work_folder
 from profkit.version import __version__
 
 
@@ -32,43 +31,24 @@ def outcomes_of(
     own = part.pinned_folder()
     target = own if folder is None or folder.absolute() == part.folder else pinned(folder, follow=True)
     with part.pinned_work() as work, target as at:
-        return _outcomes(options, work, at, details=details or {}, only=only, beside=beside)
-
-
-def _outcomes(
-    options: Options,
-    work: Path,
-    folder: Path,
-    *,
-    details: dict[str, Any],
-    only: str | None,
-    beside: Callable[[dict[str, Any]], dict[str, Any]],
-) -> list[dict[str, Any]]:
-    if export.is_taken(options, folder):
-        place = work_folder(options.folder, options.capture_id)
-        raise FileExistsError(
-            f"another capture was written into {options.folder} meanwhile; this recording is in {place}"
+        if export.is_taken(options, at):
+            place = work_folder(options.folder, options.capture_id)
+            raise FileExistsError(
+                f"another capture was written into {options.folder} meanwhile; this recording is in {place}"
+            )
+        own_id, command = options.capture_id, options.command
+        facts = export.finish(
+            work, at, capture_id=own_id, command=command, only=only, overwrites=options.overwrite, beside=beside
         )
-    facts = export.finish(
-        work,
-        folder,
-        capture_id=options.capture_id,
-        command=options.command,
-        only=only,
-        overwrites=options.overwrite,
-        beside=beside,
-    )
-    if only is not None:
-        facts = [one for one in facts if one.get("process") == only]
-    trained = [one for one in facts if one.get("label") or one.get("n_seen")]
-    failed = [one for one in facts if one.get("is_failure")]
-    kept = sorted(trained or failed or facts[:1], key=lambda one: (one.get("rank", 0), one.get("pid", 0)))
-    details = {"profkit_version": __version__, **details}
-    with alone(folder):
-        export.write_manifest(
-            str(folder),
-            export.manifest(kept, capture_id=options.capture_id, command=options.command, details=details),
-        )
+        if only is not None:
+            facts = [one for one in facts if one.get("process") == only]
+        trained = [one for one in facts if one.get("label") or one.get("n_seen")]
+        failed = [one for one in facts if one.get("is_failure")]
+        kept = sorted(trained or failed or facts[:1], key=lambda one: (one.get("rank", 0), one.get("pid", 0)))
+        details = {"profkit_version": __version__, **(details or {})}
+        with alone(at):
+            manifest = export.manifest(kept, capture_id=own_id, command=command, details=details)
+            export.write_manifest(str(at), manifest)
     return kept
 
 

@@ -1,4 +1,9 @@
-"""Runs a command with the capture put into every Python it starts, and stays out of its way."""
+"""Runs a command with the capture put into every Python it starts, and stays out of its way.
+
+Where the command may take a second SIGINT badly it has a process group of its own, with the terminal: Ctrl-C and Ctrl-Z
+reach it once, as if a shell ran it. In our group it would get twice what is sent to the group, from the sender and from
+us; on a second SIGINT nsys gives its report up. So whatever comes to us is sent on to that group, once.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from profkit.capture import place
 from profkit.capture.beside import files
-from profkit.capture.foreground import Foreground, in_foreground
 from profkit.capture.options import VARIABLE, Options
 from profkit.errors import MissingCapabilityError, UsageError
 
@@ -31,6 +35,8 @@ _LOOK_S: Final = 1.0
 _AT_ONCE_S: Final = 0.2
 """Within that time a second SIGINT is the first one: `timeout` sends it to its command and to the group (chosen)."""
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_NO_TERMINAL: Final = -1
+_BY_TERMINAL: Final = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +122,7 @@ def run(
         raise UsageError(
             f"cannot run {command[0]!r}: {error.strerror}", hint=f"python {shlex.quote(command[0])} ..."
         ) from None
-    with in_foreground(child) if has_group else nullcontext() as group:
+    with _in_foreground(child) if has_group else nullcontext() as group:
         send = child.send_signal if group is None else group.send
         old = {number: signal.signal(number, lambda n, _frame: send(n)) for number in _PASSED_ON}
         old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -151,6 +157,72 @@ def _waited_for(child: subprocess.Popen[bytes], group: Foreground | None) -> int
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
     return code
+
+
+class Foreground:
+    """The process group of a child, which has our terminal while we would have it."""
+
+    def __init__(self, child: subprocess.Popen[bytes], terminal: int) -> None:
+        self._child, self._terminal = child, terminal
+
+    def send(self, number: int) -> None:
+        """Send a signal to the group, if it is still there."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, number)
+
+    def give(self) -> None:
+        """Give the terminal to the child's group where it is ours, and let it go on if it asked for it before."""
+        with suppress(OSError):  # it has ended
+            if self._holder() == os.getpgrp():
+                os.tcsetpgrp(self._terminal, self._child.pid)
+                os.killpg(self._child.pid, signal.SIGCONT)
+
+    def take_back(self) -> None:
+        """Take the terminal from the child's group; a shell that has it meanwhile keeps it."""
+        if self._holder() == self._child.pid:
+            os.tcsetpgrp(self._terminal, os.getpgrp())
+
+    def follow(self) -> None:
+        """Stop where the child was stopped (Ctrl-Z), so that the shell has its prompt; go on together with it."""
+        try:
+            stopped = os.waitid(os.P_PID, self._child.pid, os.WSTOPPED | os.WNOHANG)
+        except ChildProcessError:
+            return
+        if stopped is None or stopped.si_status not in _BY_TERMINAL:
+            return
+        self.take_back()
+        os.killpg(os.getpgrp(), signal.SIGTSTP)  # all of a pipeline; returns when a shell lets us go on
+        self.give()
+        self.send(signal.SIGCONT)
+
+    def _holder(self) -> int:
+        try:
+            return os.tcgetpgrp(self._terminal)
+        except OSError:  # no terminal, or one that hung up
+            return _NO_TERMINAL
+
+
+@contextmanager
+def _in_foreground(child: subprocess.Popen[bytes]) -> Iterator[Foreground]:
+    """The group of a child that was started as the leader of one; the terminal is ours again when the context ends."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        terminal = _NO_TERMINAL
+    held = Foreground(child, terminal)
+    before = {
+        signal.SIGTTOU: signal.signal(signal.SIGTTOU, signal.SIG_IGN),  # who is not in front may not say who is
+        signal.SIGCONT: signal.signal(signal.SIGCONT, lambda _number, _frame: held.give()),  # as `fg` sends it
+    }
+    try:
+        held.give()
+        yield held
+    finally:
+        held.take_back()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if terminal != _NO_TERMINAL:
+            os.close(terminal)
 
 
 def leave_like(code: int) -> int:

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.input import ONCE, InputWaits, judge, measure
-from profkit.capture.inside.added.keys import busy_share
+from profkit.capture.inside.added import busy_share
 from profkit.model.code import OF_WORKERS, CodePlace, Phase, PlaceShare
 from profkit.model.finding import Finding, Severity
 from profkit.pipeline import analyse

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from profkit.capture.options import Options
-from profkit.capture.place import work_folder
+from profkit.capture.place import machine, work_folder
 from profkit.capture.tools import clocks
-from profkit.capture.tools.clocks import ClockWatch, Sample, machine, sample_of, summary, watched
+from profkit.capture.tools.clocks import ClockWatch, Sample, sample_of, summary, watched
 
 SMI = """#!{python}
 import os, sys, time
@@ -173,7 +173,7 @@ def test_throttled_time_is_that_between_the_samples():
 
 def test_samples_come_into_the_trace() -> None:
     pytest.importorskip("torch")
-    from profkit.capture.inside.added.keys import top_level
+    from profkit.capture.inside.added import top_level
 
     assert top_level({"clocks": {"n": 7}})["profkit_clocks"] == {"n": 7}
     assert "profkit_clocks" not in top_level({})

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from profkit.capture.inside.added.keys import usual_mean
+from profkit.capture.inside.added import usual_mean
 from profkit.capture.inside.grown import Grown, _lengths
 from profkit.capture.inside.hot_lines import hot_lines
 from profkit.capture.inside.long_steps import Look, _like, period_of, told_of, usual_of

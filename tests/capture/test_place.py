@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from profkit.capture import pins, place, runner
+from profkit.capture import place, runner
+from profkit.capture import place as pins
 from profkit.capture.beside import files
 from profkit.capture.inside import exits, export, store
 from profkit.capture.options import Options

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import dataloader
 
 from profkit.capture.inside.places.thread_lines import ThreadLooks
-from profkit.capture.inside.record import handed
-from profkit.capture.inside.record.handed import Handed
+from profkit.capture.inside.record import host_watch as handed
+from profkit.capture.inside.record.host_watch import Handed
 from profkit.capture.inside.starts import WorkerStarts
 
 

@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch")
 
 from profkit.capture.inside import clock  # noqa: E402
 from profkit.capture.inside.hooks import Hooks  # noqa: E402
-from profkit.capture.inside.record import ranges, tool_recorder  # noqa: E402
+from profkit.capture.inside.record import ranges  # noqa: E402
+from profkit.capture.inside.record import recorder as tool_recorder  # noqa: E402
 from profkit.capture.inside.record.ranges import tool_marks  # noqa: E402
 from profkit.capture.options import Options, from_text  # noqa: E402
 from profkit.ingest.nsys.nvtx import CUT_STEP  # noqa: E402

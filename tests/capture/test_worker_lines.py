@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from profkit.capture.inside.added.keys import top_level
+from profkit.capture.inside.added import top_level
 from profkit.capture.inside.places import worker_lines
 from profkit.capture.inside.places.stream_runs import Runs
 from profkit.capture.inside.places.worker_lines import LineLog, LineWatch, lines_folder

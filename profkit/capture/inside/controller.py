@@ -21,9 +21,8 @@ from ..command import raised, tell
 from ..options import STEPS_AFTER, Options, Window, window_for
 from ..place import PLACES
 from . import clock, store
-from .exits import WaysOut, in_backward
-from .hooks import Hooks
-from .leaving import leave
+from .exits import WaysOut, in_backward, leave
+from .listener import Listener, guarded
 from .loader import FetchLog
 from .loops import Keys, Loops
 from .padding import Padding
@@ -35,11 +34,9 @@ from .places.window import LONG, LONG_NS, SecondWindow
 from .record.host_watch import waited_for_cores_ns
 from .record.price import MOST_NS, TOO_MANY, Price
 from .record.ranges import CopyWatch, make_phase
-from .record.recorder import Recorder
-from .record.tool_recorder import ToolRecorder
-from .seen import Counters, Listener, Queue, Seen, guarded, has_enough, why_none, with_enough, with_fewer_before
+from .record.recorder import Recorder, ToolRecorder
+from .seen import Counters, Queue, Seen, has_enough, why_none, with_enough, with_fewer_before
 from .starts import WorkerStarts
-from .steps import StepFinder, name_of
 from .subnormal import Subnormals
 from .whole_run import WholeRun
 
@@ -52,19 +49,13 @@ class Controller(Listener):
     """One capture in one process: it is told what the training loop does and decides what is recorded."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
-        self.phase: Any = None
+        super().__init__(options)
         self.stage = "baseline"
         self.reason = ""
-        self._finder = StepFinder(step_on=options.step_on, is_safe=self._is_safe, on_candidate=self._on_candidate)
-        self._hooks = Hooks(self)
         self._copies = CopyWatch()
         self._price = Price()
-        self.home_thread = threading.main_thread().ident or 0
-        self._has_stepped_at_home = False
         self._has_begun_again = False
         self._has_gradients = False
-        self._pid = os.getpid()
         self._marks: list[clock.Mark] = []
         self._seen = Seen()
         self._recorder: Recorder | ToolRecorder | None = None
@@ -114,7 +105,7 @@ class Controller(Listener):
         elif self.stage != "done":
             self.stage = "baseline"
             self._pid = os.getpid()
-            self.home_thread, self._has_stepped_at_home = threading.get_ident(), False
+            self.home_thread, self._has_home = threading.get_ident(), False
             self._finder.forget()
 
     # ---------------------------------------------------------------------------------- what the hooks tell
@@ -174,8 +165,7 @@ class Controller(Listener):
         self._has_gradients = self._has_gradients or torch.is_grad_enabled()
         self._second.saw(module)
         self._run.saw(module)
-        self._finder.forward_began(id(module), name_of(module))
-        self._follow()
+        super().forward_began(module)
 
     @guarded
     def profiler_begins(self, profiler: Any) -> None:
@@ -199,8 +189,7 @@ class Controller(Listener):
         """The script tells that a step has ended and what it held: kept as it is, since a tensor may be on a device."""
         self._counters.add(counts)
         self._find_home()
-        self._finder.step_called()
-        self._follow()
+        super().step()
 
     # ------------------------------------------------------------------------------------------- boundaries
 
@@ -215,13 +204,9 @@ class Controller(Listener):
 
         While a recorder runs in another thread that one is home: it alone may stop it.
         """
-        if not self._has_stepped_at_home and self._recorder is None:
-            self._has_stepped_at_home = True
+        if not self._has_home and self._recorder is None:
+            self._has_home = True
             self.home_thread = threading.get_ident()
-
-    def _is_safe(self) -> bool:
-        is_between = threading.get_ident() == self.home_thread and self._hooks.optimizer_depth == 0
-        return is_between and not in_backward() and not clock.is_capturing_graph()
 
     @guarded
     def _on_candidate(self, source: str, is_step: bool) -> None:
@@ -494,7 +479,7 @@ class Controller(Listener):
         self._is_settled = True
         self._second.close()
         if self.options.finishes and (self._label or self.options.tells):
-            from .report import finish_own
+            from .export import finish_own
 
             finish_own(self.options, self._pid)
 

@@ -1,5 +1,8 @@
 """The ways a process ends while steps are recorded, and what must happen first in each of them.
 
+`leave` is the end of one that has what it was started for: no handler of the script runs, so it saves and prints
+nothing.
+
 Runs in the traced process: standard library and torch only.
 """
 
@@ -10,7 +13,10 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -21,6 +27,12 @@ CANNOT_GUARD: Final = (
     "on this system a child that the script forks from now on, and that then exits, may hang as it would under"
     " torch.profiler alone (its C library has no on_exit); children of multiprocessing and subprocess end as ever"
 )
+
+
+_LONGEST_WAIT_S: Final = 30.0
+"""For ranks of the same host that are still in their last step (chosen: above any step but the longest)."""
+_LOOK_S: Final = 0.01
+_SUFFIX: Final = ".left"
 
 
 class WaysOut:
@@ -108,3 +120,39 @@ def _end_before_destructors() -> None:
     (on_exit, leave), (at_exit, flush) = _CHILD_END
     on_exit(leave, None)
     at_exit(flush, None, None)
+
+
+def leave(folder: str, finish: Callable[[], None] = lambda: None) -> None:
+    """Finish, then end this process with code 0 once all ranks of this host came here; loader workers end with it.
+
+    A rank that went before the others would break the collectives they are in.
+    """
+    finish()
+    with suppress(OSError):
+        (Path(folder) / f"{os.getpid()}{_SUFFIX}").touch()
+        _await(Path(folder))
+    with suppress(Exception):
+        _end_children()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(0)
+
+
+def _await(folder: Path) -> None:
+    n_ranks = _ranks_here()
+    until = time.monotonic() + _LONGEST_WAIT_S
+    while n_ranks > 1 and time.monotonic() < until and len(list(folder.glob(f"*{_SUFFIX}"))) < n_ranks:
+        time.sleep(_LOOK_S)
+
+
+def _ranks_here() -> int:
+    told = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or "1"
+    return int(told) if told.isdecimal() else 1
+
+
+def _end_children() -> None:
+    mp: Any = sys.modules.get("multiprocessing")
+    if mp is not None:
+        for child in mp.active_children():
+            child.terminate()

@@ -1,7 +1,8 @@
 """Puts a trace together: the profiler's JSON, what profkit knows of the run, its own rows; gzipped, in one move.
 
 The text is spliced, not parsed: reading and writing the JSON would send nanoseconds through float64. Runs where the
-trace was made if no runner waits there: standard library only (isal where it is installed), Python 3.9 syntax.
+trace was made if no runner waits there (`finish_own`): standard library only (isal where it is installed), Python 3.9
+syntax.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from ..beside import files, redact
-from ..pins import Identity, pinned
-from ..place import PLACES, RAW, alone, is_foreign_link
-from .added.keys import places_level, top_level, without_secrets
-from .added.rows import rows
+from ..beside import files, quoted, redact
+from ..command import tell
+from ..lines import told
+from ..place import PLACES, RAW, Identity, alone, is_foreign_link, part_in, pinned, process_name
+from .added import places_level, rows, top_level, without_secrets
 from .facts import wrong_in
 from .places.fold import Fold
 
@@ -48,6 +49,8 @@ _EVENT: Final = b'"ph":'  # how each begins; in a name its quotes are escaped
 _MAX_FACTS_BYTES: Final = 512 * 2**20  # with the fetches of a thousand workers
 _MAX_MANIFEST_BYTES: Final = 64 * 2**20
 _WHO: Final = ("pid", "process", "rank", "n_seen")
+_TOLD: Final[set[str]] = set()
+"""The captures whose end this process has told."""
 _LABEL: Final = re.compile(r"rank\d+(_pid\d+)?")
 _TRACE_FILE: Final = re.compile(rf"rank\d+(_\w+)?({re.escape(TRACE_SUFFIX)}|{re.escape(PLACES_SUFFIX)})")
 
@@ -180,6 +183,37 @@ def write_trace(
     return digest.hexdigest()
 
 
+def finish_own(options: Any, pid: int) -> None:
+    """Write the trace of one process, and the manifest of all that have come so far; say so where that is asked for.
+
+    Where another capture has written its traces into the folder meanwhile, this one's recording stays where it is.
+    """
+    name, part = process_name(pid), part_in(options.folder, options.capture_id)
+    with part.pinned_work() as work, part.pinned_folder() as folder:
+        if is_taken(options, folder):
+            return
+        finished = finish(work, folder, capture_id=options.capture_id, only=name, overwrites=options.overwrite)
+        with alone(folder):
+            facts = [one for one in finished if one.get("trace")]
+            command = str(facts[0].get("command", "")) if facts else ""
+            if facts:
+                mine = manifest(facts, capture_id=options.capture_id, command=command, details={})
+                write_manifest(str(folder), mine)
+    if options.tells and options.capture_id not in _TOLD:
+        _TOLD.add(options.capture_id)
+        _tell([one for one in finished if one.get("process") == name], Path(options.folder))
+
+
+def _tell(facts: list[dict[str, Any]], folder: Path) -> None:
+    """Say what a process came to; one that saw no step of a training is a launcher or a helper, and says nothing."""
+    seen = [one for one in facts if one.get("trace") or one.get("n_seen") or one.get("is_failure")]
+    for line in told(seen, folder) if seen else []:
+        head, _, trace = line.partition("\n")
+        tell(head, below=trace.strip())
+    if any(one.get("trace") for one in seen):
+        tell(f"next: profkit triage {quoted(folder)}")
+
+
 def finish_left(left: Path, identity: Identity) -> list[dict[str, Any]]:
     """Make traces of what a killed capture recorded, in the folder it has been moved to, and their manifest."""
     with pinned(left, identity) as work:
@@ -251,22 +285,18 @@ def remove_published(folder: Path, *, capture_id: str = "", rank: int = -1) -> N
     if not read_manifest(folder) or is_foreign_link(folder):
         return
     with alone(folder), pinned(folder, follow=True) as at:
-        _remove_published(at, capture_id=capture_id, rank=rank)
-
-
-def _remove_published(folder: Path, *, capture_id: str, rank: int) -> None:
-    found = read_manifest(folder)
-    if not found:
-        return
-    is_same = found["capture_id"] == capture_id != ""
-    old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
-    named = [one.get("trace") for one in old] + [(one.get("places") or {}).get("trace") for one in old]
-    for name in map(str, named):
-        if _TRACE_FILE.fullmatch(name):
-            (folder / name).unlink(missing_ok=True)
-    (folder / MANIFEST).unlink()
-    if is_same:
-        write_manifest(str(folder), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
+        found = read_manifest(at)
+        if not found:
+            return
+        is_same = found["capture_id"] == capture_id != ""
+        old = [one for one in found["ranks"] if not is_same or one.get("rank") == rank]
+        named = [one.get("trace") for one in old] + [(one.get("places") or {}).get("trace") for one in old]
+        for name in map(str, named):
+            if _TRACE_FILE.fullmatch(name):
+                (at / name).unlink(missing_ok=True)
+        (at / MANIFEST).unlink()
+        if is_same:
+            write_manifest(str(at), {**found, "ranks": [one for one in found["ranks"] if one not in old]})
 
 
 def _compressor() -> Any:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType, MethodType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.profiler import profile as autograd_profile
@@ -23,38 +23,21 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import Optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from .patches import Patches
+
+if TYPE_CHECKING:
+    from .listener import Listener
+
 _MARK = "_profkit_wrapped"
-
-
-class Watcher(Protocol):
-    """What is told about the training loop."""
-
-    phase: Any
-    """`None`, or a function that gives a context manager around a phase, while steps are recorded."""
-    home_thread: int
-    """The thread that trains; calls of modules in other threads are not looked at."""
-
-    def fail(self, error: BaseException) -> None: ...  # noqa: D102
-    def optimizer_made(self) -> None: ...  # noqa: D102
-    def optimizers_were_made(self) -> None: ...  # noqa: D102
-    def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None: ...  # noqa: D102
-    def gradients_zeroed(self) -> None: ...  # noqa: D102
-    def backward_began(self) -> None: ...  # noqa: D102
-    def backward_ended(self) -> None: ...  # noqa: D102
-    def data_wanted(self, iterator: Any) -> None: ...  # noqa: D102
-    def data_came(self, batch: Any) -> None: ...  # noqa: D102
-    def forward_began(self, module: Any) -> None: ...  # noqa: D102
-    def forward_ended(self, module: Any, duration_ns: int) -> None: ...  # noqa: D102
-    def profiler_begins(self, profiler: Any) -> None: ...  # noqa: D102
-    def profiler_ended(self, profiler: Any) -> None: ...  # noqa: D102
 
 
 class Hooks:
     """The wrappers of one process; `install` puts them in, `remove` takes every one out."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher: Watcher | None = watcher
-        self._undo: list[Callable[[], None]] = []
+    def __init__(self, watcher: Listener) -> None:
+        self._watcher: Listener | None = watcher
+        self._patches = Patches()
+        self._undo: list[Callable[[], None]] = []  # of the steps of optimizers
         self.optimizer_depth = 0
         self.fetch_depth = 0
         self._how = "none"
@@ -62,18 +45,21 @@ class Hooks:
         self._is_inside = False
         self._is_warning_off = False
 
-    def install(self, again_for: Watcher | None = None) -> None:
+    def install(self, again_for: Listener | None = None) -> None:
         """Wrap optimizer steps (of classes used from now on), loader, backward and the start of profilers."""
         self._watcher = watcher = self._watcher or again_for
         if watcher is None:
             return
-        self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
-        self._replace(Optimizer, "zero_grad", self._wrapped_zero_grad())
-        self._replace(_BaseDataLoaderIter, "__next__", self._wrapped_next())
-        self._replace(torch.autograd, "backward", self._wrapped_backward())
-        self._replace(torch, "compile", self._wrapped_compile())
-        self._replace(autograd_profile, "_prepare_trace", self._wrapped_prepare())
-        self._replace(autograd_profile, "__exit__", self._wrapped_exit())
+        for owner, name, wrapped in (
+            (Optimizer, "_patch_step_function", self._patching),
+            (Optimizer, "zero_grad", self._zero_grad),
+            (_BaseDataLoaderIter, "__next__", self._next),
+            (torch.autograd, "backward", self._backward),
+            (torch, "compile", self._compile),
+            (autograd_profile, "_prepare_trace", self._prepare),
+            (autograd_profile, "__exit__", self._exit),
+        ):
+            self._patches.wrap(owner, name, wrapped)
         for optimizer_class in _subclasses(Optimizer):  # session(): optimizers made before
             if getattr(optimizer_class.step, "hooked", False):
                 watcher.optimizers_were_made()
@@ -83,13 +69,14 @@ class Hooks:
         """Put everything back; a wrapper that somebody else has wrapped or bound passes on without a word."""
         self.watch_forward("none")
         self._watcher = None
+        self._patches.take_out()
         while self._undo:
             self._undo.pop()()
 
-    def watch_steps(self, watcher: Watcher) -> None:
+    def watch_steps(self, watcher: Listener) -> None:
         """After `remove`: tell the watcher of optimizers and their steps again, and of nothing else."""
         self._watcher = watcher
-        self._replace(Optimizer, "_patch_step_function", self._wrapped_patching())
+        self._patches.wrap(Optimizer, "_patch_step_function", self._patching)
         for optimizer_class in _subclasses(Optimizer):
             if getattr(optimizer_class.step, "hooked", False):
                 self._wrap_step_of(optimizer_class)
@@ -150,9 +137,6 @@ class Hooks:
             handle = register_module_forward_hook(forward_ended, always_call=True)
         phase.__enter__()
 
-    def _is_recording(self) -> bool:
-        return self._watcher is not None and self._watcher.phase is not None
-
     def _phase(self, name: str, by_torch: str = "") -> AbstractContextManager[Any]:
         phase = self._watcher.phase if self._watcher is not None else None
         if by_torch and getattr(phase, "is_for_tool", False):  # torch's own range there does not reach a tool
@@ -160,23 +144,9 @@ class Hooks:
         found: AbstractContextManager[Any] = phase(name) if phase is not None else nullcontext()
         return found
 
-    def _replace(self, owner: Any, name: str, wrapper: Any) -> None:
-        original = getattr(owner, name)
-        setattr(wrapper, _MARK, True)
-        setattr(owner, name, wrapper)
-
-        def put_back() -> None:
-            if getattr(owner, name) is wrapper:
-                setattr(owner, name, original)
-
-        self._undo.append(put_back)
-
     # ------------------------------------------------------------------------------------------------ wrappers
 
-    def _wrapped_patching(self) -> Any:
-        original: Any = Optimizer._patch_step_function  # noqa: SLF001
-
-        @functools.wraps(original)
+    def _patching(self, original: Any) -> Any:
         def _patch_step_function(optimizer: Any) -> None:
             original(optimizer)
             if self._watcher is not None:
@@ -199,11 +169,8 @@ class Hooks:
                 return inner(*args, **kwargs)
             self.optimizer_depth += 1
             try:
-                if not self._is_recording():
+                with self._phase("optimizer"):
                     result = inner(*args, **kwargs)
-                else:
-                    with self._phase("optimizer"):
-                        result = inner(*args, **kwargs)
             finally:
                 self.optimizer_depth -= 1
             if self.optimizer_depth == 0 and self._watcher is not None:
@@ -226,10 +193,7 @@ class Hooks:
 
         self._undo.append(put_back)
 
-    def _wrapped_zero_grad(self) -> Any:
-        original: Any = Optimizer.zero_grad
-
-        @functools.wraps(original)
+    def _zero_grad(self, original: Any) -> Any:
         def zero_grad(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and self._watcher is not None:
                 self._watcher.gradients_zeroed()
@@ -237,10 +201,7 @@ class Hooks:
 
         return zero_grad
 
-    def _wrapped_next(self) -> Any:
-        original: Any = _BaseDataLoaderIter.__next__
-
-        @functools.wraps(original)
+    def _next(self, original: Any) -> Any:
         def __next__(iterator: Any) -> Any:  # noqa: N807
             watcher = self._watcher
             if watcher is None:
@@ -249,7 +210,7 @@ class Hooks:
             is_home = threading.get_ident() == watcher.home_thread
             self.fetch_depth += is_home
             try:
-                if self._is_recording():
+                if watcher.phase is not None:
                     with self._phase("data_loader", _name_of_fetch(iterator)):
                         return original(iterator)
                 batch = original(iterator)
@@ -261,29 +222,20 @@ class Hooks:
 
         return __next__
 
-    def _wrapped_backward(self) -> Any:
-        original: Any = torch.autograd.backward
-
-        @functools.wraps(original)
+    def _backward(self, original: Any) -> Any:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or self._watcher is None:
                 return original(*args, **kwargs)
             self._watcher.backward_began()
-            if not self._is_recording():
+            with self._phase("backward"):
                 result = original(*args, **kwargs)
-            else:
-                with self._phase("backward"):
-                    result = original(*args, **kwargs)
             if self._watcher is not None:
                 self._watcher.backward_ended()
             return result
 
         return backward
 
-    def _wrapped_compile(self) -> Any:
-        original: Any = torch.compile
-
-        @functools.wraps(original)
+    def _compile(self, original: Any) -> Any:
         def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001
             made = original(*args, **kwargs)
             given = args[0] if args else kwargs.get("model")
@@ -312,10 +264,7 @@ class Hooks:
 
         return compiled
 
-    def _wrapped_prepare(self) -> Any:
-        original: Any = autograd_profile._prepare_trace  # noqa: SLF001
-
-        @functools.wraps(original)
+    def _prepare(self, original: Any) -> Any:
         def _prepare_trace(profiler: Any) -> Any:
             if self._watcher is not None:
                 self._watcher.profiler_begins(profiler)
@@ -323,10 +272,7 @@ class Hooks:
 
         return _prepare_trace
 
-    def _wrapped_exit(self) -> Any:
-        original: Any = autograd_profile.__exit__
-
-        @functools.wraps(original)
+    def _exit(self, original: Any) -> Any:
         def __exit__(profiler: Any, *error: Any) -> Any:  # noqa: N807
             if self._watcher is not None:
                 self._watcher.profiler_ended(profiler)

@@ -6,7 +6,6 @@ Runs in the traced process and its workers: standard library and torch only.
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import shutil
@@ -21,6 +20,7 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 
 from ..beside import files
 from ..place import fetch_folder
+from .patches import Patches
 from .places.worker_lines import LineWatch
 
 _ROW: Final = struct.Struct("<qqqq")  # worker, start and end (Unix ns), rows fetched
@@ -38,7 +38,7 @@ class FetchLog:
         self._folder = fetch_folder(os.getpid(), capture_id)
         self._shut_folder = self._folder / "shut"
         self._is_made = self._is_open = False
-        self._undo: list[tuple[Any, Any, Any]] = []
+        self._patches = Patches()
         self._worker = _Worker(capture_id)
         self._lines = LineWatch(capture_id)
 
@@ -59,18 +59,12 @@ class FetchLog:
     def install(self) -> None:
         """Wrap the two fetchers of torch; workers started from now on inherit that."""
         for fetcher in (_MapDatasetFetcher, _IterableDatasetFetcher):
-            original: Any = fetcher.fetch
-            wrapper = self._wrapped(original)
-            fetcher.fetch = wrapper
-            self._undo.append((fetcher, original, wrapper))
+            self._patches.wrap(fetcher, "fetch", self._wrapped)
 
     def remove(self) -> None:
         """Take the wrappers out of this process; in workers that still run they do nothing any more."""
         self.shut()
-        while self._undo:
-            fetcher, original, wrapper = self._undo.pop()
-            if fetcher.fetch is wrapper:
-                fetcher.fetch = original
+        self._patches.take_out()
 
     def rows(self) -> list[tuple[int, int, int, int, int]]:
         """(Process, worker, start, end, number of samples) of every fetch, times in Unix ns."""
@@ -94,7 +88,6 @@ class FetchLog:
     def _wrapped(self, original: Any) -> Any:
         worker, lines = self._worker, self._lines
 
-        @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
             info = get_worker_info()
             if info is None:

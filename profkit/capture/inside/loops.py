@@ -10,7 +10,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..beside import units
 from ..lines import LONGER
@@ -127,8 +127,8 @@ class Loops:
         self._key: Any = frozenset()
         self._pace = self._n_paces = self._own_pace = 0
         self._own_key: Any = None
-        self._recorded: Optional[Loop] = None  # noqa: UP045 - Python 3.9
-        self._kept: Optional[Loop] = None  # noqa: UP045 - Python 3.9
+        self._recorded: Loop | None = None
+        self._kept: Loop | None = None
         self._usual_ns = 0
         self._n_calls = 0
         self._last_ns = 0
@@ -136,7 +136,7 @@ class Loops:
         self._row: list[int] = []
         self._stretch = Loop((), 0, 0)
         self._is_recorded_left = False
-        self._passage: Optional[Loop] = None  # noqa: UP045 - Python 3.9
+        self._passage: Loop | None = None
 
     def stepped(self, key: int, name: str, now_ns: int, *, is_timed: bool, leads: bool = False) -> None:
         """An optimizer (its number, its class) has stepped; it `leads` where it ends a step of the recorded loop."""
@@ -178,7 +178,7 @@ class Loops:
         self._own_key, self._own_pace = self._key, self._pace
         self._row.clear()
 
-    def has_left(self, leader: Optional[int]) -> bool:  # noqa: UP045 - Python 3.9
+    def has_left(self, leader: int | None) -> bool:
         """Whether the optimizer that ends the steps of the recorded loop steps no more, while others do."""
         return leader is not None and self._in_reach[leader] == 0
 
@@ -239,7 +239,7 @@ class Loops:
             if one is self._kept or (one.n_calls >= MIN_CALLS and one.spent_ns >= least)
         ]
 
-    def _running(self) -> Optional[Loop]:  # noqa: UP045 - Python 3.9
+    def _running(self) -> Loop | None:
         found = self._loops.get((self._key, self._pace))
         if found is None and len(self._loops) >= _MOST_LOOPS:
             return next(iter(self._loops.values()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..beside import redact
 
@@ -43,7 +43,7 @@ class Padding:
                 self._lengths.add(length)
                 self._longest = max(self._longest, longest)
 
-    def told(self) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
+    def told(self) -> dict[str, Any] | None:
         """None where no batch has sequences with padding at their ends."""
         if not self._padded:
             return None
@@ -51,7 +51,7 @@ class Padding:
         return {**told, "lengths": sorted(self._lengths)[:_BATCHES], "longest": self._longest}
 
 
-def _counted(batch: Any) -> Optional[tuple[str, int, int, int, int]]:  # noqa: UP045 - Python 3.9
+def _counted(batch: Any) -> tuple[str, int, int, int, int] | None:
     """Name, padded positions, rows, length, and the longest row of the first tensor that is padded sequences."""
     for name, one in _tensors(batch):
         if one.ndim != 2 or one.is_floating_point() or one.is_complex() or not one.shape[0] >= 2:

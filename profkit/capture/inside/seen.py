@@ -1,19 +1,18 @@
-"""What a capture has timed and recorded so far, why it came to no trace, and the guard around all that it does.
+"""What a capture has timed and recorded so far, and why it came to no trace.
 
 Runs in the traced process: standard library and torch only.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Optional, TypeVar
+from typing import Any, Final
 
 from ..beside import units
 from ..options import (
@@ -29,7 +28,6 @@ from ..options import (
     why_too_few,
 )
 from . import clock, store
-from .exits import in_backward
 from .places.datasets import made_by
 from .steps import MIN_CALLS, StepFinder
 
@@ -40,21 +38,6 @@ is steady, and a run of fourteen accumulated updates still has a recording."""
 _CALL = "call profkit.capture.step() at the end of a step"
 _MOST_COUNTS: Final = 10_000
 _MOST_LOADERS: Final = 64
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def guarded(function: _Function) -> _Function:
-    """Turn an exception into the end of the capture (`fail`); the script never sees it."""
-
-    @functools.wraps(function)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the script goes on
-            self.fail(error)
-            return None
-
-    return wrapper  # type: ignore[return-value]
 
 
 class Seen:
@@ -62,7 +45,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.times: dict[str, list[clock.Mark]] = {"baseline": [], "profiled": [], "after": []}
-        self.window: Optional[Window] = None  # noqa: UP045 - Python 3.9
+        self.window: Window | None = None
         self.first_step = 0
         self.n_boundaries = 0
         self.facts: dict[str, Any] = {}
@@ -190,7 +173,7 @@ class Queue:
         self.loaders: list[dict[str, Any]] = []
         """The code behind each loader whose batches the recorded steps took."""
         self._known: set[int] = set()
-        self._latest: Optional[weakref.ref[Any]] = None  # noqa: UP045 - Python 3.9
+        self._latest: weakref.ref[Any] | None = None
 
     @property
     def n_left(self) -> float:
@@ -222,51 +205,3 @@ class Queue:
         self.n_workers = max(self.n_workers, int(getattr(iterator, "_num_workers", 0)))
         prefetch = int(getattr(iterator, "_prefetch_factor", 0) or 0)
         self.n_batches = max(self.n_batches, self.n_workers * prefetch)
-
-
-class Listener:
-    """What is told about a training loop that matters only to whoever finds its steps."""
-
-    _finder: StepFinder
-
-    def _follow(self) -> None:
-        """See to it that calls of modules are watched as the finder needs it now."""
-        raise NotImplementedError
-
-    @guarded
-    def optimizer_made(self) -> None:
-        """An optimizer was made: this is no inference."""
-        self._finder.optimizer_made()
-        self._follow()
-
-    def optimizers_were_made(self) -> None:
-        """Optimizers, nobody knows how many, were made before the capture began."""
-        self._finder.optimizer_made()
-        self._finder.has_unknown_optimizers = True
-
-    def data_came(self, batch: Any) -> None:
-        """A loader has given a batch, outside recorded steps; who finds steps does not look into it."""
-
-    @guarded
-    def gradients_zeroed(self) -> None:
-        """Gradients were cleared."""
-        self._finder.gradients_zeroed()
-        self._follow()
-
-    @guarded
-    def backward_began(self) -> None:
-        """A backward pass begins."""
-        self._finder.backward_began()
-        self._follow()
-
-    @guarded
-    def backward_ended(self) -> None:
-        """A backward pass has ended; one inside another is part of that."""
-        if not in_backward():
-            self._finder.backward_ended()
-            self._follow()
-
-    @guarded
-    def forward_ended(self, module: Any, duration_ns: int) -> None:
-        """Its call has returned."""
-        self._finder.forward_ended(id(module), duration_ns)

@@ -6,7 +6,6 @@ the end of the ones before are timed. Runs in the traced process: standard libra
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 import weakref
@@ -14,6 +13,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from torch.utils.data import dataloader
+
+from .patches import Patches
 
 _MOST_LOADERS: Final = 64
 
@@ -39,7 +40,7 @@ class WorkerStarts:
     def __init__(self) -> None:
         self._loaders: list[_Loader] = []
         self._of: dict[int, _Loader] = {}
-        self._undo: list[tuple[str, Any, Any]] = []
+        self._patches = Patches()
         self._pid = 0
         self.n_steps = 0
         """Steps of the script so far, as far as they are known for such."""
@@ -53,19 +54,12 @@ class WorkerStarts:
             ("_next_data", self._next),
             ("_shutdown_workers", self._ending),
         ):
-            original = vars(kind).get(name) if kind is not None else None
-            if original is not None:
-                wrapper = wrapped(original)
-                setattr(kind, name, wrapper)
-                self._undo.append((name, original, wrapper))
+            if kind is not None and name in vars(kind):
+                self._patches.wrap(kind, name, wrapped)
 
     def remove(self) -> None:
         """Take the wrappers out, unless somebody has wrapped them since."""
-        kind = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
-        while self._undo:
-            name, original, wrapper = self._undo.pop()
-            if vars(kind).get(name) is wrapper:
-                setattr(kind, name, original)
+        self._patches.take_out()
         self._of.clear()
 
     def told(self) -> list[dict[str, Any]]:
@@ -87,7 +81,6 @@ class WorkerStarts:
         ]
 
     def _starting(self, original: Any) -> Any:
-        @functools.wraps(original)
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             begun_ns = time.perf_counter_ns()
             original(iterator, loader, *args, **kwargs)
@@ -124,7 +117,6 @@ class WorkerStarts:
     def _ending(self, original: Any) -> Any:
         now_ns = time.perf_counter_ns  # an iterator may go when the interpreter has let go of its modules
 
-        @functools.wraps(original)
         def _shutdown_workers(iterator: Any) -> None:
             known, begun_ns = self._of.get(id(iterator)), now_ns()
             try:
@@ -136,7 +128,6 @@ class WorkerStarts:
         return _shutdown_workers
 
     def _next(self, original: Any) -> Any:
-        @functools.wraps(original)
         def _next_data(iterator: Any) -> Any:
             known = self._of.get(id(iterator))
             if known is None:

@@ -62,32 +62,35 @@ class StepFinder:
 
     def __init__(self, *, step_on: str, is_safe: Callable[[], bool], on_candidate: Callable[[str, bool], None]) -> None:
         self.mode = "optimizer" if step_on == "auto" else step_on
-        self.calls: dict[int, int] = {}
-        self.zeroed = 0
         self.n_made = 0
         self.has_unknown_optimizers = False
-        self.n_backward = 0
-        self.n_loads = 0
-        self.n_forwards = 0
-        self.n_compiled = 0
-        self.sources: dict[str, int] = {}
         self._falls_back = step_on == "auto"
         self._is_safe = is_safe
         self._on_candidate = on_candidate
-        self._modules = Modules()
-        self._leader: int | None = None
-        self._is_leaving = False
-        self._is_frozen = False
-        self._is_pending = False
-        self._n_unplaced = 0
-        self._n_unplaced_rounds = 0
-        self._n_backward_before = 0
-        self._since: set[int] = set()
-        self._n_candidates = 0
-        self._rows: dict[int | None, list[int]] = {}
-        self._n_calls = 0
-        self._last_call: dict[int, int] = {}
+        self._n_unplaced = self._n_unplaced_rounds = self._n_backward_before = 0
         self._ticked_ns = time.perf_counter_ns()
+        self._forget_counts()
+        self._forget_steps()
+
+    def _forget_counts(self) -> None:
+        """Nothing has happened in the loop yet."""
+        self.n_backward = self.n_loads = self.n_forwards = self.n_compiled = self.zeroed = 0
+        self._modules = Modules()
+
+    def _forget_steps(self) -> None:
+        """No boundary has been found yet, whatever marks them."""
+        self.calls: dict[int, int] = {}
+        self.sources: dict[str, int] = {}
+        self.n_candidates = 0
+        """The boundaries so far, whoever leads."""
+        self.is_leaving = False
+        """Whether a loop without an optimizer is over, and the next safe point begins anew."""
+        self._last_call: dict[int, int] = {}
+        self._n_calls = 0
+        self._rows: dict[int | None, list[int]] = {}
+        self._since: set[int] = set()
+        self._is_pending = self._is_frozen = False
+        self._leader: int | None = None
 
     # ------------------------------------------------------------------------------------------ what happens
 
@@ -100,7 +103,7 @@ class StepFinder:
         if self.mode == "time":
             self._tick()
         if self.is_provisional or self.mode == "zero_grad":  # here is the training, and its steps are visible
-            self._is_leaving = True
+            self.is_leaving = True
             self._leave_loop()
         if self.mode != "optimizer":
             return
@@ -132,7 +135,7 @@ class StepFinder:
         """A backward pass begins."""
         self.n_backward += 1
         if self.n_backward == 1 and self.is_provisional:  # until now nothing trained
-            self._is_leaving = True
+            self.is_leaving = True
 
     def backward_ended(self) -> None:
         """A backward pass has ended."""
@@ -185,7 +188,7 @@ class StepFinder:
         All only while nothing else marks steps, and not where an optimizer has been made: its steps are to come,
         and a function compiled meanwhile would be compiled with the hook that watches.
         """
-        if self._is_leaving and self.mode != "forward":
+        if self.is_leaving and self.mode != "forward":
             return "once"
         if self.mode in ("forward", "time"):
             return "all"
@@ -201,16 +204,6 @@ class StepFinder:
     def is_provisional(self) -> bool:
         """Whether steps are those of a loop without an optimizer, which gives way to the loop that trains."""
         return self._falls_back and self.mode in _LOOPS
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether such a loop is over, and the next safe point begins anew."""
-        return self._is_leaving
-
-    @property
-    def n_candidates(self) -> int:
-        """The boundaries so far, whoever leads."""
-        return self._n_candidates
 
     def step_rows(self) -> list[int]:
         """The indices of the candidates that are step boundaries by what is known now; [] if undecided."""
@@ -291,11 +284,11 @@ class StepFinder:
         self.sources[source] = self.sources.get(source, 0) + 1
         if not self._is_frozen:
             for key in (None, *self._since):
-                self._rows.setdefault(key, []).append(self._n_candidates)
-            self._n_candidates += 1
+                self._rows.setdefault(key, []).append(self.n_candidates)
+            self.n_candidates += 1
             self._since.clear()
         rows = [] if self._is_frozen else self.step_rows()
-        is_step = self._is_frozen or bool(rows and rows[-1] == self._n_candidates - 1)
+        is_step = self._is_frozen or bool(rows and rows[-1] == self.n_candidates - 1)
         self._on_candidate(source, is_step)
 
     def _is_lost(self) -> bool:
@@ -311,7 +304,7 @@ class StepFinder:
 
     def _leave_loop(self) -> None:
         """Look for the steps of the training, once that can be begun: never inside backward."""
-        if self._is_leaving and self._is_safe():
+        if self.is_leaving and self._is_safe():
             n_backward = self.n_backward
             self.mode = "optimizer"
             self.forget()
@@ -319,22 +312,13 @@ class StepFinder:
 
     def forget(self) -> None:
         """Begin anew, in the mode that is on."""
-        self.n_backward = self.n_loads = self.n_forwards = self.n_compiled = self.zeroed = 0
-        self._modules = Modules()
+        self._forget_counts()
         self._restart(self.mode)
 
     def _restart(self, mode: str) -> None:
         """Change what ends a step; what was counted until now was counted by another measure."""
         self.mode = mode
-        self.calls = {}
-        self._last_call = {}
-        self._n_calls = 0
-        self.sources = {}
-        self._n_candidates = 0
-        self._rows = {}
-        self._since = set()
-        self._is_pending = self._is_leaving = self._is_frozen = False
-        self._leader = None
+        self._forget_steps()
         self._on_candidate("restart", False)
 
 

@@ -28,7 +28,6 @@ _HELD: Final[dict[str, place.Hold]] = {}
 """The parts that this process has in captures, by capture id."""
 _SAID: Final[set[str]] = set()
 """What this process has said, in whatever capture."""
-_BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
 
 
@@ -95,17 +94,19 @@ def note_begun(options: Options) -> None:
 def note_problem(options: Options, reason: str) -> None:
     """Leave why this process cannot be captured; asks nothing of torch."""
     join(options)
-    facts = {"reason": reason, "is_failure": True, "pid": os.getpid(), "process": place.process_name(os.getpid())}
-    with _work(options) as work:
-        files().write_whole(work / f"{place.process_name(os.getpid())}.facts", json.dumps(facts).encode())
+    _write(options, {"reason": reason, "is_failure": True, **_who()})
 
 
 def write_facts(options: Options, facts: dict[str, Any]) -> None:
     """Write the facts of this process, whole or not at all."""
     told = {**facts, **_process(), "command": options.command}
     os.lstat(place.work_folder(options.folder, options.capture_id))  # of a capture that is over none is made again
+    _write(options, told)
+
+
+def _write(options: Options, facts: dict[str, Any]) -> None:
     with _work(options) as work:
-        files().write_whole(work / f"{place.process_name(os.getpid())}.facts", json.dumps(told).encode())
+        files().write_whole(work / f"{place.process_name(os.getpid())}.facts", json.dumps(facts).encode())
 
 
 def finite(value: Any) -> float:
@@ -176,10 +177,13 @@ def world_size() -> int:
     return int(text) if text.isdigit() else 1
 
 
+def _who() -> dict[str, Any]:
+    return {"pid": os.getpid(), "process": place.process_name(os.getpid())}
+
+
 def _process() -> dict[str, Any]:
     return {
-        "pid": os.getpid(),
-        "process": place.process_name(os.getpid()),
+        **_who(),
         "rank": rank(),
         "world_size": world_size(),
         "python": platform.python_version(),
@@ -187,17 +191,10 @@ def _process() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "device": _device(),
         "memory": _memory(),
-        "cores": _cores(),
-        "machine": _machine(),
+        "cores": cores(),
+        "machine": place.machine(),
         "gpu_uuid": _gpu_uuid(),
     }
-
-
-def _machine() -> str:
-    """What tells this machine from others since it was started: whose clocks are those that were sampled."""
-    with suppress(OSError):
-        return str(files().read_small(_BOOT, 64).decode(errors="replace").strip())
-    return ""
 
 
 def _gpu_uuid() -> str:
@@ -209,7 +206,7 @@ def _gpu_uuid() -> str:
     return ""
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from profkit.capture.beside import files
 from profkit.capture.options import Options
-from profkit.capture.place import RAW, work_folder
+from profkit.capture.place import RAW, machine, work_folder
 
 PERIOD_MS: Final = 100
 """Chosen: ten samples a second, of which a window of half a second has five."""
@@ -45,7 +45,6 @@ hardware by heat has its own bit and is thermal."""
 _ORDER: Final = ("thermal", "hardware", "power")
 """The worst first."""
 _CPU: Final = Path("/sys/devices/system/cpu")
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -91,13 +90,6 @@ class ClockWatch:
             if one.device.endswith(device) and bool(one.device) != is_cpu and window[0] <= one.unix_ns <= window[1]
         ]
         return {"clocks": summary(found)} if found else {}
-
-
-def machine() -> str:
-    """What tells this machine from others since it was started; "" where nothing does."""
-    with suppress(OSError):
-        return str(files().read_small(_BOOT, _MOST_BYTES).decode(errors="replace").strip())
-    return ""
 
 
 def summary(samples: Sequence[Sample]) -> dict[str, int]:
@@ -206,7 +198,12 @@ def _read_gpus(watch: ClockWatch, ended: threading.Event) -> None:
     line = _line()
     if not line or ended.is_set():
         return
-    with suppress(OSError), _sampling(line) as smi:
+    sampling = [*line, "-lms", str(PERIOD_MS)]
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with (
+        suppress(OSError),
+        subprocess.Popen(sampling, stdin=none, stdout=pipe, stderr=none, start_new_session=True) as smi,  # noqa: S603 - a fixed line
+    ):
         watch.tool = smi
         try:
             while not ended.is_set() and smi.stdout is not None and (told := smi.stdout.readline(_MOST_CHARACTERS)):
@@ -215,16 +212,6 @@ def _read_gpus(watch: ClockWatch, ended: threading.Event) -> None:
                     watch.samples.append(one)
         finally:
             smi.kill()
-
-
-def _sampling(line: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - a fixed line
-        [*line, "-lms", str(PERIOD_MS)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def sample_of(line: bytes) -> Sample | None:

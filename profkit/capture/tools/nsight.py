@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -76,10 +76,8 @@ def find_tool(name: str, help_words: Sequence[str]) -> Tool:
 
 def flags_of(tool: Tool, help_words: Sequence[str]) -> Tool:
     """The same tool with the flags of another of its commands (`nsys export`)."""
-    if not tool.path:
-        return Tool(name=tool.name)
-    flags = frozenset(_FLAG.findall(_said([tool.path, *help_words])))
-    return Tool(name=tool.name, path=tool.path, version=tool.version, flags=flags or None)
+    flags = frozenset(_FLAG.findall(_said([tool.path, *help_words]))) if tool.path else None
+    return replace(tool, flags=flags or None, text="")
 
 
 def spoken(tool: Tool, wishes: Iterable[Wish]) -> Line:

@@ -53,7 +53,7 @@ def _finite(value: Any) -> float:
 class StepTimer:
     """When each step ended that a capture would find by itself; written to a file of the process when that ends.
 
-    It is told what the training loop does by a capture's hooks (`hooks.Watcher`).
+    It is told what the training loop does by a capture's hooks (`listener.Listener`).
     """
 
     def __init__(self, folder: str) -> None:

@@ -22,7 +22,7 @@ RANGE_TYPES: Final = (59, 60, 70, 71)
 THREAD_NAME_TYPE: Final = 39
 
 CUT_STEP: Final = "profkit: cut step"
-"""The range around the end of a step that was not over (profkit/capture/inside/record/tool_recorder.py)."""
+"""The range around the end of a step that was not over (profkit/capture/inside/record/recorder.py)."""
 
 _OP_ID: Final = b", op_id = "
 _SEQUENCE: Final = b", seq = "

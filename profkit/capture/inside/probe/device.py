@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from .. import clock
+from ..patches import Patches
 
 _CYCLES: Final = 2_000_000
 """Spun once to learn the clock: a millisecond or two of a GPU (chosen)."""
@@ -63,28 +64,22 @@ class CollectiveWatch:
     """
 
     def __init__(self) -> None:
-        self._wrapped: dict[str, Any] = {}
+        self._patches = Patches()
 
     def begin(self, tell: Callable[[], None]) -> None:
         """Call `tell` before each of them."""
         if not torch.distributed.is_available():
             return
         for name in _COLLECTIVES:
-            original = getattr(torch.distributed, name, None)
-            if original is not None:
-                self._wrapped[name] = wrapper = _wrapper(original, tell)
-                setattr(torch.distributed, name, wrapper)
+            if hasattr(torch.distributed, name):
+                self._patches.wrap(torch.distributed, name, functools.partial(_wrapper, tell))
 
     def end(self) -> None:
         """Take the wrappers out, unless somebody has wrapped them since."""
-        while self._wrapped:
-            name, wrapper = self._wrapped.popitem()
-            if getattr(torch.distributed, name) is wrapper:
-                setattr(torch.distributed, name, wrapper.__wrapped__)
+        self._patches.take_out()
 
 
-def _wrapper(original: Any, tell: Callable[[], None]) -> Any:
-    @functools.wraps(original)
+def _wrapper(tell: Callable[[], None], original: Any) -> Any:
     def collective(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling() and torch.cuda.current_stream() != torch.cuda.default_stream():
             tell()

@@ -1,5 +1,6 @@
 """What a probe does in which step: drawn from a seed, by a generator of its own, the same on every rank.
 
+The first process that has a plan leaves it for the others of its host.
 Standard library only, no torch, Python 3.9 syntax.
 """
 
@@ -11,7 +12,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Final, Optional
+from pathlib import Path
+from typing import Any, Final
+
+from ...beside import files
+from ...command import tell
 
 SETTLING: Final = 3
 """First steps that count for nothing: allocator, autotuning, first batches (as in a capture)."""
@@ -35,6 +40,8 @@ DEVICE: Final = ("device", "copy", "comm")
 LEAST_STEPS: Final = 400
 """Probed where nothing else is asked for (chosen: they tell 0 from 1 where steps vary by some 10 %)."""
 MOST_STEPS: Final = 2000
+_NAME: Final = "plan.json"
+_MOST_BYTES: Final = 1 << 16
 _LONG_ENOUGH_NS: Final = 30_000_000_000
 """Shorter steps vary more, and more of them are probed: as many as take so long, up to `MOST_STEPS` (chosen)."""
 
@@ -68,7 +75,7 @@ class Plan:
         """What the delays add to the time of the probed steps if all of them show."""
         return sum(self.doses_ns) * len(self.places) / self.block / max(self.step_ns, 1)
 
-    def treatment(self, step: int) -> Optional[Treatment]:  # noqa: UP045 - Python 3.9
+    def treatment(self, step: int) -> Treatment | None:
         """What is done in a step, counted from the first probed one."""
         if not 0 <= step < self.n_steps:
             return None
@@ -85,6 +92,26 @@ def from_text(text: str) -> Plan:
     places, doses_ns = tuple(map(str, given["places"])), tuple(map(int, given["doses_ns"]))
     numbers = {name: int(given[name]) for name in ("n_steps", "seed", "step_ns")}
     return Plan(places=places, doses_ns=doses_ns, cost=float(given["cost"]), **numbers)
+
+
+def plan_of_all(folder: Path, mine: Plan, world_size: int) -> Plan:
+    """The plan that the first rank has settled for; this one, where that is this process or there is but one rank.
+
+    Raises OSError.
+    """
+    text = mine.to_text().encode()
+    plan, is_mine = mine, True
+    if world_size > 1:
+        files().write_if_absent(folder / _NAME, text)
+        found: bytes = files().read_small(folder / _NAME, _MOST_BYTES, follow=False)
+        plan, is_mine = from_text(found.decode()), found == text
+    if is_mine:
+        doses = " or ".join(f"{dose / 1e6:.3g} ms" for dose in plan.doses_ns)
+        tell(
+            f"probing {plan.n_steps} steps of {plan.step_ns / 1e6:.3g} ms: {len(plan.places) * len(plan.doses_ns)} in"
+            f" {plan.block} get a delay of {doses}; that makes them at most {100 * plan.most_cost:.1f} % longer"
+        )
+    return plan
 
 
 def steps_for(step_ns: int) -> int:
@@ -106,11 +133,9 @@ def ranks_of(world_size: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)
-def _block(plan: Plan, number: int) -> tuple[Optional[Treatment], ...]:  # noqa: UP045 - Python 3.9
+def _block(plan: Plan, number: int) -> tuple[Treatment | None, ...]:
     """The treatments of one block of steps, shuffled."""
-    treatments: list[Optional[Treatment]] = [  # noqa: UP045
-        (place, dose) for place in plan.places for dose in range(len(plan.doses_ns))
-    ]
+    treatments: list[Treatment | None] = [(place, dose) for place in plan.places for dose in range(len(plan.doses_ns))]
     treatments += [None] * (plan.block - len(treatments))
     random.Random(f"{plan.seed} {number}").shuffle(treatments)  # noqa: S311 - a schedule needs a seed, not a secret
     return tuple(treatments)

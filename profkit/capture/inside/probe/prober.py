@@ -7,25 +7,17 @@ Runs in the probed process: standard library and torch only.
 from __future__ import annotations
 
 import os
-import threading
 import time
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Final
 
-import torch
-
-from ...command import raised, tell
+from ...command import tell
 from ...options import Options
 from .. import clock, store
-from ..exits import WaysOut, in_backward
-from ..hooks import Hooks
+from ..exits import WaysOut
+from ..listener import guarded
 from ..record.ranges import CopyWatch
-from ..seen import Listener, guarded, why_no_step
-from ..steps import StepFinder, name_of
-from . import agreed
+from ..timed import TimedLoop
 from .device import CollectiveWatch, Spinner
-from .parts import Parts
 from .plan import (
     AFTER,
     BEFORE,
@@ -37,46 +29,34 @@ from .plan import (
     Plan,
     Treatment,
     doses_for,
+    plan_of_all,
     ranks_of,
     steps_for,
 )
 from .record import Row, written
 from .workers import Orders, Worker, slept
 
-_LEFT = "the process left without its exit handlers (os._exit, or killed)"
-_NO_PLAN = "the probe needs {needed} steps before the first delay, and the run ended after {seen}"
+_LEFT: Final = "the process left without its exit handlers (os._exit, or killed)"
 
 
-class Prober(Listener):
+class Prober(TimedLoop):
     """One probe in one process: it is told what the training loop does, and delays it by plan."""
 
+    name = "probe"
+
     def __init__(self, options: Options) -> None:
-        self.options = options
-        self.home_thread = threading.main_thread().ident or 0
-        self.phase: Any = self._phase
-        self.stage = "before"
-        self._folder = Path(options.folder)
-        self._finder = StepFinder(step_on=options.step_on, is_safe=self._is_safe, on_candidate=self._on_candidate)
-        self._hooks = Hooks(self)
+        super().__init__(options)
         self._ways_out = WaysOut(self.finish)
-        self._has_home = False
         self._copies, self._collectives = CopyWatch(), CollectiveWatch()
         self._spinner = Spinner()
         self._orders, self._worker = Orders(self._folder), Worker(self._folder)
-        self._pid = os.getpid()
-        self._queue = (0, 0)
-        self._begin_again()
 
     def _begin_again(self) -> None:
-        """Steps are counted anew: what was seen of another loop before goes."""
-        self._parts = Parts()
-        self._rows: list[Row] = []
-        self._ended_ns = 0
-        self._n_loads = 0
-        self._plan: Optional[Plan] = None  # noqa: UP045 - Python 3.9
+        super()._begin_again()
+        self._plan: Plan | None = None
         self._n_orders = 0
-        self._drawn: Optional[Treatment] = None  # noqa: UP045
-        self._due: Optional[Treatment] = None  # noqa: UP045
+        self._drawn: Treatment | None = None
+        self._due: Treatment | None = None
         self._delayed_ns = self._given_ns = self._began_ns = self._announced_ns = 0
 
     def begin(self) -> None:
@@ -91,94 +71,25 @@ class Prober(Listener):
         self._ways_out = WaysOut(self.finish)
         self._copies.end()
         self._collectives.end()
-        self._pid = os.getpid()
-        self.home_thread, self._has_home = threading.get_ident(), False
-        if self.stage != "done":
-            self.stage = "before"
-            self._begin_again()
-            self._finder.forget()
-
-    # ---------------------------------------------------------------------------------- what the hooks tell
+        super().after_fork()
 
     @guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
-        """An optimizer outside any other has made its step; the thread of the first one is the one that trains."""
+        """An optimizer outside any other has made its step."""
         if not self._has_home:
-            self._has_home, self.home_thread = True, threading.get_ident()
             self._ways_out.guard()
-        self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
-        self._follow()
-
-    @guarded
-    def data_wanted(self, iterator: Any) -> None:
-        """The loop asks for a batch."""
-        if threading.get_ident() != self.home_thread or self.stage == "done":
-            return
-        if self.stage == "before":
-            n_workers = int(getattr(iterator, "_num_workers", 0))
-            self._queue = n_workers, n_workers * int(getattr(iterator, "_prefetch_factor", 0) or 0)
-        self._finder.data_wanted()
-        self._follow()
-
-    @guarded
-    def forward_began(self, module: Any) -> None:
-        """An outermost module is called."""
-        self._finder.forward_began(id(module), name_of(module))
-        self._follow()
-
-    @guarded
-    def step(self, **_counts: Any) -> None:
-        """The script tells that a step has ended."""
-        self._finder.step_called()
-        self._follow()
-
-    def profiler_begins(self, profiler: Any) -> None:
-        """The script profiles itself: its own affair, and its steps are slower than without."""
-
-    def profiler_ended(self, profiler: Any) -> None:
-        """As above."""
-
-    def _phase(self, name: str) -> Any:
-        return _Phase(self, name)
-
-    @guarded
-    def phase_began(self, name: str) -> None:
-        """A fetch, backward, an optimizer's step or a copy begins: a part of the step begins, and its place is here."""
-        if not self._is_here():
-            return
-        if name == "data_loader":
-            self._parts.enter("input")
-            self._n_loads += 1
-            if not self._queue[0]:
-                self._deliver("input")
-        elif name == "backward":
-            self._parts.enter("backward")
-            self._deliver("backward")
-        elif name == "optimizer" and self._hooks.optimizer_depth == 1:
-            self._parts.enter("optimizer")
-            self._deliver("optimizer")
-        elif name == "h2d":
-            self._deliver("copy")
-
-    @guarded
-    def phase_ended(self, name: str) -> None:
-        """A fetch has ended: the host has the batch."""
-        if name == "data_loader" and self._is_here():
-            self._enter_forward()
-
-    def _is_here(self) -> bool:
-        return self.stage != "done" and threading.get_ident() == self.home_thread and not in_backward()
+        super().optimizer_stepped(optimizer, has_closure)
 
     # ----------------------------------------------------------------------------------------------- delays
 
     def _enter_forward(self) -> None:
-        self._parts.enter("forward")
+        super()._enter_forward()
         for place in ("forward", f"rank{store.rank()}", "device"):
-            self._deliver(place)
+            self._come_by(place)
 
-    def _deliver(self, place: str) -> None:
-        """Delay here and now, if the step's treatment is of this place."""
-        if self._due is None or self._due[0] != place or self._plan is None:
+    def _come_by(self, place: str) -> None:
+        """Delay here and now, if the step's treatment is of this place; workers have their orders."""
+        if self._due is None or self._due[0] != place or self._plan is None or (place == "input" and self._queue[0]):
             return
         delay_ns = self._plan.doses_ns[self._due[1]]
         self._due = None
@@ -212,16 +123,9 @@ class Prober(Listener):
 
     def _collective_begins(self) -> None:
         if self._is_here():
-            self._deliver("comm")
+            self._come_by("comm")
 
     # ------------------------------------------------------------------------------------------- boundaries
-
-    def _follow(self) -> None:
-        self._hooks.watch_forward("none" if self.stage == "done" else self._finder.forward_watch)
-
-    def _is_safe(self) -> bool:
-        is_between = threading.get_ident() == self.home_thread and self._hooks.optimizer_depth == 0
-        return is_between and not in_backward() and not clock.is_capturing_graph()
 
     @guarded
     def _on_candidate(self, source: str, is_step: bool) -> None:
@@ -230,31 +134,14 @@ class Prober(Listener):
             self._begin_again()
             self.stage = "before"
             return
-        self._keep_row(now_ns)
+        place, dose = self._drawn or (None, None)
+        self._keep_row(now_ns, place=place, dose=dose, delayed_ns=self._delayed_ns)
         if self.stage == "before" and is_step:
             self._consider_start()
         if self.stage == "probe":
             self._go_on()
         if self.stage != "done" and source != "loader":
             self._enter_forward()  # a fetch that comes first in this step takes over
-
-    def _keep_row(self, now_ns: int) -> None:
-        """The step that ends now, as it was."""
-        if self._ended_ns:
-            place, dose = self._drawn or (None, None)
-            self._rows.append(
-                Row(
-                    duration_ns=now_ns - self._ended_ns,
-                    parts_ns=self._parts.taken(now_ns),
-                    n_loads=self._n_loads,
-                    place=place,
-                    dose=dose,
-                    delayed_ns=self._delayed_ns,
-                )
-            )
-        else:
-            self._parts.taken(now_ns)
-        self._ended_ns, self._n_loads = now_ns, 0
 
     def _consider_start(self) -> None:
         """Fix the plan once enough untouched steps are timed; their boundaries are known to be steps only now."""
@@ -283,7 +170,7 @@ class Prober(Listener):
             self._end(f"none of the places asked for is in these steps ({', '.join(self._reached())} are)")
             return
         written(self._folder, self._facts(_LEFT), None, [])  # what there is to say if it does
-        self._plan = agreed.plan_of_all(self._folder, mine, store.world_size())
+        self._plan = plan_of_all(self._folder, mine, store.world_size())
         self.stage, self._began_ns = "probe", time.perf_counter_ns()
         self._announce(self._plan)
         if self._queue[0]:
@@ -337,17 +224,7 @@ class Prober(Listener):
         if self._plan is not None:
             self._end("")
         else:
-            n_seen = len(self._finder.step_rows()) or self._finder.n_candidates
-            needed = SETTLING + BEFORE + 1
-            self._end(_NO_PLAN.format(needed=needed, seen=n_seen) if n_seen else why_no_step(self._finder))
-
-    def fail(self, error: BaseException) -> None:
-        """Something of the probe itself went wrong: say so once, stop it, let the script run on."""
-        reason = f"the probe failed: {raised(error)}"
-        tell(f"{reason}; the script runs on")
-        with suppress(Exception):
-            self._end(reason)
-        self.stage = "done"
+            self._end(self._why_too_few(f"the probe needs {SETTLING + BEFORE + 1} steps before the first delay"))
 
     def _end(self, reason: str) -> None:
         self.stage = "done"
@@ -359,30 +236,3 @@ class Prober(Listener):
         self._hooks.remove()
         self._ways_out.unguard()
         written(self._folder, self._facts(reason), self._plan, self._rows)
-
-    def _facts(self, reason: str) -> dict[str, Any]:
-        """What this process is, and why it was not probed, if it was not."""
-        return {
-            "reason": reason,
-            "pid": self._pid,
-            "rank": store.rank(),
-            "world_size": store.world_size(),
-            "n_workers": self._queue[0],
-            "n_queued": self._queue[1],
-            "uses_cuda": clock.cuda_in_use(),
-            "step_source": self._finder.described() if self._finder.n_candidates else "",
-            "torch": str(torch.__version__),
-        }
-
-
-class _Phase:
-    """A part of the step, as the hooks open it."""
-
-    def __init__(self, prober: Prober, name: str) -> None:
-        self._prober, self._name = prober, name
-
-    def __enter__(self) -> None:
-        self._prober.phase_began(self._name)
-
-    def __exit__(self, *_: object) -> None:
-        self._prober.phase_ended(self._name)

@@ -1,4 +1,4 @@
-"""What a probed process leaves: a record of its steps in the folder of the run, whole or not at all.
+"""The steps of a probed or tried process with their parts, and the record of a probe in the folder of the run.
 
 Standard library only, no torch, Python 3.9 syntax.
 """
@@ -6,10 +6,11 @@ Standard library only, no torch, Python 3.9 syntax.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ...beside import files
 from .plan import HOST, Plan
@@ -19,14 +20,18 @@ SUFFIX: Final = ".probed"
 
 @dataclass(frozen=True)
 class Row:
-    """One step: times in ns, batches fetched, and its treatment with the delay that it had on the host."""
+    """One step: times in ns, batches fetched, and its treatment with the delay that it had on the host.
+
+    `n_losses` had gone backward when it ended, in a trial.
+    """
 
     duration_ns: int
     parts_ns: Mapping[str, int]
     n_loads: int
-    place: Optional[str] = None  # noqa: UP045 - Python 3.9
-    dose: Optional[int] = None  # noqa: UP045
+    place: str | None = None
+    dose: int | None = None
     delayed_ns: int = 0
+    n_losses: int = 0
 
     @staticmethod
     def joined(rows: Sequence[Row]) -> Row:
@@ -35,10 +40,37 @@ class Row:
             duration_ns=sum(row.duration_ns for row in rows),
             parts_ns={name: sum(row.parts_ns[name] for row in rows) for name in HOST},
             n_loads=sum(row.n_loads for row in rows),
+            n_losses=rows[-1].n_losses,
         )
 
 
-def written(folder: Path, facts: Mapping[str, Any], plan: Optional[Plan], rows: Sequence[Row]) -> None:  # noqa: UP045
+class Parts:
+    """The parts of the step that runs, in ns, without the delays that a probe puts in."""
+
+    def __init__(self) -> None:
+        self._spent_ns = dict.fromkeys(HOST, 0)
+        self._now = HOST[0]
+        self._since_ns = time.perf_counter_ns()
+
+    def enter(self, name: str) -> None:
+        """The part of this name begins, or goes on."""
+        now_ns = time.perf_counter_ns()
+        self._spent_ns[self._now] += now_ns - self._since_ns
+        self._now, self._since_ns = name, now_ns
+
+    def spare(self, delay_ns: int) -> None:
+        """So much of the part that runs is a delay."""
+        self._since_ns += delay_ns
+
+    def taken(self, now_ns: int) -> dict[str, int]:
+        """The parts of the step that ends now; the next one begins in its first part."""
+        self._spent_ns[self._now] += now_ns - self._since_ns
+        found, self._spent_ns = self._spent_ns, dict.fromkeys(HOST, 0)
+        self._now, self._since_ns = HOST[0], now_ns
+        return found
+
+
+def written(folder: Path, facts: Mapping[str, Any], plan: Plan | None, rows: Sequence[Row]) -> None:
     """Write the record of a process. Raises OSError."""
     record = {
         **facts,

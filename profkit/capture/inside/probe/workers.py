@@ -6,7 +6,6 @@ writes what it did into a file of its own. Runs in the probed process and its wo
 
 from __future__ import annotations
 
-import functools
 import mmap
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from ...beside import files
+from ..patches import Patches
 
 ORDER: Final = struct.Struct("<q")
 """Two of these: the order (its round, and the delay in its low bits), and whether workers are to write rows."""
@@ -69,25 +69,18 @@ class Worker:
         self._file = -1
         self._last = 0
         self._n_rows = 0
-        self._undo: list[tuple[Any, Any, Any]] = []
+        self._patches = Patches()
 
     def install(self) -> None:
         """Wrap the two fetchers of torch; workers started from now on inherit that."""
         for fetcher in (_MapDatasetFetcher, _IterableDatasetFetcher):
-            original: Any = fetcher.fetch
-            wrapper = self._wrapped(original)
-            fetcher.fetch = wrapper
-            self._undo.append((fetcher, original, wrapper))
+            self._patches.wrap(fetcher, "fetch", self._wrapped)
 
     def remove(self) -> None:
         """Take the wrappers out of this process; those of running workers have no more orders."""
-        while self._undo:
-            fetcher, original, wrapper = self._undo.pop()
-            if fetcher.fetch is wrapper:
-                fetcher.fetch = original
+        self._patches.take_out()
 
     def _wrapped(self, original: Any) -> Any:
-        @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
             if get_worker_info() is None or not self._is_wanted():
                 return original(fetcher, index)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Optional
+from typing import Any, Final, NamedTuple
 
 _DESCRIPTORS: Final = "/proc/self/fd"
 _NETWORK: Final = Path("/proc/self/ns/net")
@@ -60,7 +60,7 @@ class Connections:
     """The connections of one rank among several from `begin` to `end`."""
 
     def __init__(self) -> None:
-        self._before: Optional[dict[_Pair, _Counters]] = None  # noqa: UP045 - Python 3.9
+        self._before: dict[_Pair, _Counters] | None = None
 
     def begin(self) -> None:
         """From now on what is counted is of the recorded steps."""
@@ -94,7 +94,7 @@ def established() -> dict[_Pair, _Counters]:
     return found
 
 
-def _counters(libc: Any, number: int) -> Optional[_Counters]:  # noqa: UP045 - Python 3.9
+def _counters(libc: Any, number: int) -> _Counters | None:
     """What is counted of a descriptor; None where it is no connection, or the kernel is too old to count it."""
     told, size = ctypes.create_string_buffer(_INFO_BYTES), ctypes.c_uint32(_INFO_BYTES)
     if libc.getsockopt(number, socket.IPPROTO_TCP, _TCP_INFO, told, ctypes.byref(size)):
@@ -126,7 +126,7 @@ def _end(ask: Any, number: int) -> bytes:
     return told.raw[8:24] + told.raw[2:4] if family == socket.AF_INET6 else b""
 
 
-def _row(pair: _Pair, before: Optional[_Counters], now: _Counters) -> dict[str, Any]:  # noqa: UP045 - Python 3.9
+def _row(pair: _Pair, before: _Counters | None, now: _Counters) -> dict[str, Any]:
     """One connection as the trace has it: `id` is the same at both ends, which `end` (0 or 1) tells apart."""
     spent = {name: now[place] - (before[place] if before else 0) for place, name in enumerate(now._fields)}
     spent["round_trip_ns"] = now.round_trip_ns

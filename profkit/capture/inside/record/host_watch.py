@@ -1,29 +1,40 @@
 """What the host does beside the step while it is recorded: collections of garbage, waits for a core, other threads.
 
-Runs in the traced process: standard library only, Python 3.9 syntax.
+And the batches that another thread hands to the one that trains: how long it waits for each, and who puts them there.
+`Queue.get`, `Queue.put` and `Future.result` of the standard library are wrapped while steps are recorded. A wait counts
+where what comes of it holds a tensor or an array: a batch. Runs in the traced process: standard library and torch only.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import queue
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
+
+import torch
 
 from ...beside import files
-from .handed import Handed
+from ..patches import Patches
 
 _MOST_PAUSES: Final = 10_000
 _SHORTEST_NS: Final = 20_000
-"""Shorter collections are not noted. Chosen: 50 of them in a step of 50 ms would be its 2 %, the least that is said."""
+"""Shorter collections and waits are not noted. Chosen: 50 in a step of 50 ms are its 2 %, the least that is said."""
 _MOST_THREADS: Final = 4096
 _MOST_PROCESSES: Final = 1024
 _MOST_BYTES: Final = 2**16
 _MOST_NAME: Final = 80
+_MOST_ROWS: Final = 10_000
+_MOST_QUEUES: Final = 1024
+_MOST_MEMBERS: Final = 16
+_DEEPEST: Final = 3
 OURS: Final = "profkit "
 """How the names of this capture's own threads begin."""
 _THREADS: Final = Path("/proc/self/task")
@@ -162,7 +173,7 @@ def _children_of(tasks: Path) -> list[int]:
     return found
 
 
-def scheduled(thread: int, tasks: Optional[Path] = None) -> Optional[tuple[int, int]]:  # noqa: UP045
+def scheduled(thread: int, tasks: Path | None = None) -> tuple[int, int] | None:
     """How long a thread has run, and how long it was ready and waited for a core (sched(7)'s schedstat), ns."""
     with suppress(OSError, ValueError):
         run, wait, *_ = files().read_small((tasks or _THREADS) / str(thread) / "schedstat", _MOST_BYTES).split()
@@ -176,7 +187,7 @@ def waited_for_cores_ns() -> int:
     return told[1] if told else 0
 
 
-def _all_scheduled(tasks: Optional[Path] = None) -> dict[int, tuple[int, int]]:  # noqa: UP045 - Python 3.9
+def _all_scheduled(tasks: Path | None = None) -> dict[int, tuple[int, int]]:
     """The same of each thread of a process, of this one if none is given."""
     found = {}
     with suppress(OSError, ValueError):
@@ -203,7 +214,7 @@ def _switches(thread: int) -> dict[str, int]:
     return found
 
 
-def _throttled_ns() -> Optional[int]:  # noqa: UP045 - Python 3.9
+def _throttled_ns() -> int | None:
     """How long the container's quota has held its processes, ns; None where it has none."""
     with suppress(OSError, ValueError):
         for line in files().read_small(_QUOTA / "cpu.stat", _MOST_BYTES).splitlines():
@@ -225,8 +236,6 @@ def _machine() -> dict[str, int]:
         quota, period = files().read_small(_QUOTA / "cpu.max", _MOST_BYTES).split()  # "max 100000": none
         told["quota_millicores"] = 1000 * int(quota) // max(int(period), 1)
     with suppress(Exception):
-        import torch
-
         told["threads"] = torch.get_num_threads()
     return told
 
@@ -237,3 +246,71 @@ def _n_sharing() -> int:
     counts = [int(text) for text in told if text.isdecimal() and len(text) <= 6]
     is_pinned = os.sched_getaffinity(os.getppid()) != os.sched_getaffinity(0)
     return 1 if is_pinned or not counts else max(counts[0], 1)
+
+
+class Handed:
+    """What the thread that calls `begin` waits for in queues, until `end`.
+
+    `rows` are (thread, start, end in Unix ns, the thread that puts into that queue or 0 where that is not known).
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int]] = []
+        self._home = self._native = 0
+        self._putting: dict[int, int] = {}
+        self._patches = Patches()
+
+    def begin(self) -> None:
+        """From now on waits are noted."""
+        self._home, self._native = threading.get_ident(), threading.get_native_id()
+        for owner, name, wrapped in (
+            (queue.Queue, "get", self._taking),
+            (queue.Queue, "put", self._giving),
+            (Future, "result", self._taking),
+        ):
+            self._patches.wrap(owner, name, wrapped)
+
+    def end(self) -> None:
+        """Take the wrappers out, unless somebody has wrapped them since."""
+        self._home = 0
+        self._patches.take_out()
+
+    def _taking(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def take(holder: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != self._home:
+                return original(holder, *args, **kwargs)
+            start_ns = time.time_ns()
+            found = original(holder, *args, **kwargs)
+            end_ns = time.time_ns()
+            if end_ns - start_ns >= _SHORTEST_NS and len(self.rows) < _MOST_ROWS and _is_batch(found):
+                self.rows.append((self._native, start_ns, end_ns, self._putting.get(id(holder), 0)))
+            return found
+
+        return take
+
+    def _giving(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def give(holder: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._home and len(self._putting) < _MOST_QUEUES:
+                self._putting[id(holder)] = threading.get_native_id()
+            return original(holder, *args, **kwargs)
+
+        return give
+
+
+def _is_batch(value: Any, depth: int = 0) -> bool:
+    """Whether a value is, or holds, a tensor or an array with a dimension; no code of the script's is called."""
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        return bool(kind is not torch.Tensor or value.dim())
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return bool(value.ndim)
+    if depth >= _DEEPEST:
+        return False
+    members: Any = ()
+    if kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        members = tuple.__iter__(value) if issubclass(kind, tuple) else value
+    elif issubclass(kind, dict):
+        members = list(dict.values(value))
+    elif type(vars(kind).get("__dict__")).__name__ == "getset_descriptor":
+        members = list(object.__getattribute__(value, "__dict__").values())
+    return any(_is_batch(one, depth + 1) for one, _ in zip(members, range(_MOST_MEMBERS)))  # noqa: B905 - Python 3.9

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from statistics import median
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..places.looked import nothing_collected
 from ..places.owners import is_own_path, is_package_path
@@ -80,7 +80,7 @@ class Price:
         self._plain: deque[int] = deque(maxlen=11)
         self._begun = self._begun_ns = self._usual_ns = 0
         self._so_far: list[int] = []
-        self._watch: Optional[threading.Thread] = None  # noqa: UP045 - Python 3.9
+        self._watch: threading.Thread | None = None
         self._ended = threading.Event()
 
     def boundary(self) -> None:

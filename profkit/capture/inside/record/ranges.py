@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
+from ..patches import Patches
+
 _Phase = Callable[[str], AbstractContextManager[Any]]
 _DOMAIN = "profkit"
 _TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH")
@@ -83,27 +85,20 @@ class CopyWatch:
     """Wraps `Tensor.to` and `Tensor.cuda` between `begin` and `end`; both are torch's own again afterwards."""
 
     def __init__(self) -> None:
-        self._wrapped: dict[str, Any] = {}
+        self._patches = Patches()
 
     def begin(self, phase: _Phase) -> None:
         """Open a range around every move of a host tensor to a device."""
         for name, leaves_host in (("to", _leaves_host), ("cuda", _always)):
-            if name in vars(torch.Tensor):  # somebody else's wrapper: not ours to wrap and take out again
-                continue
-            wrapper = _wrapper(getattr(torch.Tensor, name), leaves_host, phase)
-            self._wrapped[name] = wrapper
-            setattr(torch.Tensor, name, wrapper)
+            if name not in vars(torch.Tensor):  # else somebody else's wrapper: not ours to wrap and take out again
+                self._patches.wrap(torch.Tensor, name, functools.partial(_wrapper, leaves_host, phase))
 
     def end(self) -> None:
         """Take the wrappers out, unless somebody has wrapped them since."""
-        while self._wrapped:
-            name, wrapper = self._wrapped.popitem()
-            if vars(torch.Tensor).get(name) is wrapper:
-                delattr(torch.Tensor, name)
+        self._patches.take_out()
 
 
-def _wrapper(original: Any, leaves_host: Callable[..., bool], phase: _Phase) -> Any:
-    @functools.wraps(original)
+def _wrapper(leaves_host: Callable[..., bool], phase: _Phase, original: Any) -> Any:
     def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or tensor.device.type != "cpu" or not leaves_host(*args, **kwargs):
             return original(tensor, *args, **kwargs)

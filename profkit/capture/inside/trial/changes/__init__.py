@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import ablations, host, loader, numerics, ranks
+from . import ablations, job, numerics
 from .base import Change
 
-_ALL = {**loader.CHANGES, **numerics.CHANGES, **host.CHANGES, **ranks.CHANGES, **ablations.CHANGES}
+_ALL = {**job.CHANGES, **numerics.CHANGES, **ablations.CHANGES}
 
 
 def change_of(name: str, how: Mapping[str, Any]) -> Change:

@@ -30,9 +30,10 @@ class _Again(_BaseDataLoaderIter):  # type: ignore[misc]
 class OneBatch(Change):
     """The first batch of each loader, again and again: in later epochs no worker is started either."""
 
+    why_not = "the run fetched from no DataLoader"
+
     def install(self) -> None:
         """Keep the batches."""
-        self.why_not = "the run fetched from no DataLoader"
         self._kept: dict[int, list[Any]] = {}
         self._of_loader: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._loader_of: dict[int, Any] = {}
@@ -111,9 +112,10 @@ class _Done:
 class NoItem(Change):
     """`.item()` answered with what it gave first at the same line."""
 
+    why_not = "the run called no .item()"
+
     def install(self) -> None:
         """Keep the answers."""
-        self.why_not = "the run called no .item()"
         self._kept: dict[tuple[str, int], Any] = {}
         wrapped(torch.Tensor, "item", self._item)
 
@@ -133,9 +135,10 @@ class NoItem(Change):
 class NoSaves(Change):
     """`torch.save` writes nothing."""
 
+    why_not = "the run called no torch.save"
+
     def install(self) -> None:
         """Leave it out."""
-        self.why_not = "the run called no torch.save"
         wrapped(torch, "save", self._left_out)
 
     def _left_out(self, _original: Any, *_args: Any, **_kwargs: Any) -> None:

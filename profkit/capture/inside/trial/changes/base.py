@@ -13,10 +13,11 @@ from typing import Any
 class Change:
     """One change to a run, or none. `done` says what was changed, `why_not` why nothing was."""
 
+    done = ""
+    why_not = "the run came by nothing that it changes"
+
     def __init__(self, how: Mapping[str, Any]) -> None:
         self.how = how
-        self.done = ""
-        self.why_not = "the run came by nothing that it changes"
 
     def install(self) -> None:
         """Torch has been imported, the script goes on after this."""

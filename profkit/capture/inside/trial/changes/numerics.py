@@ -5,7 +5,8 @@ Runs in the tried process: standard library and torch only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -27,9 +28,7 @@ class Tf32(Change):
 class Bf16(Change):
     """Forward passes under autocast to bfloat16; backward follows what forward recorded."""
 
-    def __init__(self, how: Mapping[str, Any]) -> None:
-        super().__init__(how)
-        self._device = ""
+    _device = ""
 
     def first_forward(self, module: Any) -> None:
         """Begin."""
@@ -88,10 +87,10 @@ class NoGrad(Change):
     """No graph for modules of which a backward pass reads nothing: none of their weights has a gradient after it."""
 
     _LOOKED: Final = 2  # backward passes (chosen: of two optimizers each has one)
+    why_not = "every module that is called has gradients, or gets inputs that need some"
 
     def install(self) -> None:
         """Note which modules are called, until it is known which of them are trained."""
-        self.why_not = "every module that is called has gradients, or gets inputs that need some"
         self._called: dict[int, list[Any]] = {}
         self._trained: set[int] = set()
         self._depth = self._n_backward = 0
@@ -158,9 +157,10 @@ class ChannelsLast(Change):
 class FlushDenormal(Change):
     """Subnormal numbers taken for zero, whatever the script asks for."""
 
+    why_not = "this CPU cannot take subnormal numbers for zero"
+
     def install(self) -> None:
         """In this thread, and so in all that it starts: they begin with its settings."""
-        self.why_not = "this CPU cannot take subnormal numbers for zero"
         if torch.set_flush_denormal(True):
             self.done = "subnormal numbers are taken for zero"
             wrapped(torch, "set_flush_denormal", lambda _original, _mode: True)
@@ -181,11 +181,11 @@ class Compiled(Change):
 class _Optimizer(Change):
     """Another implementation of the optimizers that have it."""
 
-    kind = ""
+    why_not = "the run made no optimizer"
 
-    def __init__(self, how: Mapping[str, Any]) -> None:
+    def __init__(self, how: Mapping[str, Any], kind: str) -> None:
         super().__init__(how)
-        self.why_not = "the run made no optimizer"
+        self.kind = kind
 
     def install(self) -> None:
         """Change the defaults of optimizers that are made from now on."""
@@ -204,19 +204,7 @@ class _Optimizer(Change):
         return original(optimizer, params, defaults)
 
 
-class Fused(_Optimizer):
-    """All parameters' updates in one kernel."""
-
-    kind = "fused"
-
-
-class Foreach(_Optimizer):
-    """Updates of all parameters by operators over lists of tensors."""
-
-    kind = "foreach"
-
-
-CHANGES: Final = {
+CHANGES: Final[dict[str, Callable[[Mapping[str, Any]], Change]]] = {
     "tf32": Tf32,
     "bf16": Bf16,
     "fp32": Single,
@@ -225,6 +213,6 @@ CHANGES: Final = {
     "cudnn_benchmark": CudnnBenchmark,
     "channels_last": ChannelsLast,
     "compile": Compiled,
-    "fused": Fused,
-    "foreach": Foreach,
+    "fused": partial(_Optimizer, kind="fused"),  # all parameters' updates in one kernel
+    "foreach": partial(_Optimizer, kind="foreach"),  # by operators over lists of tensors
 }

@@ -1,4 +1,7 @@
-"""The top-level keys that a capture adds to its traces: what it knows of the run, and of the time beside the recording.
+"""What a capture adds to the profiler's export: keys before its events, and rows of its own.
+
+The keys say what it knows of the run, and of the time beside the recording; the rows what loader workers did, and what
+the script counted.
 
 Standard library only, Python 3.9 syntax.
 """
@@ -6,11 +9,12 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Optional
+from typing import Any, Final
 
-from ...beside import redact
-from ...lines import other_loop
+from ..beside import redact
+from ..lines import other_loop
 
+_CATEGORY: Final = "profkit"
 _MOST_WORKERS: Final = 256
 _OF_TIMED: Final = (
     "profiled",
@@ -129,7 +133,7 @@ def _threads(facts: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Python 3.9
+def busy_share(fetches: Iterable[Any]) -> float | None:
     """The mean share (0-1) of their time in which workers fetch: of each from the start of a fetch to that of its last.
 
     `fetches` are (process, worker, start ns, end ns, samples). None where no worker fetched twice.
@@ -146,7 +150,7 @@ def busy_share(fetches: Iterable[Any]) -> Optional[float]:  # noqa: UP045 - Pyth
     return round(sum(shares) / len(shares), 4) if shares else None
 
 
-def usual_mean(*steps_ns: int) -> Optional[int]:  # noqa: UP045 - Python 3.9
+def usual_mean(*steps_ns: int) -> int | None:
     """The mean of step times (ns) without rare long ones; None of no step.
 
     Not of all: one that saves, or a step of another kind as a rollout, is in some stretches and not in others. Not
@@ -170,7 +174,7 @@ def _workers(fetches: Iterable[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _median(lengths_ns: Iterable[int]) -> Optional[int]:  # noqa: UP045 - Python 3.9
+def _median(lengths_ns: Iterable[int]) -> int | None:
     found = sorted(lengths_ns)
     return found[len(found) // 2] if found else None
 
@@ -182,3 +186,37 @@ def _mark(command: Any) -> str:
     except ImportError:  # the traced interpreter has no profkit
         return ""
     return str(signing.mark_of(signing.COMMAND, command.encode())) if isinstance(command, str) and command else ""
+
+
+def rows(facts: dict[str, Any], base_ns: int) -> list[dict[str, Any]]:
+    """The rows a capture adds: fetches of loader workers, each worker its own row, collections, counters of steps."""
+    fetches, own = facts.get("fetches") or [], facts.get("pid", 0)
+
+    def spent(category: str, name: str, pid: int, thread: int, start_ns: int, end_ns: int) -> dict[str, Any]:
+        event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": thread}
+        return {**event, "ts": _us(start_ns - base_ns), "dur": _us(end_ns - start_ns)}
+
+    events: list[dict[str, Any]] = []
+    for pid, worker in sorted({(row[0], row[1]) for row in fetches}):
+        name = f"DataLoader worker {worker}"
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": {"name": name}})
+    for pid, worker, start_ns, end_ns, n_samples in fetches:
+        event = spent(_CATEGORY, "profkit.worker_fetch", pid, pid, start_ns, end_ns)
+        events.append({**event, "args": {"worker": worker, "samples": n_samples}})
+    for thread, start_ns, end_ns, generation in facts.get("pauses") or []:
+        name = f"Python GC (generation {generation})"
+        events.append(spent("user_annotation", name, own, thread, start_ns, end_ns))
+    for thread, start_ns, end_ns, _ in facts.get("handed") or []:
+        events.append(spent("user_annotation", "profkit.batch_of_thread", own, thread, start_ns, end_ns))
+    for name, start_ns, end_ns, number, parent, thread in facts.get("sampled") or []:
+        event = spent("python_function", name, own, thread, start_ns, end_ns)
+        events.append({**event, "args": {"Python id": number, "Python parent id": parent}})
+    for unix_ns, counts in facts.get("counters") or []:
+        for name, value in counts.items():
+            event = {"ph": "C", "cat": _CATEGORY, "name": f"profkit.{name}", "pid": own, "tid": 0}
+            events.append({**event, "ts": _us(unix_ns - base_ns), "args": {name: value}})
+    return events
+
+
+def _us(nanoseconds: int) -> float:
+    return round(nanoseconds / 1000, 3)
