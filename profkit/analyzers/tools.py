@@ -56,6 +56,16 @@ def steps_alone(source: str, n_steps: int) -> NextTool:
     )
 
 
+def late_steps(scope: Scope, before: int) -> NextTool:
+    """A recording that begins after so many steps, to set beside one of early steps."""
+    return NextTool(
+        name="profkit run",
+        line=scope.command.under("profkit run", "--unprofiled-steps", str(before), "--folder", "late"),
+        purpose="record steps late in the run: what takes longer there?",
+        look_for="profkit compare OLD late says which operators and lines take more",
+    )
+
+
 def operators(scope: Scope, purpose: str, look_for: str, *, flags: str = "") -> NextTool:
     """A torch.profiler capture: it knows operators, and the Python around them."""
     return NextTool(

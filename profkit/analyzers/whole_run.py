@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
-from profkit.analyzers.tools import operators, py_spy_main
+from profkit.analyzers.tools import late_steps, operators, py_spy_main
 from profkit.findings.chores import Does, chore_of, decomposes, fix_of_growth, fix_of_rare, joins, makes_square_bases
 from profkit.findings.kind import FindingKind
 from profkit.findings.whole_run import (
@@ -57,7 +57,6 @@ _LONGER: Final = 1.25
 _MOSTLY: Final = 0.5
 _LATE: Final = 0.75
 """Of the run's steps, after which a second recording begins. Chosen: the middle of its last half."""
-_LATE_FOLDER: Final = "late"
 _STARTS: Final = "starting the loader's workers"
 
 
@@ -236,14 +235,7 @@ def unexplained(result: Seen | None) -> Unexplained | None:
         return None
     run = result.run
     said = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in its last{_most_grown(run)}: the recorded steps, early in it, do not show why"
-    flags = ("--unprofiled-steps", str(round(_LATE * run.n)), "--folder", _LATE_FOLDER)
-    tool = NextTool(
-        name="profkit run",
-        line=result.scope.command.under("profkit run", *flags),
-        purpose="record steps late in the run: what takes longer there?",
-        look_for=f"profkit compare OLD {_LATE_FOLDER} says which operators and lines take more",
-    )
-    return Unexplained(said=said, tool=tool)
+    return Unexplained(said=said, tool=late_steps(result.scope, round(_LATE * run.n)))
 
 
 def _most_grown(run: WholeRun) -> str:

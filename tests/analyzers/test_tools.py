@@ -24,6 +24,7 @@ from profkit.analyzers.tools import (
     equal_batches,
     graph_timeline,
     kernel_profile,
+    late_steps,
     metal_timeline,
     operators,
     py_spy_loader,
@@ -201,7 +202,7 @@ SITES = {
     "analyzers.precision.kernels": ("_tried",),
     "analyzers.steps": ("not_the_job",),
     "analyzers.tools": (
-        *("recapture", "steps_alone", "operators", "metal_timeline", "py_spy_loader", "py_spy_main"),
+        *("recapture", "late_steps", "steps_alone", "operators", "metal_timeline", "py_spy_loader", "py_spy_main"),
         *("system_timeline", "graph_timeline", "kernel_profile", "equal_batches"),
     ),
     "crosscheck.compared_timelines": ("_same_job",),
@@ -236,6 +237,7 @@ def _tools(scope: Scope) -> list[CommandLine]:
     portrait: Any = SimpleNamespace(scope=scope, verdict=SimpleNamespace(bottleneck=Bottleneck.KERNEL))
     tools = [
         recapture(scope, "why", "what"),
+        late_steps(scope, 80),
         operators(scope, "why", "what", flags="--shapes"),
         py_spy_loader(scope.command),
         py_spy_main(scope.command),
