@@ -76,6 +76,11 @@ class Evidence(msgspec.Struct, frozen=True):
         return cls(statement, metric, float(n), "count", expected)
 
     @classmethod
+    def factor(cls, metric: str, factor: float, statement: str, *, expected: str | None = None) -> Self:
+        """How many times something is another, without a unit."""
+        return cls(statement, metric, factor, "", expected)
+
+    @classmethod
     def size(cls, metric: str, n_bytes: float, statement: str, *, expected: str | None = None) -> Self:
         """An amount of memory, bytes."""
         return cls(statement, metric, float(n_bytes), "bytes", expected)

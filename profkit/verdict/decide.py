@@ -367,12 +367,12 @@ def _is_odd(line: Finding | None) -> bool:
 
 
 def _started(case: Case) -> tuple[Finding, str] | None:
-    """The place that starts many of the operators, outside any layer, as a question, and that as a clause."""
+    """The question about a place outside any layer that starts many of the operators, and a clause that names it."""
     line = case.question
-    many = next((one for one in line.evidence if one.metric == OWN_STARTED), None) if line is not None else None
-    if line is None or many is None:
+    if line is None or not line.has(OWN_STARTED):
         return None
-    return line, f"; {format_fraction(many.value)} of the operators are started at {line.places[0].place.name}"
+    share = format_fraction(line.seen(OWN_STARTED).value)
+    return line, f"; {share} of the operators are started at {line.places[0].place.name}"
 
 
 def _is_usual(case: Case, top: Finding, other: Finding) -> bool:
@@ -398,7 +398,7 @@ def _outweighs(case: Case, cause: Finding) -> bool:
 def _saves_little(case: Case, cause: Finding) -> bool:
     """Whether so much of a cause stays on a CPU that its fix saves, at most, less than a dominant share.
 
-    Of waits for the work of other stages nobody knows that it saves more.
+    Waits for the work of other stages count as such: no trace of one rank shows that a fix saves more.
     """
     if cause.has(SENDS_METRIC):
         return True

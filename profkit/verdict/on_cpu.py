@@ -17,8 +17,6 @@ from profkit.model.finding import Finding
 BEYOND: Final = 0.25
 """What removals have saved beyond the time of their cause, as a share of it, or of the rest of the step where that is
 shorter: nine of ten no more (docs/accuracy.md)."""
-
-
 BEYOND_SHARED: Final = 0.6
 """The same of what ranks do together, and of what holds Python's lock: both take cores and time from the work beside
 them. Of 15 removals in programs of strangers (docs/accuracy.md) 13 saved no more."""
@@ -30,21 +28,20 @@ def beyond_of(kind: FindingKind) -> float:
     return BEYOND_SHARED if kind.bottleneck in _SHARES_CORES or kind.id == GIL.id else BEYOND
 
 
-def most_share(share: float, beyond: float | None = None) -> float:
+def most_share(share: float, beyond: float = BEYOND) -> float:
     """What a fix saves at most (0-1) of a step of which the cause takes that share."""
-    added = BEYOND if beyond is None else beyond
-    return share + added * min(share, max(1 - share, 0.0))
+    return share + beyond * min(share, max(1 - share, 0.0))
 
 
-def most_ns(recoverable_ns: int, whole_ns: int | None, beyond: float | None = None) -> int:
+def most_ns(recoverable_ns: int, whole_ns: int | None, beyond: float = BEYOND) -> int:
     """What a fix saves at most of a step, or of a window without steps, whose cause takes so long."""
     if not whole_ns:
-        return round((1 + (BEYOND if beyond is None else beyond)) * recoverable_ns)
+        return round((1 + beyond) * recoverable_ns)
     return round(whole_ns * most_share(recoverable_ns / whole_ns, beyond))
 
 
 def _is_bound(finding: Finding) -> bool:
-    """Whether its time is a bound alone of what a fix saves: so is waiting for the work of other stages."""
+    """Whether its time is only a bound of what a fix saves, as that of waits for the work of other stages is."""
     return kind_of(finding.id).is_bound or finding.has(SENDS_METRIC)
 
 

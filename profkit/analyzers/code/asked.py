@@ -39,8 +39,6 @@ _PART: Final = 0.02
 """Of the line's time, from which a module or an operator counts. Chosen."""
 _CONFIDENCE: Final = 0.5
 """Chosen: where the time goes is known, whether it is needed is not."""
-
-
 _PRODUCTS: Final = frozenset({"matmul", "convolution", "attention"})
 """Usual in a module, and anywhere in a script without modules."""
 _NORMS: Final = frozenset({"norm", "softmax"})
@@ -54,7 +52,7 @@ _MOST_AT_LINE: Final = 0.6
 
 
 class Own(msgspec.Struct, frozen=True, kw_only=True):
-    """The place with most operators of the script's own: in no layer of a model, and none that layers consist of."""
+    """The place where the script's own operators take most time: in no layer of a model, and none that layers consist of."""
 
     place: PlaceShare
     """Its share is that of the window."""
@@ -109,7 +107,7 @@ def _operators(trace: Trace, work: Rows, mine: I64, total: int) -> tuple[Operato
 
 
 def own_work(facts: Facts, code: Code, work: Rows, moments: Moments, window_ns: int) -> Own | None:
-    """The place with most of them; None where there are none.
+    """The place where the script's own operators take most time; None where it has none.
 
     Lines of a function that calls no module, no backward pass and no optimizer are one place: it is a computation.
     """
@@ -182,40 +180,34 @@ def _computations(code: Code, trains: Collection[int]) -> I64:
     return np.array(number, np.int64)
 
 
-def question(
-    scope: Scope, one: PlaceShare | None, found: tuple[Operator, ...], *, own: Own | None = None
-) -> Finding | None:
-    """A place as a finding that asks: no trace shows whether all of its work is needed. It is that of `own`, if given."""
-    if own is not None:
-        one, found = own.place, own.operators
-    if one is None or not found:
-        return None
-    share = format_fraction(one.share)
-    outside = ", outside the layers of any model" if own is not None else ""
-    where = "at that line" if one.place.line else "in that function"
+def question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...]) -> Finding | None:
+    """A line as a finding that asks: no trace shows whether all of its work is needed. None without operators."""
+    return _question(scope, one, found, LINE_SHARE) if found else None
+
+
+def question_of_own(scope: Scope, own: Own) -> Finding:
+    """The place of the script's own operators as such a finding, with what it starts of all operators."""
+    finding = _question(scope, own.place, own.operators, OWN_SHARE, "outside the layers of any model")
+    if own.started < LINE.limit("started"):
+        return finding
+    said = f"{format_fraction(own.started)} of the operators are started there"
+    return replace(finding, evidence=(*finding.evidence, Evidence.share(OWN_STARTED, own.started, said)))
+
+
+def _question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...], metric: str, *outside: str) -> Finding:
+    where, there = ("at", "at that line") if one.place.line else ("in", "in that function")
     each = "; ".join(
         f"{of.name} {format_fraction(of.share)}, {format_count(of.count / scope.n_steps)} {scope.each}"
         + (f", mostly {of.shapes}" if of.shapes else "")
         for of in found
     )
     finding = LINE.found(
-        title=f"{share} of the step is {'at' if one.place.line else 'in'} {one.place.name}{outside}",
+        title=", ".join((f"{format_fraction(one.share)} of the step is {where} {one.place.name}", *outside)),
         severity=Severity.INFO,
         fraction=one.share,
         confidence=_CONFIDENCE,
         recoverable_ns=0,
-        evidence=(
-            Evidence.share(
-                OWN_SHARE if own is not None else LINE_SHARE, one.share, f"of the time {where}, by operator: {each}"
-            ),
-            *(
-                Evidence.share(
-                    OWN_STARTED, own.started, f"{format_fraction(own.started)} of the operators are started there"
-                )
-                for own in filter(None, [own])
-                if own.started >= LINE.limit("started")
-            ),
-        ),
+        evidence=(Evidence.share(metric, one.share, f"of the time {there}, by operator: {each}"),),
         fix=questions([(of.name, of.count / scope.n_steps) for of in found if of.share >= _NAMES], one.place.text),
     )
     return replace(finding, places=(replace(one, share=1.0),))

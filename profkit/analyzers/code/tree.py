@@ -134,7 +134,7 @@ class ModuleTree(msgspec.Struct, frozen=True, kw_only=True):
     n_called: int = 0
     """Kinds of modules that have a part of that line's work."""
     own: Own | None = None
-    """The place with most operators that no layer consists of."""
+    """The place where operators that no layer consists of take most time."""
 
 
 def measure(facts: Facts) -> ModuleTree | Skipped:
@@ -173,21 +173,21 @@ def busiest(tree: ModuleTree | None) -> PlaceShare | None:
 
 
 def question_of(tree: ModuleTree | None) -> Finding | None:
-    """The script's own operators at one place, else that line, as a question; None where there is none.
+    """The script's own operators at one place, where they are many, else the line with most of the work, as a question.
 
-    Nor is there one where that line calls a model.
+    None where there is neither, or where that line calls a model.
     """
     one = busiest(tree)
     if tree is None or (one is None and tree.own is None):
         return None
-    from profkit.analyzers.code.asked import is_asked, question  # loaded for traces with stacks
+    from profkit.analyzers.code.asked import is_asked, question, question_of_own  # loaded for traces with stacks
 
-    may_ask = one is not None and is_asked(one, tree.operators, tree.n_called)
+    line = one if one is not None and is_asked(one, tree.operators, tree.n_called) else None
     own = tree.own
     is_much = own is not None and (own.place.share >= LINE.limit("own") or own.started >= LINE.limit("started"))
-    if own is not None and is_much and not (may_ask and one is not None and own.place.place.name == one.place.name):
-        return question(tree.scope, None, (), own=own)
-    return question(tree.scope, one, tree.operators) if may_ask else None
+    if own is not None and own.operators and is_much and (line is None or own.place.place.name != line.place.name):
+        return question_of_own(tree.scope, own)
+    return question(tree.scope, line, tree.operators) if line is not None else None
 
 
 def _busiest(scope: Scope, places: tuple[PlaceShare, ...]) -> PlaceShare | None:

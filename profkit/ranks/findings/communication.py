@@ -24,7 +24,6 @@ from profkit.model.code import PlaceShare
 from profkit.model.finding import Evidence, Finding, NextTool
 from profkit.ranks.align.match_types import Method
 from profkit.ranks.findings import links
-from profkit.ranks.findings.evidence import as_count, as_share, in_ns
 from profkit.ranks.measure.fingerprints import CommunicationLimit, Traffic
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.permutation_test import excess_ns
@@ -81,13 +80,13 @@ def _alike(n_alike: int) -> str:
 
 
 def _split(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, n_alike: int) -> Evidence:
-    return as_share(
+    return Evidence.share(
         "comm.wait_fraction",
         limit.wait_fraction,
         f"{limit.n_instances:,} collectives of {group_name(limit.group, len(waits.ranks))}{_alike(n_alike)}: a rank"
         f" waits up to {format_ns(joint.per_step(limit.wait_ns))} and transfers up to"
         f" {format_ns(joint.per_step(limit.transfer_ns))} {joint.per}, including what compute hides",
-        f"{SKEW.limit('matched'):g} collectives or more, on all ranks",
+        expected=f"{SKEW.limit('matched'):g} collectives or more, on all ranks",
     )
 
 
@@ -119,15 +118,15 @@ def _skew(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope: Sco
         most_recoverable_ns=joint.per_step(limit.wait_exposed_ns) if is_worth else None,
         fraction=fraction,
         evidence=(
-            in_ns(
+            Evidence.time(
                 "comm.wait_exposed_ns",
                 limit.wait_exposed_ns,
                 f"the rank that waits longest waits {format_ns(joint.per_step(limit.wait_exposed_ns))} {joint.per}"
                 f" without compute to hide it ({format_fraction(fraction)} of the window)",
-                f"< {format_fraction(SKEW.limit('window'))} of the window",
+                expected=f"< {format_fraction(SKEW.limit('window'))} of the window",
             ),
             _split(limit, waits, joint, n_alike),
-            as_count(
+            Evidence.count(
                 "comm.n_instances",
                 limit.n_instances,
                 (
@@ -174,12 +173,12 @@ def _not_a_straggler(rank: int | None, waits: GroupWaits, joint: Joint) -> Itera
     share = float(excess[:, column].sum() / max(int(excess.sum()), 1))
     # by identity: two groups may be of the same ranks
     reason = next(answer.reason for answer, each in zip(joint.stragglers, joint.waits, strict=True) if each is waits)
-    yield as_share(
+    yield Evidence.share(
         "comm.largest_share",
         share,
         f"rank {rank} has {format_fraction(share)} of the delay{_in_one_step(excess[:, column], waits)}; it is not"
         f" proven to be late: {reason}",
-        f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
+        expected=f"< {format_fraction(SKEW.limit('mostly_one'))} where ranks take turns",
     )
 
 
@@ -224,12 +223,12 @@ def _bandwidth(limit: CommunicationLimit, waits: GroupWaits, joint: Joint, scope
     won = limit.transfer_exposed_ns
     fraction = joint.fraction(won)
     evidence = [
-        in_ns(
+        Evidence.time(
             "comm.transfer_exposed_ns",
             won,
             f"compute does not hide {format_ns(joint.per_step(won))} {joint.per} of transfer"
             f" ({format_fraction(fraction)} of the window)",
-            f"< {format_fraction(BANDWIDTH.limit('window'))} of the window",
+            expected=f"< {format_fraction(BANDWIDTH.limit('window'))} of the window",
         ),
         _split(limit, waits, joint, n_alike),
     ]
@@ -285,7 +284,7 @@ def _small_messages(waits: GroupWaits) -> Evidence | None:
             return None
     usual, most = median(waits.transfer_ns[is_small]), int(waits.n_bytes[is_small].max())
     fixed = f", of which {format_ns(fixed_ns)} or more are the same for all sizes" if fixed_ns else ""
-    return in_ns(
+    return Evidence.time(
         LATENCY_METRIC,
         usual,
         f"{int(is_small.sum()):,} of {len(waits.rows):,} collectives have {format_bytes(most)} or less and take"
@@ -330,7 +329,7 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
         recoverable_ns=joint.per_step(row.exposed_ns),
         fraction=fraction,
         evidence=(
-            in_ns(
+            Evidence.time(
                 "collective.exposed_ns",
                 row.exposed_ns,
                 f"the script itself issues it, {often}: {format_ns(joint.per_step(row.exposed_ns))}"

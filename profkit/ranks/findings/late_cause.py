@@ -22,7 +22,6 @@ from profkit.model.code import OF_DELAY, CodePlace, PlaceShare
 from profkit.model.documents.rank_report import RankReport
 from profkit.model.finding import Evidence, Finding
 from profkit.model.names import short_name
-from profkit.ranks.findings.evidence import as_count, as_factor, in_ns
 from profkit.ranks.measure.fleet_measures import Joint, busiest, spent_ns
 from profkit.ranks.measure.longer_compute import Longer, elements, tokens_factor
 from profkit.ranks.measure.stragglers import Straggler, Stragglers
@@ -180,14 +179,14 @@ def cause_evidence(late: Late) -> Iterable[Evidence]:
     yield from _more_work(late)
     before, quiet_ns = _quiet(late)
     if phase == "host" and late.is_hostless:
-        yield as_count(
+        yield Evidence.count(
             "straggler.n_host_ranges",
             0,
             "its trace has no row of the host: a loader, a sleep and other work on the CPU look the same",
         )
     elif phase in ("host", None) and quiet_ns >= 1:
         where = f", mostly before {before}" if before else ""
-        yield in_ns(
+        yield Evidence.time(
             "straggler.quiet_excess_ns",
             quiet_ns * joint.n_steps,
             f"its CPU spends {format_ns(quiet_ns)} {per} longer than its peers with nothing recorded{where}",
@@ -197,7 +196,7 @@ def cause_evidence(late: Late) -> Iterable[Evidence]:
     name, longer_ns = _longest(late, partial(_ranges_before, late.waits))
     is_worth = longer_ns >= max(_WORTH * late.straggler.lateness_ns / joint.n_steps, 1)
     if is_worth and phase not in ("compute", "device"):
-        yield in_ns(
+        yield Evidence.time(
             "straggler.range_excess_ns",
             longer_ns * joint.n_steps,
             f"before collectives, {name} takes {format_ns(longer_ns)} {per} longer here",
@@ -215,10 +214,10 @@ def _longer_compute(late: Late) -> Iterable[Evidence]:
     tokens = tokens_factor(members, late.rank) if late.straggler.longer is Longer.WORK else None
     if tokens is not None and tokens > 1:
         said = f"it computes on {format_speedup(tokens)} as many tokens as the median rank"
-        yield as_factor("straggler.tokens_factor", tokens, said)
+        yield Evidence.factor("straggler.tokens_factor", tokens, said)
     kernel, longer_ns = _longest(late, _work)
     if late.straggler.more is None and longer_ns >= 1:
-        yield in_ns(
+        yield Evidence.time(
             "straggler.kernel_excess_ns",
             longer_ns * late.joint.n_steps,
             f"{kernel} takes {format_ns(longer_ns)} {late.joint.per} longer here than on the median rank",
@@ -233,7 +232,7 @@ def _more_work(late: Late) -> Iterable[Evidence]:
     mine, theirs = (f"{value:,.0f}" for value in (more.mine, more.peers))
     what = "it runs {} operators a step" if more.is_operators else "the input of its first layer has {} elements"
     made = summary.batch_place
-    yield as_factor(
+    yield Evidence.factor(
         f"straggler.{'operators' if more.is_operators else 'inputs'}_factor",
         more.factor,
         f"{what.format(mine)}, the median of the other ranks {theirs}"
@@ -244,7 +243,7 @@ def _more_work(late: Late) -> Iterable[Evidence]:
     peer = min((peer.summary for peer in late.peers), key=lambda peer: abs(elements(peer) - more.peers))
     shapes = [", ".join(" x ".join(map(str, shape)) for shape in one.inputs[:_SHOWN]) for one in (summary, peer)]
     if all(shapes):
-        yield as_count(
+        yield Evidence.count(
             "straggler.input_elements",
             elements(summary),
             f"its first layer is given {shapes[0]} (steps with recorded shapes), that of rank {peer.rank} {shapes[1]}",

@@ -24,7 +24,6 @@ from profkit.findings.ranks.stragglers import (
 )
 from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.model.names import short_name
-from profkit.ranks.findings.evidence import as_factor, as_share, in_ns
 from profkit.ranks.findings.late_cause import Late, cause_evidence, is_one_line, late_places, part_of_delay, places_of
 from profkit.ranks.measure.fingerprints import OnlyWork, only_work
 from profkit.ranks.measure.fleet_measures import Joint
@@ -135,7 +134,7 @@ def _confidence(late: Late) -> float:
 
 def _evidence(late: Late) -> Iterable[Evidence]:
     straggler, joint, per = late.straggler, late.joint, late.joint.per
-    yield in_ns(
+    yield Evidence.time(
         "straggler.lateness_ns",
         straggler.lateness_ns,
         f"rank {late.rank} arrives {joint.shown(straggler.lateness_ns)} {per} later than the median rank;"
@@ -145,7 +144,7 @@ def _evidence(late: Late) -> Iterable[Evidence]:
         yield _by_chance(late)
     main = straggler.phase or PHASES[int(np.argmax(straggler.phase_excess_ns))]
     longer = straggler.phase_excess_ns[PHASES.index(main)]
-    yield in_ns(
+    yield Evidence.time(
         f"straggler.phase_excess_ns.{main}",
         longer,
         f"before the {straggler.instances} that it holds up, it spends {joint.shown(longer)} {per} longer"
@@ -153,7 +152,7 @@ def _evidence(late: Late) -> Iterable[Evidence]:
         f" {part_of_delay(longer / max(straggler.lateness_ns, 1))} of the delay",
     )
     yield from cause_evidence(late)
-    yield in_ns(
+    yield Evidence.time(
         "straggler.excess_ns",
         straggler.excess_ns,
         f"it arrives {joint.shown(straggler.excess_ns)} {per} after the next-slowest rank; durations alone, which need"
@@ -162,11 +161,11 @@ def _evidence(late: Late) -> Iterable[Evidence]:
     if straggler.event is None:
         yield _by_chance(late)
     if straggler.compute_factor is not None and straggler.more is None:
-        yield as_factor(
+        yield Evidence.factor(
             "straggler.compute_factor",
             straggler.compute_factor,
             f"the same kernels take {format_speedup(straggler.compute_factor)} as long as on the median rank",
-            f"< {LATE_RANK.limit('slow_kernels')}",
+            expected=f"< {LATE_RANK.limit('slow_kernels')}",
         )
 
 
@@ -175,7 +174,7 @@ def _by_chance(late: Late) -> Evidence:
     straggler = late.straggler
     if straggler.event is not None:
         share = min(straggler.event.lateness_ns / max(straggler.lateness_ns, 1), 1.0)
-        return in_ns(
+        return Evidence.time(
             "straggler.event_ns",
             straggler.event.lateness_ns,
             f"one delay, in step {straggler.event.step}, holds {part_of_delay(share)} of that time, and no other is a"
@@ -183,12 +182,12 @@ def _by_chance(late: Late) -> Evidence:
         )
     others = "any rank that is not named" if len(late.answer.named) > 1 else "any other rank"
     short = f": too short for this test, but the delay is several times that of {others}"
-    return as_factor(
+    return Evidence.factor(
         "straggler.p_value",
         straggler.p_value,
         f"such a delay by chance: p = {straggler.p_value:.2g} (permutation test, {straggler.n_blocks} blocks)"
         f"{short if straggler.is_gross else ''}{_ONCE if straggler.is_once else _few_steps(late.waits)}",
-        f"< {LATE_RANK.limit('p')}",
+        expected=f"< {LATE_RANK.limit('p')}",
     )
 
 
@@ -323,15 +322,15 @@ def _of_rank0(late: Late, alone: OnlyWork, scope: Scope, *, confidence: float) -
         recoverable_ns=joint.per_step(recoverable),
         fraction=joint.fraction(recoverable),
         evidence=(
-            as_share(
+            Evidence.share(
                 "rank0.covered_fraction",
                 covered,
                 f"{names} {verb} on rank 0 only; this explains {part}"
                 if is_named
                 else f"the others wait for rank 0 at barriers{where}",
-                f">= {RANK0.thresholds['covered'].shown}",
+                expected=f">= {RANK0.thresholds['covered'].shown}",
             ),
-            in_ns(
+            Evidence.time(
                 "rank0.recoverable_ns",
                 recoverable,
                 f"{'without that work' if is_named else 'if rank 0 comes with the others,'} the job saves at most"
@@ -453,7 +452,7 @@ def _for_all(first: Finding, late: Sequence[Late]) -> Finding:
     phases = {one.phase for one in late}
     why = LATE_WORDS[phases.pop()].several if len(phases) == 1 else "which are late for different reasons"
     waiting = waiting_words(_waiting_for(late))
-    said = in_ns(
+    said = Evidence.time(
         "straggler.recoverable_together_ns",
         won,
         f"if ranks {named} were as fast as their peers, this would save"

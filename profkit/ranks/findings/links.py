@@ -17,7 +17,6 @@ from profkit.analyzers.tools import system_timeline
 from profkit.findings.communication import BANDWIDTH
 from profkit.findings.ranks.stragglers import SLOW_LINK
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.ranks.findings.evidence import as_count, as_share, in_ns
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.slow_links import HostLink, SlowLink, SlowSide
 from profkit.ranks.measure.waits import GroupWaits
@@ -80,7 +79,7 @@ def between(hosts: Hosts, waits: GroupWaits, bus_bytes_per_s: float | None, *, i
         if len(hosts) == 2 or is_known
         else "; one slow link slows all ranks alike, so the traces do not show which one"
     )
-    yield as_count(
+    yield Evidence.count(
         "comm.n_hosts",
         len(hosts),
         f"its {n_ranks} ranks are on {_named(hosts)}, so its collectives cross the network{rate}{which}",
@@ -165,24 +164,24 @@ def with_slow_side(finding: Finding, side: SlowSide) -> Finding:
 def _of_slow_side(side: SlowSide, first: HostLink, ranks: str) -> Iterable[Evidence]:
     others = f"links that do not reach {ranks}" if side.host else "every other link"
     free = format_fraction(side.free_fraction)
-    yield as_share(
+    yield Evidence.share(
         "comm.link_busy_fraction",
         first.busy_fraction,
         f"rank {first.sender} sends to rank {first.receiver} for {format_fraction(first.busy_fraction)} of its"
         f" collectives' time, at {bits(first.bytes_per_s)}; {others}"
         f" {'are' if side.host else 'is'} busy for at most {free} (the kernel's counts of each connection)",
-        f"{free} or less, as on other links",
+        expected=f"{free} or less, as on other links",
     )
     lost = first.resent_bytes / first.sent_bytes
     if lost >= BANDWIDTH.limit("lost"):
-        yield as_share(
+        yield Evidence.share(
             "comm.resent_fraction",
             min(lost, 1.0),
             f"it sends {format_fraction(lost)} of that twice: packets are lost, or come late",
-            f"< {format_fraction(BANDWIDTH.limit('lost'))}",
+            expected=f"< {format_fraction(BANDWIDTH.limit('lost'))}",
         )
     for link in side.busy[1:2]:
-        yield as_share(
+        yield Evidence.share(
             "comm.link_busy_fraction",
             link.busy_fraction,
             f"rank {link.sender} to rank {link.receiver} is busy for {_why_busy(link, first)}",
@@ -245,19 +244,19 @@ def _slow(link: SlowLink, others: list[SlowLink], joint: Joint, scope: Scope) ->
             "ns" if is_small else "bytes/s",
             f"{there}, as in {twins}",
         ),
-        in_ns(
+        Evidence.time(
             "comm.slow_link_ns",
             link.exposed_ns,
             f"{link.n_instances:,} of its transfers take {format_ns(joint.per_step(link.longer_ns))} {joint.per}"
             f" longer than in {twins}; compute does not hide {format_ns(joint.per_step(link.exposed_ns))} of it"
             f" ({format_fraction(fraction)} of the window)",
-            f"< {format_fraction(SLOW_LINK.limit('window'))} of the window",
+            expected=f"< {format_fraction(SLOW_LINK.limit('window'))} of the window",
         ),
     ]
     hosts = sorted({joint.outcome_of(rank).summary.host for rank in link.ranks} - {""})
     if len(hosts) > 1 or len({summary.host for summary in joint.summaries}) > 1:
         where = "one host" if len(hosts) == 1 else f"{len(hosts)} hosts"
-        evidence.append(as_count("comm.n_hosts", len(hosts), f"its ranks are on {where}: {', '.join(hosts[:4])}"))
+        evidence.append(Evidence.count("comm.n_hosts", len(hosts), f"its ranks are on {where}: {', '.join(hosts[:4])}"))
     evidence += [_also(other) for other in others[:2]]
     return SLOW_LINK.found(
         title=(

@@ -20,9 +20,8 @@ from profkit.findings.communication import ASKED, EXPOSED, SENDS_METRIC, SKEW
 from profkit.findings.kind import CONTAINED, Way
 from profkit.model.documents.fleet import RankRow
 from profkit.model.documents.report import Bottleneck, Verdict, speedup
-from profkit.model.finding import Finding, NextTool, severity_of
+from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.ranks.findings.communication import LESS_TRANSFER, group_name, link_test, mostly
-from profkit.ranks.findings.evidence import as_count, as_share
 from profkit.ranks.findings.lateness import late_ranks
 from profkit.ranks.findings.pipeline_findings import next_stage
 from profkit.ranks.measure.fleet_measures import Joint, budget_of
@@ -256,7 +255,7 @@ def _without_victims(
 def _without_waiting(finding: Finding, share: float, late: Sequence[int]) -> Finding:
     """A rank's exposed communication less the part that is waiting for a late rank."""
     fraction = finding.fraction * (1 - share)
-    said = as_share(
+    said = Evidence.share(
         "comm.wait_share",
         share,
         f"on rank {finding.rank}, {format_fraction(share)} of exposed communication is waiting"
@@ -303,7 +302,7 @@ def _agreed(joint: Joint, single: Sequence[Finding], usual: Outcome, late: Colle
         gain_ns = max(of_usual, default=int(np.median(list(gains.values()))))
         shown = found.get(usual.summary.rank) or next(iter(found.values()))
         shown = _said_of_rank(_unsplit(shown, joint) if name == EXPOSED.id else shown)
-        seen = as_count(
+        seen = Evidence.count(
             f"{name}.n_ranks",
             len(found),
             f"found on {len(found)} of {n_ranks} ranks, median {format_fraction(float(np.median(spread)))}",
@@ -367,7 +366,7 @@ def _unsplit(finding: Finding, joint: Joint) -> Finding:
         if n_matched < least
         else f"neither waiting nor transfer alone takes {format_fraction(SKEW.limit('window'))} of the window"
     )
-    said = as_count("comm.n_matched", n_matched, why)
+    said = Evidence.count("comm.n_matched", n_matched, why)
     kept = [item for item in finding.evidence if item.metric != _INTERVAL]
     finding = replace(finding, evidence=(*kept, said))
     scope = joint.outcomes[0].case.scope

@@ -11,7 +11,6 @@ from profkit.findings.input import STARVED
 from profkit.findings.ranks.pipeline import BUBBLE
 from profkit.findings.ranks.stragglers import LATE_RANK, LATE_WORDS
 from profkit.model.finding import Evidence, Finding, NextTool
-from profkit.ranks.findings.evidence import as_factor, as_share, in_ns
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.longer_compute import Longer
 from profkit.ranks.measure.pipelines import LateStage, PipelineBubbles
@@ -38,16 +37,16 @@ def _finding(found: PipelineBubbles, joint: Joint, scope: Scope, *, n_alike: int
         recoverable_ns=found.recoverable_ns,
         fraction=found.waiting_fraction,
         evidence=(
-            as_share(
+            Evidence.share(
                 "pipeline.waiting_fraction",
                 found.waiting_fraction,
                 f"{len(found.stages)} stages{alike} wait for sends and receives during"
                 f" {format_fraction(found.waiting_fraction)} of a step of {format_ns(found.step_ns)}; no compute"
                 f" runs during {format_fraction(found.observed_fraction)}",
-                f"< {format_fraction(BUBBLE.limit('waiting'))}",
+                expected=f"< {format_fraction(BUBBLE.limit('waiting'))}",
             ),
             _theory(found),
-            as_factor(
+            Evidence.factor(
                 "pipeline.imbalance",
                 found.imbalance,
                 f"the busiest stage, rank {found.busiest.rank}, computes {format_speedup(found.imbalance)}"
@@ -78,7 +77,7 @@ def _theory(found: PipelineBubbles) -> Evidence:
             f"with {found.n_microbatches} micro-batches in {found.n_chunks} chunk(s), the schedule must leave"
             f" {format_fraction(value)} idle; with twice as many, {format_fraction(found.doubled_fraction)}"
         )
-    return as_share("pipeline.theoretical_fraction", value, said)
+    return Evidence.share("pipeline.theoretical_fraction", value, said)
 
 
 _STAGE_FIXES: Final = {
@@ -98,21 +97,21 @@ def _late_stage(found: LateStage, joint: Joint, scope: Scope) -> Finding:
     saved_ns = max(found.saved_ns, *(_awaited_ns(rank, found.phase, joint) for rank in found.ranks))
     peers = "the same stage of other pipelines" if found.are_twins else "the median of the other stages"
     evidence = [
-        in_ns(
+        Evidence.time(
             f"pipeline.stage_excess_ns.{found.phase}",
             found.excess_ns,
             f"stage {found.stage} of {found.n_stages} (rank{'' if is_one else 's'} {ranks}) spends"
             f" {format_ns(found.excess_ns)} {joint.per} longer {words.spent} than {peers}",
-            f"< {format_fraction(BUBBLE.limit('late_stage'))} of the step",
+            expected=f"< {format_fraction(BUBBLE.limit('late_stage'))} of the step",
         )
     ]
     if found.phase == "compute" and found.factor is not None:
         evidence.append(
-            as_factor(
+            Evidence.factor(
                 "straggler.compute_factor",
                 found.factor,
                 f"the same kernels take {format_speedup(found.factor)} as long as there",
-                f"< {LATE_RANK.limit('slow_kernels')}",
+                expected=f"< {LATE_RANK.limit('slow_kernels')}",
             )
         )
     return LATE_RANK.found(

@@ -8,7 +8,6 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import equal_batches
 from profkit.findings.ranks.tokens import PADDING, TOKEN_SKEW
 from profkit.model.finding import Evidence, Finding, Skipped
-from profkit.ranks.findings.evidence import as_factor, as_share, in_ns
 from profkit.ranks.measure.fleet_measures import Joint
 from profkit.ranks.measure.tokens import Level, PaddingWaste, TokenSkew
 from profkit.units import format_count, format_fraction, format_ns
@@ -44,14 +43,14 @@ def _skew(skew: TokenSkew, joint: Joint, scope: Scope) -> Finding:
                 "ratio",
                 f"< {format_fraction(TOKEN_SKEW.limit('skew'))}",
             ),
-            as_factor(
+            Evidence.factor(
                 "tokens.correlation",
                 skew.correlation,
                 f"ranks with more tokens wait less: Spearman {-skew.correlation:.2f} within steps, p ="
                 f" {skew.p_value:.2g}; {turns}",
-                f"< {TOKEN_SKEW.limit('correlation')}",
+                expected=f"< {TOKEN_SKEW.limit('correlation')}",
             ),
-            in_ns(
+            Evidence.time(
                 "tokens.recoverable_ns",
                 skew.recoverable_ns,
                 f"each extra token costs {format_ns(skew.ns_per_token)} of a rank's own time; the fit explains"
@@ -71,14 +70,14 @@ def _padding(waste: PaddingWaste, joint: Joint, scope: Scope) -> Finding:
         recoverable_ns=waste.recoverable_ns,
         fraction=joint.fraction(waste.recoverable_ns * joint.n_steps),
         evidence=(
-            as_share(
+            Evidence.share(
                 "padding.waste_fraction",
                 waste.waste_fraction,
                 f"{format_count(waste.tokens)} of {format_count(waste.padded_tokens)} computed tokens are real:"
                 f" {format_count(round(waste.tokens_per_s))} real tokens per second",
-                f"< {format_fraction(PADDING.limit('waste'))}",
+                expected=f"< {format_fraction(PADDING.limit('waste'))}",
             ),
-            in_ns(
+            Evidence.time(
                 "padding.recoverable_ns",
                 waste.recoverable_ns,
                 f"the rank that computes longest in a step takes {format_ns(waste.compute_ns)} for it (mean of"
