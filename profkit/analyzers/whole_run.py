@@ -29,7 +29,7 @@ from profkit.model.finding import Evidence, Finding, NextTool, Severity, Skipped
 from profkit.redact.later import later
 from profkit.shell import clean
 from profkit.timeline import Facts
-from profkit.timeline.whole_run import Hot, Line, Memory, Rare, Slower, Sunk, WholeRun, whole_run
+from profkit.timeline.whole_run import Filled, Hot, Line, Memory, Rare, Slower, WholeRun, whole_run
 from profkit.units import format_bytes, format_count, format_fraction, format_ns
 
 _INPUT: Final = ("load", "wait", "start")
@@ -50,8 +50,8 @@ _DEAR_NS: Final = 250
 _DEAREST_NS: Final = 10 * _DEAR_NS
 """...where nobody knows in how many operators. Chosen: six products and a convolution took 2000 ns."""
 _MOST_SINKS: Final = 0.8
-"""Of the run, what a fix saves at most where numbers sink: else steps without these take half of what is told, as other
-programs make the first ones longer. Chosen: beside seven of them, 22 % was told of 59 %."""
+"""Of the run, what a fix saves at most where numbers sink; below, half of what they do not explain may go as well: other
+programs make the first steps longer. Chosen: beside seven of them, 22 % was told of 59 %."""
 _LONGER: Final = 1.25
 """Times what a line takes of a step at first, from which it becomes slow. Chosen: as steps of a run (`is_slower`)."""
 _MOSTLY: Final = 0.5
@@ -74,8 +74,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Filling(msgspec.Struct, frozen=True):
     """What fills with subnormal numbers, and the line that computes with it first, as looks find it."""
 
-    sunk: Sunk
+    filled: Filled
     line: Hot
+    beyond: float
+    """Of the run (0-1), what it takes beyond steps without such numbers."""
 
     @property
     def n_looks(self) -> int:
@@ -260,13 +262,13 @@ def _kind_of_growth(run: WholeRun, grown: Slower | Hot | Filling, line: Line) ->
     return SINKS
 
 
-def _sunk_at(run: WholeRun, line: Line, grown_ns: int, most_ns: int) -> Sunk | None:
+def _sunk_at(run: WholeRun, line: Line, grown_ns: int, most_ns: int) -> Filled | None:
     """What fills with subnormal numbers and a line computes with, where the step grows by no more than that can cost."""
     each = run.subnormal.each if run.subnormal is not None else ()
     return next((o for o in each if _computes_with(o, line) and 0 < grown_ns <= most_ns * (o.n_last - o.n_first)), None)
 
 
-def _computes_with(sunk: Sunk, line: Line) -> bool:
+def _computes_with(sunk: Filled, line: Line) -> bool:
     name = sunk.of.rpartition(".")[2].partition("[")[0]
     computes = _COMPUTES.search(line.text) is not None
     if sunk.of.startswith("the optimizer's "):  # its step() has names of its own for that
@@ -284,8 +286,8 @@ def _growth(result: Seen, grown: Slower | Hot | Filling, line: Line) -> tuple[Fi
     sunk = _sunk_at(run, line, run.last_ns - run.first_ns, _DEAR_NS) if kind is SINKS else None
     most = max(1 - result.early_ns / run.mean_ns, 0.0) if kind is SINKS else 1.0  # numbers sink later than that
     if isinstance(grown, Filling):
-        sunk = grown.sunk
-        share, how, evidence = _sinks(run, sunk, grown.line)
+        sunk = grown.filled
+        share, how, evidence = _sinks(run, grown)
     elif isinstance(grown, Slower):
         share, how, evidence = _slows(run, grown, line, most)
     else:
@@ -295,19 +297,20 @@ def _growth(result: Seen, grown: Slower | Hot | Filling, line: Line) -> tuple[Fi
     if share < kind.limit("run"):
         return ()
     pace_ns = result.scope.step_ns or (grown.pace_ns if isinstance(grown, Slower) else run.first_ns)
-    gain_ns = round(pace_ns * share / (1 - share))
     if isinstance(grown, Filling):
         mean_ns = max(pace_ns * run.mean_ns / (result.early_ns or run.first_ns), pace_ns)
         gain_ns = round(share * mean_ns)
+        most_ns: int | None = round(min((1 + share) / 2, _MOST_SINKS) * mean_ns)
         evidence = (*evidence, _beside_gain(round(mean_ns) - pace_ns - gain_ns))
+    else:
+        gain_ns = round(pace_ns * share / (1 - share))
+        most_ns = run.most_ns(gain_ns, share, line)
     return (
         kind.found(
             title=f"{line.place.words} {_does(kind, run, sunk)}: {how}",
             confidence=_confidence(grown.n_looks),
             recoverable_ns=gain_ns,
-            most_recoverable_ns=round(gain_ns * min((1 + share) / 2, _MOST_SINKS) / share)
-            if isinstance(grown, Filling)
-            else run.most_ns(gain_ns, share, line),
+            most_recoverable_ns=most_ns,
             fraction=share,
             evidence=evidence,
             fix=fix_of_growth(kind, line.text, has_hooks=_has_hooks(run)),
@@ -322,17 +325,22 @@ def _slows(run: WholeRun, slower: Slower, line: Line, most: float) -> tuple[floa
     share = run.beyond(run.removable * slower.beyond_ns / (slower.pace_ns * slower.n + slower.beyond_ns), line)
     share = min(share, most)
     pace = format_ns(round((slower.pace_ns + slower.beyond_ns / slower.n) * (1 - share)))
-    first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler), more in each quarter"
+    first, how = _thirds(run)
     and_back = " and in its backward pass" if slower.has_backward else ""
     there = f"{format_fraction(slower.at_place)} of what it grows by is at that line{and_back}; the rest of the step hardly grows"
     saved = f"all steps at the pace of the first ones ({pace}) would save {format_fraction(share)} of the run so far; of a run that goes on longer, more"
     evidence = (
-        Evidence(first, "whole_run.last_ns", float(run.last_ns), "ns"),
+        Evidence(f"{first}, more in each quarter", "whole_run.last_ns", float(run.last_ns), "ns"),
         Evidence(there, "whole_run.growth_at_place", slower.at_place, "fraction"),
         Evidence(saved, "whole_run.slower_share", share, "fraction"),
     )
-    how = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
     return share, how, evidence
+
+
+def _thirds(run: WholeRun) -> tuple[str, str]:
+    """How its steps grow: with their times, and in short."""
+    times = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler)"
+    return times, f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
 
 
 def _grown(run: WholeRun, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
@@ -343,21 +351,19 @@ def _grown(run: WholeRun, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
     return run.beyond(line.beyond, line), f"{first} of the first third of the run, {last} of the last", evidence
 
 
-def _sinks(run: WholeRun, sunk: Sunk, line: Hot) -> tuple[float, str, tuple[Evidence, ...]]:
+def _sinks(run: WholeRun, filling: Filling) -> tuple[float, str, tuple[Evidence, ...]]:
     """The same where a line computes with what sinks, and other lines with what comes of it."""
-    first = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in the last ({run.n} steps without the profiler)"
+    first, how = _thirds(run)
+    share, line = filling.beyond, filling.line
     early, late = map(format_ns, map(round, _of_steps(run, line)))
     there = f"that line takes some {early} of a step in the first third, {late} in the last; other lines compute with these numbers as well"
-    saved = (
-        f"steps without such numbers, each of which costs as much, would save {format_fraction(sunk.share)} of the run"
-    )
+    saved = f"steps without such numbers, each of which costs as much, would save {format_fraction(share)} of the run"
     evidence = (
         Evidence(first, "whole_run.last_ns", float(run.last_ns), "ns"),
         Evidence(there, "whole_run.growing_share", line.share, "fraction"),
-        Evidence(saved, "whole_run.slower_share", sunk.share, "fraction"),
+        Evidence(saved, "whole_run.slower_share", share, "fraction"),
     )
-    how = f"a step takes {format_fraction(run.last_ns / run.first_ns - 1)} longer in the last third of the run"
-    return sunk.share, how, evidence
+    return share, how, evidence
 
 
 def _beside_gain(rest_ns: int) -> Evidence:
@@ -367,12 +373,12 @@ def _beside_gain(rest_ns: int) -> Evidence:
     return Evidence(said, REST_METRIC, float(rest_ns), "ns")
 
 
-def _sunk(sunk: Sunk) -> Evidence:
+def _sunk(sunk: Filled) -> Evidence:
     said = f"some {format_count(sunk.n_last)} values of {clean(sunk.of)} are subnormal late in the run, {format_count(sunk.n_first)} at first"
     return Evidence(said, "whole_run.n_subnormal", float(sunk.n_last), "count")
 
 
-def _does(kind: FindingKind, run: WholeRun, sunk: Sunk | None) -> str:
+def _does(kind: FindingKind, run: WholeRun, sunk: Filled | None) -> str:
     if sunk is not None:
         return f"becomes slow, as {clean(sunk.of)} fills with subnormal numbers (below 1.2e-38)"
     piled = ", while hooks of the model pile up ({} at first, {} in the end)".format(*run.hooks)
@@ -401,14 +407,16 @@ def _of_steps(run: WholeRun, line: Hot) -> tuple[float, float]:
 
 
 def _filling(run: WholeRun) -> tuple[Filling, Line] | None:
-    if not run.is_slower or run.is_weather or run.subnormal is None:
+    sunk = run.subnormal
+    if not run.is_slower or run.is_weather or sunk is None:
         return None
-    grown_ns = run.subnormal.last_ns - run.subnormal.first_ns
-    times = ((line, *_of_steps(run, line)) for line in run.lines)
-    found = (
-        (_sunk_at(run, line, grown_ns, _DEAREST_NS), line) for line, early, late in times if late >= _LONGER * early
-    )
-    return next(((Filling(sunk, line), line) for sunk, line in found if sunk is not None and sunk.share), None)
+    for line in run.lines:
+        early, late = _of_steps(run, line)
+        filled = _sunk_at(run, line, sunk.last_ns - sunk.first_ns, _DEAREST_NS) if late >= _LONGER * early else None
+        share = min(sunk.share(filled), _MOST_SINKS) if filled is not None else 0.0
+        if filled is not None and share:
+            return Filling(filled, line, share), line
+    return None
 
 
 def _grows(result: Seen, memory: Memory) -> tuple[Finding, ...]:
@@ -461,8 +469,6 @@ def places(_: Facts, result: Seen) -> Mapping[str, tuple[PlaceShare, ...]]:
         told = (
             (grown.at_place, grown.beyond_ns, grown.n)
             if isinstance(grown, Slower)
-            else (1.0, round(grown.sunk.share * run.mean_ns * run.n), grown.n_looks)
-            if isinstance(grown, Filling)
             else (1.0, round(grown.beyond * run.mean_ns * run.n), grown.n_looks)
         )
         found[_kind_of_growth(run, *growing).id] = (line.shown(*told),)

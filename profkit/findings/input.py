@@ -53,7 +53,7 @@ STARVED: Final = FindingKind(
             32,
             "a batch of {} tensors or more, taken over for half of the waiting, is one handed over in pieces",
             "chosen: a usual batch has up to ten; each takes 0.5 ms on a CPU of two cores (trip_duration of"
-            " round 7), so fewer cost less than a step shows",
+            " round 7), so that fewer take 16 ms at most",
             "",
         ),
         "line": Threshold(0.3, "a line of the script's own with {} of the time comes first in what to do", "chosen"),

@@ -237,33 +237,34 @@ class Slower(msgspec.Struct, frozen=True, kw_only=True):
     n_looks: _Amount = 0
 
 
-class Sunk(msgspec.Struct, frozen=True, kw_only=True):
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
     """What fills with subnormal numbers: how many of its values are so at first and in the end."""
 
     of: Annotated[str, msgspec.Meta(max_length=60)]
     n_first: _Amount
     n_last: _Amount
+
+
+class Sunk(Filled, frozen=True, kw_only=True):
+    """What fills most, with the CPU time of steps (0 where that is not known), and what else fills."""
+
     first_ns: _Amount = 0
-    """CPU time of a step at first..."""
     last_ns: _Amount = 0
-    """...and in the end, and..."""
     mean_ns: _Amount = 0
-    """...the mean of all; 0 where that is not known."""
-    others: tuple[Sunk, ...] = ()
+    """Of a step at first, of one in the end, and of all."""
+    others: tuple[Filled, ...] = ()
 
     @property
-    def each(self) -> tuple[Sunk, ...]:
-        """All that fill, with the times of the steps."""
-        times = {"first_ns": self.first_ns, "last_ns": self.last_ns, "mean_ns": self.mean_ns}
-        return (self, *(replace(one, **times) for one in self.others))
+    def each(self) -> tuple[Filled, ...]:
+        """All that fill."""
+        return (self, *self.others)
 
-    @property
-    def share(self) -> float:
-        """Of the run (0-1), what it takes beyond steps without such numbers: each makes a step longer by as much."""
-        n, grown_ns = self.n_last - self.n_first, self.last_ns - self.first_ns
+    def share(self, filled: Filled) -> float:
+        """Of the run (0-1), what one of them takes beyond steps without such numbers, each of which costs as much."""
+        n, grown_ns = filled.n_last - filled.n_first, self.last_ns - self.first_ns
         if n <= 0 or grown_ns <= 0 or not self.mean_ns:
             return 0.0
-        pace_ns = max(self.first_ns - grown_ns * self.n_first / n, 0.0)
+        pace_ns = max(self.first_ns - grown_ns * filled.n_first / n, 0.0)
         return max(1 - pace_ns / self.mean_ns, 0.0)
 
 

@@ -509,6 +509,14 @@ def test_what_decays_is_named_where_many_lines_compute_with_it():
     assert verdict.recoverable_ns < verdict.most_recoverable_ns < verdict.step_ns
 
 
+def test_numbers_that_sink_save_a_part_of_the_run_though_all_of_a_step_seems_theirs():
+    """By what each of them costs, a step without them would take no time at all."""
+    planes = {"of": "surface.planes", "n_first": 50_000, "n_last": 68_000}
+    sinks = sinking(subnormal={**PLANES, "others": [planes]}).found["work.sinks"]
+    assert sinks.fraction == pytest.approx(0.8)
+    assert 0 < sinks.recoverable_ns <= sinks.most_recoverable_ns
+
+
 @pytest.mark.parametrize(
     "changed",
     [

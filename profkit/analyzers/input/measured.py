@@ -265,9 +265,9 @@ def _of_step(facts: Facts, rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _handed(trace: Trace, rows: NDArray[np.intp]) -> Handed:
-    """What is taken over in these ranges."""
-    ops, spans = trace.ops, trace.spans.take(rows)
-    mine = np.flatnonzero(trace.named(ops.name, _TAKES_OVER))
+    """What is taken over in these ranges, within the window: the waits are those in it."""
+    (low, high), ops, spans = trace.window_ns, trace.ops, trace.spans.take(rows)
+    mine = np.flatnonzero(trace.named(ops.name, _TAKES_OVER) & (ops.start_ns >= low) & (ops.end_ns <= high))
     place = enclosing_op(spans, ops.thread[mine], ops.start_ns[mine])
     mine, place = mine[place >= 0], place[place >= 0]
     first, last = np.full(len(spans), np.iinfo(np.int64).max), np.zeros(len(spans), np.int64)
