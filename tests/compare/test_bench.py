@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from profkit.capture.inside.listener import Listener
 from profkit.cli import group
 from profkit.compare.bench import process
 from profkit.compare.bench.interleaved import ARMS, Design, drift_of, measure, orders, report, samples, table
 from profkit.compare.bench.process import Outcome, run_once
+from profkit.compare.bench.steplog import StepTimer
 from profkit.compare.tables.result_tables import read_table
 from profkit.errors import ProfkitError, UsageError
 from profkit.model.documents.bench import BenchReport
@@ -397,3 +399,8 @@ def test_a_command_that_ends_inside_a_quote_is_a_usage_error() -> None:
     done = invoke("--", "python 'a.py", "--vs", "python b.py")
     assert isinstance(done.exception, UsageError)
     assert "ends inside a quote" in done.exception.message
+
+
+def test_who_times_steps_hears_all_that_hooks_tell():
+    told = {name for name, made in vars(Listener).items() if callable(made) and not name.startswith("_")}
+    assert told - {"step"} <= set(dir(StepTimer)), "a script that is benchmarked would end by what is missing"

@@ -125,6 +125,9 @@ class StepTimer:
         if threading.get_ident() == self.home_thread:
             self._tell(self._finder.data_wanted)
 
+    def data_came(self, batch: Any) -> None:
+        """A loader has given a batch: nobody looks into it."""
+
     def forward_began(self, module: Any) -> None:
         """An outermost module is called."""
         self._tell(self._finder.forward_began, id(module), self._name_of(module))
