@@ -245,7 +245,7 @@ def _again(trace: Trace, facts: Facts) -> Again | None:
         stalled_ns=stalled_ns if isinstance(stalled_ns, int) and 0 < stalled_ns < MOST_NS else 0,
         matched=facts.code.matched or 0.0 if facts.code is not None else 0.0,
         shapes=trace.shapes_carried,
-        is_sampled=told.get("profkit_places_sampled") is True,
+        is_sampled=trace.again.meta.has_sampled_stacks,
     )
 
 

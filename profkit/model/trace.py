@@ -345,6 +345,11 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     """What the user runs: the recorded command where this user's own capture wrote it (`profkit.signing`), else ""."""
 
+    @property
+    def has_sampled_stacks(self) -> bool:
+        """Whether its Python stacks are samples: frames now and then, and no modules."""
+        return self.metadata.get("profkit_places_sampled") is True
+
     def listed(self, key: str) -> list[Mapping[str, Any]]:
         """The first objects of a list in `metadata`; none of anything else."""
         told = self.metadata.get(key)

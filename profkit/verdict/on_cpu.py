@@ -19,7 +19,7 @@ BEYOND: Final = 0.25
 shorter: nine of ten no more (docs/accuracy.md)."""
 BEYOND_SHARED: Final = 0.6
 """The same of what ranks do together, and of what holds Python's lock: both take cores and time from the work beside
-them. Of 15 removals in programs of strangers (docs/accuracy.md) 13 saved no more."""
+them. Chosen after the first looks of docs/accuracy.md: a quarter more was too little for most of such causes there."""
 _SHARES_CORES: Final = (Bottleneck.COMM, Bottleneck.STRAGGLER)
 
 
@@ -28,15 +28,19 @@ def beyond_of(kind: FindingKind) -> float:
     return BEYOND_SHARED if kind.bottleneck in _SHARES_CORES or kind.id == GIL.id else BEYOND
 
 
-def most_share(share: float, beyond: float = BEYOND) -> float:
-    """What a fix saves at most (0-1) of a step of which the cause takes that share."""
-    return share + beyond * min(share, max(1 - share, 0.0))
+def most_share(share: float, beyond: float | None = None) -> float:
+    """What a fix saves at most (0-1) of a step of which the cause takes that share.
+
+    `beyond` is `BEYOND` as it is now, unless given: analyses/accuracy asks what profkit says with another one.
+    """
+    added = BEYOND if beyond is None else beyond
+    return share + added * min(share, max(1 - share, 0.0))
 
 
-def most_ns(recoverable_ns: int, whole_ns: int | None, beyond: float = BEYOND) -> int:
+def most_ns(recoverable_ns: int, whole_ns: int | None, beyond: float | None = None) -> int:
     """What a fix saves at most of a step, or of a window without steps, whose cause takes so long."""
     if not whole_ns:
-        return round((1 + beyond) * recoverable_ns)
+        return round((1 + (BEYOND if beyond is None else beyond)) * recoverable_ns)
     return round(whole_ns * most_share(recoverable_ns / whole_ns, beyond))
 
 

@@ -91,7 +91,7 @@ def test_samples_of_stacks_hold_no_modules_so_nobody_knows_what_is_outside_them(
     facts, bare = Facts.of(trace, code), replace(code, modules=())
     rows = work_rows(facts)
     moments = _at(code, rows)
-    assert own_work(facts, bare, rows, moments, facts.window_ns) is not None
+    assert own_work(facts, bare, rows, moments) is not None
     sampled = replace(trace, meta=replace(trace.meta, metadata={"profkit_places_sampled": True}))
     again = replace(facts, trace=replace(trace, again=sampled))
-    assert own_work(again, bare, rows, moments, facts.window_ns) is None
+    assert own_work(again, bare, rows, moments) is None

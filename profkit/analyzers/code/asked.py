@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Scope
 from profkit.findings.kernels import LINE, LINE_SHARE, OWN_SHARE, OWN_STARTED, is_often_wasted, questions
-from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.model.names import family_of
@@ -58,7 +58,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
     """Its share is that of the window."""
     operators: tuple[Operator, ...]
     started: float
-    """Of all operators of the window that have a place, the share (0-1) that is started."""
+    """Of all operators of the window that have a place, the share (0-1) that it starts."""
 
 
 class Operator(msgspec.Struct, frozen=True):
@@ -106,57 +106,56 @@ def _operators(trace: Trace, work: Rows, mine: I64, total: int) -> tuple[Operato
     return tuple(one for one in out if one.share >= _PART)
 
 
-def own_work(facts: Facts, code: Code, work: Rows, moments: Moments, window_ns: int) -> Own | None:
+def own_work(facts: Facts, code: Code, work: Rows, moments: Moments) -> Own | None:
     """The place where the script's own operators take most time; None where it has none.
 
     Lines of a function that calls no module, no backward pass and no optimizer are one place: it is a computation.
     """
-    trace = facts.trace
-    if not code.modules and trace.again is not None and trace.again.meta.metadata.get("profkit_places_sampled") is True:
-        return None  # samples of stacks hold no modules
+    again = facts.trace.again
+    if not code.modules and again is not None and again.meta.has_sampled_stacks:
+        return None  # nobody knows what a module calls
     known = np.flatnonzero((moments.place >= 0) & (work.thread >= 0))
-    op = enclosing_op(trace.ops, work.thread[known].astype(np.int32), work.at_ns[known])
+    op = enclosing_op(facts.trace.ops, work.thread[known].astype(np.int32), work.at_ns[known])
     known, op = known[op >= 0], op[op >= 0]
-    if not known.size or window_ns <= 0:
-        return None
-    name, place = trace.ops.name[op], moments.place[known]
-    usual, multiplies = np.zeros(len(trace.strings), np.bool_), np.zeros(len(trace.strings), np.bool_)
-    for number in distinct_codes(name).tolist():
-        text = trace.name(number)
-        multiplies[number] = family_of(text) in _PRODUCTS
-        usual[number] = family_of(text) in _NORMS or _LAYER.search(text) is not None
+    place, ns = moments.place[known], work.ns[known]
     trains = set(distinct_codes(place[moments.phase[known] == Phase.OPTIMIZER]).tolist())
-    is_asked = np.array(
-        [bool(one.line) and not _calls_others(one) and n not in trains for n, one in enumerate(code.places)], np.bool_
-    )
     in_module = moments.module[known] >= 0 if code.modules else np.ones(known.size, np.bool_)
-    mine = ~usual[name] & ~(multiplies[name] & in_module) & is_asked[place]
-    if not mine.any():
+    own = [bool(one.line) and not _calls_others(one) and n not in trains for n, one in enumerate(code.places)]
+    mine = ~_is_usual(facts.trace, op, in_module) & np.array(own, np.bool_)[place]
+    if not ns[mine].sum():
         return None
-    number = _computations(code, trains)
-    spent = np.bincount(number[place[mine]], weights=work.ns[known[mine]])
-    most = int(spent.argmax())
-    chosen = mine & (number[place] == most)
-    line_of = np.array([one.line for one in code.places], np.int64)
-    lines = distinct(line_of[place[chosen]])
-    at_line = np.bincount(np.searchsorted(lines, line_of[place[chosen]]), weights=work.ns[known[chosen]])
+    number = _computations(code, trains)[place]
+    chosen = mine & (number == np.bincount(number[mine], weights=ns[mine]).argmax())
+    line = np.array([one.line for one in code.places], np.int64)[place]
+    lines = distinct(line[chosen])
+    at_line = np.bincount(np.searchsorted(lines, line[chosen]), weights=ns[chosen])
     is_of_line = at_line.max() >= _MOST_AT_LINE * at_line.sum()
     if is_of_line:
-        chosen &= line_of[place] == lines[at_line.argmax()]
-    shown = code.places[int(place[chosen][0])]
-    rows = known[chosen]
-    total = int(work.ns[rows].sum())
+        chosen &= line == lines[at_line.argmax()]
+    shown = replace(code.places[int(place[chosen][0])], module="")
+    total = int(ns[chosen].sum())
     return Own(
         place=PlaceShare(
-            place=replace(shown, module="") if is_of_line else replace(shown, module="", line=0, text="", call=""),
-            phase=Phase(int(np.bincount(moments.phase[rows], weights=work.ns[rows]).argmax())),
+            place=shown if is_of_line else replace(shown, line=0, text="", call=""),
+            phase=Phase(int(np.bincount(moments.phase[known[chosen]], weights=ns[chosen]).argmax())),
             ns=total,
-            share=min(total / window_ns, 1.0),
-            count=int(rows.size),
+            share=min(total / facts.window_ns, 1.0),
+            count=int(chosen.sum()),
         ),
-        operators=_operators(trace, work, rows, total),
+        operators=_operators(facts.trace, work, known[chosen], total),
         started=float(chosen.sum() / known.size),
     )
+
+
+def _is_usual(trace: Trace, op: I64, in_module: Bool) -> Bool:
+    """Whether each of these rows of operators is what layers consist of, or a product inside a module."""
+    name = trace.ops.name[op]
+    usual, multiplies = np.zeros((2, len(trace.strings)), np.bool_)
+    for code in distinct_codes(name).tolist():
+        text = trace.name(code)
+        multiplies[code] = family_of(text) in _PRODUCTS
+        usual[code] = family_of(text) in _NORMS or _LAYER.search(text) is not None
+    return np.asarray(usual[name] | (multiplies[name] & in_module), np.bool_)
 
 
 def _calls_others(one: CodePlace) -> bool:

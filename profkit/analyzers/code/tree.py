@@ -161,7 +161,7 @@ def measure(facts: Facts) -> ModuleTree | Skipped:
         places=places,
         operators=operators,
         n_called=n_called,
-        own=own_work(facts, code, work, moments, scope.window_ns),
+        own=own_work(facts, code, work, moments),
         trainer=code.trainer,
         hooks=hooks_of(facts, code),
     )

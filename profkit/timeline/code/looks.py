@@ -51,7 +51,7 @@ def spread(trace: Trace) -> Trace:
     """The trace with a time for each call that one look has found; itself where no stack was looked at."""
     frames = trace.python
     once = np.flatnonzero(frames.end_ns - frames.start_ns < _ONCE_NS)
-    if trace.meta.metadata.get("profkit_places_sampled") is not True or not once.size or not len(trace.ops):
+    if not trace.meta.has_sampled_stacks or not once.size or not len(trace.ops):
         return trace
     looked = _looked(trace)
     found: list[_Call] = []
