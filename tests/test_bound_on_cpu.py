@@ -7,6 +7,7 @@ from profkit.findings.communication import MODULE_BUFFERS
 from profkit.findings.patterns import GC, GIL
 from profkit.render.json.triage import report_to_dict
 from profkit.render.words import triage as words
+from profkit.verdict import on_cpu
 from profkit.verdict.on_cpu import BEYOND, BEYOND_SHARED, beyond_of, bounded, most_ns
 from tests.render import reports
 
@@ -23,6 +24,12 @@ from tests.render import reports
 )
 def test_the_bound_is_the_time_of_the_cause_and_a_part(recoverable_ns, whole_ns, most):
     assert most_ns(recoverable_ns, whole_ns) == most
+
+
+def test_the_part_is_read_when_it_is_asked_for(monkeypatch):
+    """analyses/accuracy asks what profkit would say with nothing added."""
+    monkeypatch.setattr(on_cpu, "BEYOND", 0.0)
+    assert on_cpu.most_share(0.3) == 0.3
 
 
 def test_on_a_gpu_the_time_of_the_cause_is_the_bound():
