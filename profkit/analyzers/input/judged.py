@@ -160,16 +160,11 @@ def _handed(result: InputWaits) -> list[Evidence]:
     if not result.is_handed_over:
         return []
     each_ns = handed.ns // (handed.n * result.n_waits)
-    return [
-        Evidence(
-            statement=f"for {format_fraction(handed.ns / result.waited_ns)} of these waits the batch is there, and the thread takes"
-            f" over its {handed.n:,} tensors one by one, {format_ns(each_ns)} for each: every tensor comes in shared memory of its own",
-            metric="input.n_handed",
-            value=float(handed.n),
-            unit="count",
-            expected=f"< {STARVED.limit('tensors'):.0f}",
-        )
-    ]
+    said = (
+        f"for {format_fraction(handed.ns / result.waited_ns)} of these waits the batch is there, and the thread takes"
+        f" over its {handed.n:,} tensors one by one, {format_ns(each_ns)} for each: every tensor comes in shared memory of its own"
+    )
+    return [Evidence.count("input.n_handed", handed.n, said, expected=f"< {STARVED.limit('tensors'):.0f}")]
 
 
 def _in_system(result: InputWaits) -> list[Evidence]:

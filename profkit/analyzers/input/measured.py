@@ -274,7 +274,7 @@ def _handed(trace: Trace, rows: NDArray[np.intp]) -> Handed:
     np.minimum.at(first, place, ops.start_ns[mine])
     np.maximum.at(last, place, ops.end_ns[mine])
     counts = np.bincount(place, minlength=len(spans))
-    some = np.flatnonzero(counts)  # ranges inside others have none
+    some = np.flatnonzero(counts)  # of ranges inside each other the outer ones have none
     return Handed(int(np.median(counts[some])), int((last - first)[some].sum())) if some.size else Handed(0, 0)
 
 
