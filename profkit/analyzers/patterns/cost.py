@@ -90,7 +90,7 @@ def rows_of(facts: Facts, code: Code | None, ranges: Ranges, *, spare_work: bool
 
 def _compute(trace: Trace, main: DeviceFacts, ranges: Ranges) -> Intervals:
     gpu, mine = trace.gpu, _launched_rows(trace, main, ranges)
-    return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
+    return Intervals.of_rows(gpu, mine).clip(*trace.window_ns)
 
 
 def _launched_rows(trace: Trace, main: DeviceFacts, ranges: Ranges) -> NDArray[np.intp]:
