@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.findings.capture import COST
-from profkit.model.arrays import I64, distinct_codes, of_rows
+from profkit.model.arrays import I64, distinct_codes, looked_up, of_rows
 from profkit.model.budget import NO_TIME, Budget, column
 from profkit.model.code import PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
@@ -160,12 +160,11 @@ def before_launches(facts: Facts, main: DeviceFacts) -> tuple[Intervals, NDArray
     """The gaps of a device's activity, and the row of the call that launches what ends each, -1 where none is known."""
     gaps = main.activity.any.gaps(*facts.trace.window_ns)
     row = ending_rows(facts.trace, main.activity, gaps.end_ns)
-    gpu = facts.trace.gpu
-    return gaps, np.where(row >= 0, gpu.launch_row[row], -1) if len(gpu) else row
+    return gaps, looked_up(facts.trace.gpu.launch_row, row)
 
 
 def launched_by_operators(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.int32], I64]:
-    """The code of the operator around the launch of each device row, of those with one, and how long each row takes, ns."""
+    """Of each device row that an operator launches: the code of that operator's name, and how long the row takes, ns."""
     gpu, rows = facts.trace.gpu, main.activity.rows
     launch = of_rows(gpu.launch_row, rows)
     linked = np.flatnonzero(launch >= 0)

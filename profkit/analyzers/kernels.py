@@ -12,7 +12,7 @@ from profkit.analyzers.base import Analyzer, Scope, Vendor, scope_of
 from profkit.analyzers.tools import kernel_profile, operators, py_spy_operators
 from profkit.findings.fusing import fix_of_unfused
 from profkit.findings.kernels import LAYOUT, UNFUSED
-from profkit.model.arrays import coded, distinct, is_one_of
+from profkit.model.arrays import coded, distinct, is_one_of, looked_up
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
@@ -186,7 +186,7 @@ def _operators(facts: Facts, work: Work, codes: Sequence[int]) -> dict[int, str]
     place = np.full(int(work.name.max()) + 1, NO_ROW, np.int64)
     place[codes] = np.arange(len(codes))
     of_kernel = place[work.name]
-    op = np.where(work.launch >= 0, facts.op_of_call[np.maximum(work.launch, 0)], NO_ROW)
+    op = looked_up(facts.op_of_call, work.launch, NO_ROW)
     known = np.flatnonzero((of_kernel >= 0) & (op >= 0))
     if known.size == 0:
         return dict.fromkeys(codes, "")

@@ -72,7 +72,7 @@ def measure(facts: Facts) -> Memory | Skipped:
     trace = facts.trace
     rows = facts.calls_in_window(CallKind.ALLOC)
     calls = trace.calls
-    busy = Intervals.of(calls.start_ns[rows], calls.end_ns[rows]).clip(*trace.window_ns)
+    busy = Intervals.of_rows(calls, rows).clip(*trace.window_ns)
     memory = trace.memory  # of a large trace 30 MB
     is_mine = (memory.device_type == 1) & (memory.device == main.device)
     waits, n_trial_allocs, trial_idle_ns = _trials(facts, main)
@@ -123,7 +123,7 @@ def _trials(facts: Facts, main: DeviceFacts) -> tuple[NDArray[np.intp], int, int
         return waits, 0, 0
     trying = distinct(facts.op_of_call[waits])
     allocs = is_one_of(facts.op_of_call, trying) & (calls.kind == CallKind.ALLOC)
-    during = Intervals.of(ops.start_ns[trying], ops.end_ns[trying]).clip(*trace.window_ns)
+    during = Intervals.of_rows(ops, trying).clip(*trace.window_ns)
     idle = main.activity.any.gaps(*trace.window_ns) & during
     return waits, int(allocs.sum()), idle.total_ns
 

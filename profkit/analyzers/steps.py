@@ -192,7 +192,7 @@ def fetches_per_step(facts: Facts) -> I64:
     if not steps or trace.step_source in EDGES_ON_DEVICE:
         return np.empty(0, np.int64)
     mine = loader_ranges(trace.spans, facts.host.threads)[0]
-    begun = Intervals.of(trace.spans.start_ns[mine], trace.spans.end_ns[mine]).start_ns  # ranges inside others apart
+    begun = Intervals.of_rows(trace.spans, mine).start_ns  # ranges inside others apart
     start, end = edges(steps)
     place = np.searchsorted(start, begun, "right") - 1
     inside = (place >= 0) & (begun < end[place])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import RECORD_A_DEVICE, Analyzer, Scope, idle_before, sampled_evidence, scope_of
 from profkit.analyzers.tools import system_timeline
 from profkit.findings.host import SYNC
-from profkit.model.arrays import coded
+from profkit.model.arrays import coded, looked_up
 from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -115,7 +115,7 @@ def _rows(facts: Facts, result: Syncs) -> Mapping[str, Rows]:
 def _callers(
     trace: Trace, rows: NDArray[np.intp], op: NDArray[np.int32], duration: NDArray[np.int64]
 ) -> tuple[tuple[str, str, int, int], ...]:
-    op_name = np.where(op >= 0, trace.ops.name[np.maximum(op, 0)] if len(trace.ops) else -1, -1)
+    op_name = looked_up(trace.ops.name, op)
     n_names = int(op_name.max(initial=-1)) + 2
     pairs, place = coded(trace.calls.name[rows].astype(np.int64) * n_names + op_name + 1)
     counts = np.bincount(place, minlength=pairs.size)

@@ -111,9 +111,7 @@ def _rows_of(facts: Facts, rows: np.ndarray, direction: re.Pattern[str]) -> np.n
 def _way(facts: Facts, mine: np.ndarray, others: np.ndarray, work: Intervals) -> Way:
     """The copies of one direction, beside those of the other."""
     gpu = facts.trace.gpu
-    copied, back = (
-        Intervals.of(gpu.start_ns[rows], gpu.end_ns[rows]).clip(*facts.trace.window_ns) for rows in (mine, others)
-    )
+    copied, back = (Intervals.of_rows(gpu, rows).clip(*facts.trace.window_ns) for rows in (mine, others))
     pageable, pinned = (facts.trace.named(gpu.name[mine], memory) for memory in (_FROM_PAGEABLE, _FROM_PINNED))
     n_bytes = np.maximum(gpu.n_bytes[mine], 0)
     return Way(

@@ -357,7 +357,7 @@ def _sinks(run: WholeRun, filling: Filling) -> tuple[float, str, tuple[Evidence,
     share, line = filling.beyond, filling.line
     early, late = map(format_ns, map(round, _of_steps(run, line)))
     there = f"that line takes some {early} of a step in the first third, {late} in the last; other lines compute with these numbers as well"
-    saved = f"steps without such numbers, each of which costs as much, would save {format_fraction(share)} of the run"
+    saved = f"if each such number costs the same, steps without them would save {format_fraction(share)} of the run"
     evidence = (
         Evidence(first, "whole_run.last_ns", float(run.last_ns), "ns"),
         Evidence(there, "whole_run.growing_share", line.share, "fraction"),

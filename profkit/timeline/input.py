@@ -29,7 +29,7 @@ _LEAST: Final = 3
 _MOSTLY: Final = 0.5
 _KEEPS_UP: Final = 0.01
 """Of the window: who waits less for workers is given batches as early as they are asked for. Chosen."""
-OF_WORKERS: Final = later("MultiProcessing")
+BY_WORKERS: Final = later("MultiProcessing")
 """In the name that torch gives to a wait for a batch, where worker processes make it."""
 _HANDOVER_NS: Final = 5_000_000
 """Of a loader with workers, a wait beyond which the batch was not ready. Chosen: taking over one that is ready takes
@@ -57,7 +57,7 @@ def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> Inp
     mine, other = loader_ranges(spans, threads)
     waits, elsewhere = (Intervals.of_rows(spans, rows).clip(low, high) for rows in (mine, other))
     if waits or elsewhere or has_ops or not (trace.meta.traits.has_host_calls and is_of_torch(trace)):
-        by_workers = mine & trace.named(spans.name, OF_WORKERS)
+        by_workers = mine & trace.named(spans.name, BY_WORKERS)
         late = Intervals.of_rows(spans, by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)).clip(low, high)
         return InputTimes(waits=waits, elsewhere=elsewhere, awaited=_held_up(late, low, high), is_marked=True)
     found = _before_batches(trace, threads)

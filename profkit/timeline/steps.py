@@ -15,7 +15,7 @@ from profkit.model.trace import DEVICE_STEPS, EMBEDDED, I32, Step, Trace
 EDGES_ON_DEVICE: Final = (DEVICE_STEPS, "period", "span")
 """Where a step begins with a kernel; else it begins on the host."""
 _TOLD: Final = ("tokens", "padded_tokens", "samples")
-_MOST: Final = 2.0**53  # beyond, a float64 counts no longer in ones
+_MOST_TOLD: Final = 2.0**53  # beyond, a float64 counts no longer in ones
 
 
 def steps_in_window(trace: Trace) -> tuple[Step, ...]:
@@ -79,7 +79,7 @@ def told(trace: Trace) -> dict[str, I64]:
         rows = inside[mine]
         there, of_row = np.unique(place[rows], return_inverse=True)
         total = np.bincount(of_row, work.value[rows])
-        counts = np.rint(np.clip(total, 0, _MOST)).astype(np.int64)
+        counts = np.rint(np.clip(total, 0, _MOST_TOLD)).astype(np.int64)
         name = trace.name(int(code))
         if name.startswith(EMBEDDED):
             out["embedded"][there] = np.maximum(out["embedded"][there], counts)

@@ -106,7 +106,12 @@ def test_on_amd_channels_last_needs_a_switch() -> None:
     [
         (MUL, (), "fuse them with torch.compile", "torch.compile the module"),
         ("triton_poi_fused_mul_3", (), "already compiled", "Replace the longest"),
-        (MUL, ("## Call CompiledFxGraph abc ##",), "part of the job is compiled, these are", "Compile the module that"),
+        (
+            MUL,
+            ("## Call CompiledFxGraph abc ##",),
+            "part of the job is compiled, these are not",
+            "Compile the module that",
+        ),
     ],
 )
 def test_what_is_compiled_is_not_told_to_be_compiled(name: str, spans: tuple[str, ...], fix: str, proof: str) -> None:

@@ -33,10 +33,16 @@ def caveats(trace: Trace) -> str:
 @pytest.mark.parametrize(
     ("fetches", "said"),
     [
-        ((14, 4, 4, 4, 4), "step 15 fetches 14 batches, the others 4: is a validation in it? (--step-range 1:5 leaves"),
+        (
+            (14, 4, 4, 4, 4),
+            "step 15 fetches 14 batches, the others 4: is a validation in it? (--step-range 1:5 leaves it out)",
+        ),
         ((1, 1, 40, 1, 30, 1, 1, 1), "steps 17, 19 fetch up to 40 batches, the others 1: is a validation in them?"),
         ((1, 1, 40, 1, 30, 1, 1, 1), "(--step-range 5:8 leaves them out)"),
-        ((0, 0, 9, 0), "step 17 fetches 9 batches, the others 0: is a validation in it? (--step-range 0:2 leaves it"),
+        (
+            (0, 0, 9, 0),
+            "step 17 fetches 9 batches, the others 0: is a validation in it? (--step-range 0:2 leaves it out)",
+        ),
     ],
 )
 def test_a_step_with_another_loop_in_it_is_named(fetches, said):

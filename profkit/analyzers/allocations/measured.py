@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.allocations.kinds import Lives, Part, parts_of
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.memory import LEAK
-from profkit.model.arrays import I64, coded, median
+from profkit.model.arrays import I64, coded, looked_up, median
 from profkit.model.code import Phase
 from profkit.model.trace import CpuOps
 from profkit.timeline import Facts
@@ -127,7 +127,7 @@ class _Places(msgspec.Struct, frozen=True, kw_only=True):
         """The phase of each, the places (words, whether a line), and per moment which of these it has."""
         code, trace = self.facts.code, self.facts.trace
         op = enclosing_op(self.tops, thread, at_ns) if len(self.tops) else np.full(at_ns.size, -1, np.int64)
-        of_op = np.where(op >= 0, self.tops.name[np.maximum(op, 0)], -1) if len(self.tops) else op
+        of_op = looked_up(self.tops.name, op)
         if code is None:
             phase = self.phases.at(thread, at_ns, in_module=np.zeros(at_ns.size, np.bool_))
             line = np.full(at_ns.size, -1, np.int64)

@@ -158,10 +158,10 @@ def _cost_ns(facts: Facts, way: _Way, extra: NDArray[np.intp], begins: I64) -> i
         begin = np.unique(begins[np.searchsorted(begins, ops.start_ns[extra], "right") - 1])
         following = np.append(begins, trace.window_ns[1])[np.searchsorted(begins, begin, "right")]
         passes = Intervals.of(begin, np.minimum(following, edges[np.searchsorted(edges[:-1], begin, "right")]))
-        spent = Intervals.of(ops.start_ns[extra], ops.end_ns[extra])
+        spent = Intervals.of_rows(ops, extra)
         for table, pattern in ((trace.spans, _REDUCES), (trace.spans, way.spares), (ops, way.spares)):
             own = np.flatnonzero(trace.named(table.name, pattern))
-            spent = spent | Intervals.of(table.start_ns[own], table.end_ns[own])
+            spent = spent | Intervals.of_rows(table, own)
         spent = spent & passes
     low, high = trace.window_ns
     whole = max(int(edges[-2] - edges[0]), 1)  # these updates, of all that the window holds

@@ -252,7 +252,7 @@ def _of_loop(result: OneByOne) -> Iterator[Finding]:
     if few or fraction < ONE_BY_ONE.limit("window"):
         return
     scope = result.scope
-    spared = f"{scope.time(result.cost_ns)}"
+    spared = scope.time(result.cost_ns)
     yield ONE_BY_ONE.found(
         title=f"{result.n_each} collectives one after another, one for each tensor",
         fraction=fraction,

@@ -42,6 +42,9 @@ _FIX: Final = (
 )
 _TITLE_OF_DDP: Final = "DDP sends the model's buffers to all ranks before each forward pass"
 _SENDS_TITLE: Final = "no compute runs while ranks send to and receive from each other"
+_SENDS_PROOF: Final = (
+    "Double the micro-batches of a step: where stages wait for each other, the share without compute falls."
+)
 _OF_DDP: Final = 0.8
 """Chosen: that it is DDP's is known; waiting for a late peer may be in it."""
 _WAITS_FIX: Final = (
@@ -317,16 +320,11 @@ def _exposed(result: Overlap) -> Iterator[Finding]:
     )
 
 
-_SENDS_PROOF: Final = (
-    "Double the micro-batches of a step: where stages wait for each other, the share without compute falls."
-)
-
-
 def _sends(result: Overlap) -> Iterator[Evidence]:
     """That a rank waits in them for what another one computes."""
-    share = result.sends_ns / result.exposed_ns
-    said = f"{format_fraction(share)} of it is in sends and receives: a stage of a pipeline waits there for the work of the others"
     if result.is_sent:
+        share = result.sends_ns / result.exposed_ns
+        said = f"{format_fraction(share)} of it is in sends and receives: a stage of a pipeline waits there for the work of the others"
         yield Evidence.share(SENDS_METRIC, share, said)
 
 

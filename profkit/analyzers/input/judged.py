@@ -66,12 +66,11 @@ def _restarted(result: InputWaits) -> tuple[Finding, ...]:
             confidence=0.85,
             recoverable_ns=round(share * step_ns),
             evidence=(
-                Evidence(
-                    statement=f"workers were started {told.n:,} times after the first, {often}; each time the loop"
+                Evidence.time(
+                    "input.restart_ns",
+                    told.ns,
+                    f"workers were started {told.n:,} times after the first, {often}; each time the loop"
                     f" waits {format_ns(told.ns // told.n)}: {format_ns(round(cost_ns))} per step",
-                    metric="input.restart_ns",
-                    value=float(told.ns),
-                    unit="ns",
                 ),
             ),
             fix=start,
@@ -84,8 +83,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
     fraction = scope.fraction(result.idle_ns)
     if fraction < STARVED.limit("window") or _is_handover(result):
         return ()
-    per_step = scope.per_step(result.idle_ns)
-    idle = f"{format_ns(per_step)} {scope.each}"
+    idle = scope.time(result.idle_ns)
     who = (
         f"the training thread waits {idle} for" if scope.is_cpu else f"the GPU is idle {idle} while the host waits for"
     )
@@ -93,22 +91,13 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
     if result.loader == UNMARKED:
         who, what = f"the GPU is idle {idle} before", "batches are copied to it, while the host calls nothing"
     evidence = [
-        Evidence(
-            statement=f"{who} {what} ({scope.share(result.idle_ns, 'idle_data')} of the window)",
-            metric="budget_ns.idle_data",
-            value=float(result.idle_ns),
-            unit="ns",
+        Evidence.time(
+            "budget_ns.idle_data",
+            result.idle_ns,
+            f"{who} {what} ({scope.share(result.idle_ns, 'idle_data')} of the window)",
             expected=f"< {format_fraction(STARVED.limit('window'))} of the window",
         ),
-        Evidence(
-            statement=_lengths(result),
-            metric="input.waited_ns",
-            value=float(result.waited_ns),
-            unit="ns",
-            span_ns=result.longest_span_ns,
-        ),
-    ]
-    evidence += [
+        Evidence.time("input.waited_ns", result.waited_ns, _lengths(result), span_ns=result.longest_span_ns),
         *_handed(result),
         *_repeats(result),
         *_in_system(result),
@@ -160,16 +149,11 @@ def _handed(result: InputWaits) -> list[Evidence]:
     if not result.is_handed_over:
         return []
     each_ns = handed.ns // (handed.n * result.n_waits)
-    return [
-        Evidence(
-            statement=f"for {format_fraction(handed.ns / result.waited_ns)} of these waits the batch is there, and the thread takes"
-            f" over its {handed.n:,} tensors one by one, {format_ns(each_ns)} for each: every tensor comes in shared memory of its own",
-            metric="input.n_handed",
-            value=float(handed.n),
-            unit="count",
-            expected=f"< {STARVED.limit('tensors'):.0f}",
-        )
-    ]
+    said = (
+        f"for {format_fraction(handed.ns / result.waited_ns)} of these waits the batch is there, and the thread takes"
+        f" over its {handed.n:,} tensors one by one, {format_ns(each_ns)} for each: every tensor comes in shared memory of its own"
+    )
+    return [Evidence.count("input.n_handed", handed.n, said, expected=f"< {STARVED.limit('tensors'):.0f}")]
 
 
 def _in_system(result: InputWaits) -> list[Evidence]:
@@ -185,14 +169,7 @@ def _in_system(result: InputWaits) -> list[Evidence]:
             f"for {format_fraction(parts[0][1])} of these waits the thread has no core: it sleeps until another thread,"
             " a process or a disk is ready"
         )
-    return [
-        Evidence(
-            statement=statement,
-            metric="input.os_wait_ns",
-            value=float(total),
-            unit="ns",
-        )
-    ]
+    return [Evidence.time("input.os_wait_ns", total, statement)]
 
 
 def _repeats(result: InputWaits) -> list[Evidence]:
@@ -200,17 +177,12 @@ def _repeats(result: InputWaits) -> list[Evidence]:
     told = result.repeated
     if told is None or not result.is_repeating:
         return []
-    return [
-        Evidence(
-            statement=f"{told.place.name} runs {told.times:.1f} times for each sample that a worker gives, as many as there are"
-            f" workers: each seems to make the samples of all {told.n_workers} and to drop the others', with"
-            f" {format_fraction(told.share)} of its time",
-            metric="input.repeated",
-            value=told.times,
-            unit="",
-            expected="1",
-        )
-    ]
+    said = (
+        f"{told.place.name} runs {told.times:.1f} times for each sample that a worker gives, as many as there are"
+        f" workers: each seems to make the samples of all {told.n_workers} and to drop the others', with"
+        f" {format_fraction(told.share)} of its time"
+    )
+    return [Evidence.factor("input.repeated", told.times, said, expected="1")]
 
 
 def _lengths(result: InputWaits) -> str:
@@ -242,12 +214,7 @@ def _pattern(result: InputWaits) -> Evidence:
         where.append(f"{result.n_steps_waiting} of {result.n_steps} steps wait")
     if result.n_steps > 1 and result.top_step_share * result.n_steps_waiting > _EVEN:
         where.append(f"the step that waits longest has {format_fraction(result.top_step_share)} of all waiting")
-    return Evidence(
-        statement="; ".join(where),
-        metric="input.top_step_share",
-        value=result.top_step_share,
-        unit="fraction",
-    )
+    return Evidence.share("input.top_step_share", result.top_step_share, "; ".join(where))
 
 
 def _of_thread(result: InputWaits) -> str:

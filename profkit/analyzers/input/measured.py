@@ -44,7 +44,7 @@ UNMARKED = "unmarked"
 _LEAST_WORKERS = 3  # chosen: of two, nobody knows which is usual
 _SHORT = 0.9  # chosen: of the time that the step takes besides, what workers need for its batch at least
 _CROWDED = 0.1  # chosen: of the time, for which the training thread is ready without a core
-_MOSTLY = 0.5
+_MOSTLY = 0.5  # chosen: of these waits, more than all else in them
 _TAKES_OVER = later(r"^aten::set_$")
 """What gives each tensor that another process handed over its memory, in every version of torch."""
 
@@ -274,7 +274,7 @@ def _handed(trace: Trace, rows: NDArray[np.intp]) -> Handed:
     np.minimum.at(first, place, ops.start_ns[mine])
     np.maximum.at(last, place, ops.end_ns[mine])
     counts = np.bincount(place, minlength=len(spans))
-    some = np.flatnonzero(counts)  # ranges inside others have none
+    some = np.flatnonzero(counts)  # of ranges inside each other the outer ones have none
     return Handed(int(np.median(counts[some])), int((last - first)[some].sum())) if some.size else Handed(0, 0)
 
 

@@ -331,17 +331,6 @@ def _top_operators(result: Launches) -> Iterator[TableView]:
     )
 
 
-ANALYZER = Analyzer(
-    name="launches",
-    question="is the host too slow for the device?",
-    needs="runtime calls and device rows with correlations; operators for a CPU",
-    measure=measure,
-    judge=judge,
-    rows=rows_of,
-    present=present,
-)
-
-
 def _queued_gaps(result: Launches) -> str:
     """What the budget's late launches have beside these, where it shows."""
     gaps = result.scope.fraction(result.turnaround_ns)
@@ -478,3 +467,14 @@ def cpu_evidence(result: Launches) -> tuple[Evidence, ...]:
         *_os_evidence(result),
         *sampled_evidence(result.samples, is_cpu=scope.is_cpu),
     )
+
+
+ANALYZER = Analyzer(
+    name="launches",
+    question="is the host too slow for the device?",
+    needs="runtime calls and device rows with correlations; operators for a CPU",
+    measure=measure,
+    judge=judge,
+    rows=rows_of,
+    present=present,
+)

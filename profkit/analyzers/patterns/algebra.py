@@ -1,7 +1,7 @@
 """Transforms and linear algebra that another length, one matrix or fewer steps would spare.
 
-FFTs of awkward lengths, one matrix expanded to a copy per sample and factors of tiny matrices are known by recorded shapes and strides; figures
-that no gradient goes through by autograd's numbers.
+FFTs of awkward lengths, one matrix expanded to a copy per sample and factors of tiny matrices are known by recorded
+shapes and strides; figures that no gradient goes through by autograd's numbers.
 """
 
 from __future__ import annotations
@@ -225,7 +225,6 @@ def small_matrices(facts: Facts, seen: Forward) -> Waste | None:
     """Cholesky factors of many tiny matrices, the solves with these, and their backward nodes: on a CPU each matrix is a call of LAPACK."""
     if facts.cpu is None or not any(map(_FACTORS.search, seen.trace.strings)):
         return None
-    n_of: dict[tuple[int, int], int] = {}
     places = []
     for place in (*seen.places(_FACTORS), *seen.places(_AFTER_FACTORS)):
         told = seen.given(place)
@@ -234,14 +233,13 @@ def small_matrices(facts: Facts, seen: Forward) -> Waste | None:
         is_small = 2 <= size[1] <= SMALL_MATRICES.limit("rows") and size[0] >= SMALL_MATRICES.limit("matrices")
         if told is None or not is_small or _distinct(told, 0) < 1:
             continue
-        if _FACTORS.search(seen.name(place)):
-            n_of[size] = n_of.get(size, 0) + 1
         places.append((place, size))
-    mine = [place for place, size in places if size in n_of]
+    factored = dict.fromkeys(size for place, size in places if _FACTORS.search(seen.name(place)))
+    mine = [place for place, size in places if size in factored]
     rows = timed_rows(facts, seen, np.unique(seen.rows[mine])) if mine else np.empty(0, np.int64)
     if not rows.size:
         return None
-    n, width = max(n_of, key=prod)
+    n, width = max(factored, key=prod)
     what = f"factors {n:,} matrices of {width} x {width}, one call of LAPACK for each"
     line = _density_line(facts, rows)
     if line is None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns import algebra, smaller, spared, subnormal, thrown
-from profkit.analyzers.patterns.cost import Pattern
+from profkit.analyzers.patterns.cost import Pattern, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
 from profkit.findings import wasted
@@ -115,7 +115,7 @@ BY_SHAPES: Final = (
         LAYER_LOOP,
         layers,
         ("stretch of such layers", "stretches of such layers, forward and backward"),
-        kept=lambda facts, _: LAYER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
+        kept=stays_on_cpu(LAYER_LOOP),
     ),
     Pattern(
         SUBNORMAL,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.patterns.forward import with_frames
 from profkit.analyzers.patterns.ranges import IN_ORDER
 from profkit.analyzers.patterns.shaped import Forward, timed_rows
+from profkit.model.arrays import looked_up
 from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code.frames import nearest
@@ -30,12 +31,12 @@ def of_packages(facts: Facts) -> NDArray[np.int64]:
     ops, frames, backward = trace.ops, code.joined.frames, backward_of(trace)
     rows = np.flatnonzero(trace.named(ops.name, IN_ORDER)).astype(np.int64)
     node = backward.at(ops.thread[rows], ops.start_ns[rows])
-    made = np.where(node >= 0, backward.forward[node], rows) if backward.rows.size else rows
+    made = np.where(node >= 0, looked_up(backward.forward, node), rows)
     inner = frames.at(ops.thread[made], ops.start_ns[made])
     inner[made < 0] = -1
     around = nearest(trace.named(frames.rows.name, _ATTENTION), frames.parent)
     found = np.zeros(rows.size, np.bool_)
     for outer in (around, frames.library):
-        its = np.where(inner >= 0, outer[np.maximum(inner, 0)], -1)
-        found |= (its >= 0) & (frames.own[np.maximum(its, 0)] == frames.own[np.maximum(inner, 0)])
+        its = looked_up(outer, inner)
+        found |= (its >= 0) & (looked_up(frames.own, its) == looked_up(frames.own, inner))
     return timed_rows(facts, Forward(facts, None if trace is facts.trace else trace), rows[found])

@@ -51,6 +51,11 @@ class Pattern(msgspec.Struct, frozen=True):
         return self.kind.is_about_work or self.kind is FROZEN
 
 
+def stays_on_cpu(kind: FindingKind) -> Callable[[Facts, Ranges], float]:
+    """The share (0-1) of its cost that a change leaves on a CPU, by its threshold; on a GPU none."""
+    return lambda facts, _: kind.limit("stays") if facts.cpu is not None else 0.0
+
+
 def costs_ns(facts: Facts, ranges: Sequence[Ranges], *, spare_work: Sequence[bool]) -> tuple[int, ...]:
     """What each of these sets of ranges takes of the window, ns.
 
@@ -85,7 +90,7 @@ def rows_of(facts: Facts, code: Code | None, ranges: Ranges, *, spare_work: bool
 
 def _compute(trace: Trace, main: DeviceFacts, ranges: Ranges) -> Intervals:
     gpu, mine = trace.gpu, _launched_rows(trace, main, ranges)
-    return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
+    return Intervals.of_rows(gpu, mine).clip(*trace.window_ns)
 
 
 def _launched_rows(trace: Trace, main: DeviceFacts, ranges: Ranges) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.patterns import dropped, forward, modes, parameters, ranges
-from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of
+from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
 from profkit.model.arrays import distinct, place_among, rows_by_value
@@ -40,7 +40,7 @@ PATTERNS: Final = (
         patterns.PARAMETER_LOOP,
         parameters.parameter_loops,
         ("loop", "loops"),
-        kept=lambda facts, _: patterns.PARAMETER_LOOP.limit("stays") if facts.cpu is not None else 0.0,
+        kept=stays_on_cpu(patterns.PARAMETER_LOOP),
         title=parameters.title_of_loop,
     ),
     Pattern(
@@ -108,7 +108,7 @@ PATTERNS: Final = (
         patterns.LAYOUT_COPIES,
         ranges.copies,
         ("copy", "copies"),
-        kept=lambda facts, _: patterns.LAYOUT_COPIES.limit("stays") if facts.cpu is not None else 0.0,
+        kept=stays_on_cpu(patterns.LAYOUT_COPIES),
     ),
     Pattern(patterns.CONVERSIONS, ranges.casts, ("conversion", "conversions"), ranges.fix_of_casts),
 )

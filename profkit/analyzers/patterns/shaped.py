@@ -155,9 +155,9 @@ def function_of(facts: Facts, rows: I64) -> str:
     if code is None:
         return ""
     whole = (ops.end_ns - ops.start_ns)[rows]
-    names = [f"{one.file} {one.function}" for one in code.places]
-    number = np.array([-1, *map(names.index, names)])[code.place_of_op[rows] + 1] + 1
-    spent = np.bincount(number, weights=whole)
+    first: dict[str, int] = {}
+    numbers = [first.setdefault(f"{one.file} {one.function}", place) for place, one in enumerate(code.places, 1)]
+    spent = np.bincount(np.array([0, *numbers])[code.place_of_op[rows] + 1], weights=whole)
     spent[0] = 0.0
     best = int(spent.argmax())
     name = code.places[best - 1].function if spent[best] >= MOSTLY * whole.sum() > 0 else ""

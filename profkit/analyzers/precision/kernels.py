@@ -129,7 +129,7 @@ def measure(facts: Facts) -> MatmulPrecision | Skipped:
 
     def covered(codes: list[int]) -> Intervals:
         mine = rows[is_one_of(names, codes)]
-        return Intervals.of(gpu.start_ns[mine], gpu.end_ns[mine]).clip(*trace.window_ns)
+        return Intervals.of_rows(gpu, mine).clip(*trace.window_ns)
 
     hottest = [max(codes, key=lambda code: total[code], default=-1) for codes in (full, allowable, double)]
     order = LaunchOrder(trace, main.device) if full or double else None

@@ -261,7 +261,7 @@ def measure(facts: Facts) -> OperatorPrecision | Skipped:
         by_format={name: _time_ns(typed, mine) for name, mine in found.rows.items()} if found else {},
         from_half_ns=_time_ns(typed, found.of(Precision.FP32)[found.from_half]) if found else 0,
         n_later_steps=0 if typed is trace else len(typed.steps),
-        covered_ns=Intervals.of(ops.start_ns[rows], ops.end_ns[rows]).clip(*trace.window_ns).total_ns,
+        covered_ns=Intervals.of_rows(ops, rows).clip(*trace.window_ns).total_ns,
         has_bf16=told if isinstance(told, bool) else None,
         double=wide,
     )

@@ -209,7 +209,7 @@ def _first_batch(facts: Facts) -> int | None:
     before = mine & (spans.end_ns <= low)
     if facts.host.input.waits or not before.any():
         return None
-    return Intervals.of(spans.start_ns[before], spans.end_ns[before]).total_ns
+    return Intervals.of_rows(spans, before).total_ns
 
 
 def _stacked(facts: Facts) -> float | None:
@@ -233,7 +233,7 @@ def _spent_by_name(trace: Trace, table: CpuOps | Spans) -> Iterator[tuple[str, i
     rows = np.flatnonzero(is_inside & is_one_of(table.thread, training_threads(trace)))
     for code, places in rows_by_value(table.name[rows]):
         mine = rows[places]
-        yield trace.name(int(code)), Intervals.of(table.start_ns[mine], table.end_ns[mine]).clip(low, high).total_ns
+        yield trace.name(int(code)), Intervals.of_rows(table, mine).clip(low, high).total_ns
 
 
 def _n_cpu_ops(facts: Facts) -> int | None:

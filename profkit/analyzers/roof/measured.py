@@ -220,7 +220,7 @@ def _of_cpu(facts: Facts, work: Counted) -> Distance:
     rows = rows[~facts.cpu.data.contains(ops.start_ns[rows])]
     rows = rows[work.owner(rows) == rows]
     products = rows[_of_products(work, rows)]
-    of_products = Intervals.of(ops.start_ns[products], ops.end_ns[products]) & facts.cpu.compute
+    of_products = Intervals.of_rows(ops, products) & facts.cpu.compute
     without = _products_without_shapes(facts, work)
     kernels = _Kernels(
         owner=rows,
@@ -228,7 +228,7 @@ def _of_cpu(facts: Facts, work: Counted) -> Distance:
         duration_ns=ops.end_ns[rows] - ops.start_ns[rows],
         is_start_inside=np.ones(rows.size, np.bool_),
     )
-    known = Intervals.of(ops.start_ns[rows], ops.end_ns[rows]) & facts.cpu.compute
+    known = Intervals.of_rows(ops, rows) & facts.cpu.compute
     return Distance(
         device="CPU",
         peak=None,
@@ -251,7 +251,7 @@ def _products_without_shapes(facts: Facts, work: Counted) -> Intervals:
     codes = [code for code in distinct_codes(ops.name).tolist() if trace.name(code) in PRODUCTS]
     rows = np.flatnonzero(is_one_of(ops.name, codes) & (ops.signature < 0))
     rows = rows[is_one_of(ops.thread[rows], training_threads(trace)) & (work.owner(rows) < 0)]
-    return Intervals.of(ops.start_ns[rows], ops.end_ns[rows]) & facts.cpu.compute
+    return Intervals.of_rows(ops, rows) & facts.cpu.compute
 
 
 def _steps(facts: Facts) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from profkit.model.intervals import Intervals
 from profkit.model.trace import I8, I32, SpanKind, Trace
 from profkit.timeline.code.code import Beside, Code, Stretch
 from profkit.timeline.code.match import Match
-from profkit.timeline.input import OF_WORKERS
+from profkit.timeline.input import BY_WORKERS
 
 _Edges = tuple[tuple[int, int], tuple[int, int]]
 """Where a step begins and ends, and where the one it is matched with does."""
@@ -143,6 +143,6 @@ def _loads(trace: Trace, other: Trace, threads: tuple[int, int], edges: _Edges) 
         spans = one.spans
         loads = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.thread == thread))
         loads = loads[(spans.start_ns[loads] >= low) & (spans.end_ns[loads] <= high)]
-        found.append(Intervals.of_rows(spans, loads[one.named(spans.name[loads], OF_WORKERS)]))
+        found.append(Intervals.of_rows(spans, loads[one.named(spans.name[loads], BY_WORKERS)]))
     mine, theirs = found
     return (mine, theirs) if len(mine) == len(theirs) else (Intervals.empty(), Intervals.empty())
