@@ -18,15 +18,8 @@ from profkit.kernels.fixes import fixes, narrow_loads
 from profkit.kernels.pipes import PIPES, busiest_pipe
 from profkit.kernels.roofline import RULE, roofline, said_percents, tensor_percent
 from profkit.kernels.roofs import roof_advice
-from profkit.kernels.speed import (
-    ACHIEVED,
-    MEMORY_THROUGHPUT,
-    SM_THROUGHPUT,
-    THEORETICAL,
-    WAVES,
-    memory_unit,
-)
-from profkit.kernels.stalls import MEANINGS
+from profkit.kernels.speed import ACHIEVED, MEMORY_THROUGHPUT, SM_THROUGHPUT, THEORETICAL, WAVES, memory_unit
+from profkit.kernels.stalls import MEANINGS, evidence
 from profkit.model.finding import Evidence
 from profkit.model.kernel import (
     Advice,
@@ -132,8 +125,7 @@ def _because(launch: Launch, claim: Claim) -> Evidence:
     if topic is Topic.STALL and launch.waits:
         top = launch.waits[0]
         said = f"{format_fraction(top.fraction)} of a warp's time goes into {MEANINGS.get(top.reason, top.reason)}"
-        metric = f"smsp__average_warps_issue_stalled_{top.reason}_per_issue_active.ratio"
-        return Evidence(said, metric, top.cycles, "cycle/inst")
+        return evidence(said, top)
     if topic is Topic.OCCUPANCY and held.theoretical_percent is not None:
         said = f"theoretical occupancy is only {held.theoretical_percent:.1f} %"
         return Evidence(said, THEORETICAL, held.theoretical_percent, "%")
@@ -228,12 +220,10 @@ def assess(profile: KernelProfile) -> KernelAssessment:
             *_waves_evidence(launch.filled),
             *_roof_evidence(roof, profile),
             *(
-                Evidence(
+                evidence(
                     f"{stall.reason} takes {format_fraction(stall.fraction)} of a warp's time between instructions"
                     + (f": {MEANINGS[stall.reason]}" if stall.reason in MEANINGS else ""),
-                    f"smsp__average_warps_issue_stalled_{stall.reason}_per_issue_active.ratio",
-                    stall.cycles,
-                    "cycle/inst",
+                    stall,
                 )
                 for stall in launch.stalls[:_MAX_STALLS]
             ),

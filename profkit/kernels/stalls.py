@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from profkit.model.finding import Evidence
 from profkit.model.kernel import KernelProfile, Stall
 
 _METRIC: Final = re.compile(
@@ -117,6 +118,12 @@ def _total(profile: KernelProfile, cycles: Mapping[str, float]) -> float:
 def _is_hopper(profile: KernelProfile) -> bool:
     major = profile.compute_capability.partition(".")[0]
     return not major.isdecimal() or int(major) == _HOPPER
+
+
+def evidence(statement: str, stall: Stall) -> Evidence:
+    """What is said of a reason, with its metric."""
+    metric = f"smsp__average_warps_issue_stalled_{stall.reason}_per_issue_active.ratio"
+    return Evidence(statement, metric, stall.cycles, "cycle/inst")
 
 
 def issue_share(metrics: Mapping[str, float]) -> float | None:

@@ -3,7 +3,7 @@
 
 #include "text.h"
 
-/* Why a batch is left to the Python reader. `decode.REASONS` has the words, in this order. */
+/* Why a batch is left to the Python reader. `scanner.REASONS` has the words, in this order. */
 typedef enum {
     ACCEPTED,
     MALFORMED,

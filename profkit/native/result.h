@@ -1,4 +1,4 @@
-/* The rows of a batch as one block of bytes, which `decode.py` takes apart: a header of int64 with the place and the count
+/* The rows of a batch as one block of bytes, which `scanner.py` takes apart: a header of int64 with the place and the count
    of each section, then the values of columns, then the sections. All but texts lie on multiples of 8.
 
        groups        int64: events of each category and phase

@@ -3,10 +3,10 @@
 
 #include "event.h"
 
-/* In the order in which `columns.shared_columns` reads names and threads; `decode.TABLES` has the names. */
+/* In the order in which `columns.shared_columns` reads names and threads; `scanner.TABLES` has the names. */
 enum { OPS, CALLS, SPANS, PYTHON, OVERHEAD, KERNELS, COPIES, DEVICE_SPANS, SYNC_ROWS, MTIA, MEMORY, FLOWS, N_TABLES, NO_TABLE = -1 };
 
-/* `decode.COLUMNS` has the names. A row has few of the numbers: those that its table lists below. */
+/* `scanner.COLUMNS` has the names. A row has few of the numbers: those that its table lists below. */
 enum {
     START, END, NAME, THREAD, DEVICE_COLUMN, GRID_COLUMN, BLOCK_COLUMN, IS_START, SIGNATURE,
     EXTERNAL_NUMBER, CORRELATION_NUMBER, STREAM_NUMBER, BYTES_NUMBER, GRAPH_NUMBER, SEQUENCE_NUMBER, FORWARD_NUMBER,
@@ -43,12 +43,12 @@ static const source numbers_of[N_TABLES][MOST_NUMBERS + 1] = {
 static bool is_on_host(int table) { return table >= 0 && table <= OVERHEAD; }
 static bool is_on_device(int table) { return table >= KERNELS && table <= MTIA; }
 
-/* Rows that Python reads once more, from their text: `decode` has the same numbers. */
+/* Rows that Python reads once more, from their text: `scanner` has the same numbers. */
 enum { COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR, EMBEDDING_CALL, THREAD_LABEL, COUNTER, NOT_RARE = -1 };
 
 enum { MOST_GROUPS = 256, MOST_COLUMNS = N_TABLES * 16 };
 
-/* What names and categories mean here, told by `decode` when a scanner is made; NONE is that of events without one. */
+/* What names and categories mean here, told by `scanner` when a scanner is made; NONE is that of events without one. */
 enum { NAME_WITHOUT_WORK = 1, NAME_COLLECTIVE = 2, NAME_EMBEDDING = 4 };
 enum { CATEGORY_ARROWS = 1, CATEGORY_FLOWS = 2, CATEGORY_COUNTERS = 4, CATEGORY_COMMON_OPS = 8, CATEGORY_NONE = 16 };
 

@@ -2,7 +2,7 @@
 
    One unit: memory (what is used again), text (JSON), event (one element), rows (what it means), result (the block).
    What it takes it reads exactly as `batch.decode_batch` does; of anything it is not certain of it says so, and Python
-   reads the batch. `decode.py` is the other side. */
+   reads the batch. `scanner.py` is the other side. */
 #include "result.h"
 #include "select.h"
 

@@ -80,8 +80,10 @@ def read_csv(lines: Iterable[str], source: str) -> CsvPage:
                 if units:
                     continue
             launch = _raw_launch(header, units, cells)
-            page.n_skipped += launch is None
-            launches |= {} if launch is None else {(n_pages, len(launches)): launch}
+            if launch is None:
+                page.n_skipped += 1
+            else:
+                launches[n_pages, len(launches)] = launch
         else:
             page.n_skipped += not _gather(header, cells, n_pages, launches)
     comma = uses_decimal_comma(value for launch in launches.values() for _, _, value in launch.cells)
@@ -150,8 +152,8 @@ def _gather(header: list[str], cells: list[str], page: int, launches: dict[tuple
 
 def _raw_launch(header: list[str], units: list[str], cells: list[str]) -> _Open | None:
     """The launch of a row of the raw page; None where it is none."""
-    row = dict(zip(header, cells, strict=False))
-    if len(cells) != len(header) or not row.get("Kernel Name"):
+    row = dict(zip(header, cells, strict=True)) if len(cells) == len(header) else {}
+    if not row.get("Kernel Name"):
         return None
     given = dict(zip(header, units, strict=False))
     cells_of = [(name, given.get(name, ""), value) for name, value in row.items() if METRIC_NAME.fullmatch(name)]

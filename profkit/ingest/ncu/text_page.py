@@ -55,7 +55,7 @@ _PROCESS: Final = re.compile(r"^\[(\d{1,12})\] \S")
 _DASHES: Final = re.compile(r"-{3,}(?: +-{3,})+")
 _RULE: Final = re.compile(r"^ {4}(?P<kind>OPT|INF|WRN|ERR|OK) {2,4}(?P<text>\S.*)$")
 _SPEEDUP: Final = re.compile(r"^Est(?P<old>imated)?\.? (?P<local>Local )?Speedup: (?P<percent>[\d.,]+)%\s*")
-_MAX_RULE_LINES: Final = 61  # beside its section
+_MAX_RULE_LINES: Final = 61  # with its section and its kind
 
 
 class _Open(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What an operator computes and moves, by its name and the shapes it was given: one table, a file per family."""
+"""What an operator computes and moves, by its name and the shapes it was given: one table."""
 
 from __future__ import annotations
 

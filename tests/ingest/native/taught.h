@@ -1,4 +1,4 @@
-/* A scanner that knows what `decode._taught` tells one, for the programs that run it without Python. */
+/* A scanner that knows what `scanner._taught` tells one, for the programs that run it without Python. */
 #pragma once
 
 #include <string.h>
