@@ -27,7 +27,7 @@ I8 = NDArray[np.int8]
 
 
 class Kind(IntEnum):
-    """What a row of device work is; see `ingest.classify` for how it is told."""
+    """What a row of device work is; `names.kind_of` tells it by the name."""
 
     COMPUTE = 0
     COMM = 1
