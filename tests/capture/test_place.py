@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from profkit.capture import place, runner
-from profkit.capture import place as pins
 from profkit.capture.beside import files
 from profkit.capture.inside import exits, export, store
 from profkit.capture.options import Options
@@ -43,7 +42,7 @@ def names(folder):
 def system(request, monkeypatch):
     """A system with descriptors of folders, one without names for them (macOS), one with neither."""
     if request.param != "descriptors":
-        monkeypatch.setattr(pins, "_DESCRIPTORS", Path("/proc/self/nothing"))
+        monkeypatch.setattr(place, "_DESCRIPTORS", Path("/proc/self/nothing"))
     if request.param == "neither":
         monkeypatch.setattr(os, "supports_dir_fd", frozenset())
         monkeypatch.setattr(os, "supports_fd", frozenset())

@@ -13,13 +13,13 @@ import torch
 from torch.utils.data import dataloader
 
 from profkit.capture.inside.places.thread_lines import ThreadLooks
-from profkit.capture.inside.record import host_watch as handed
+from profkit.capture.inside.record import host_watch
 from profkit.capture.inside.record.host_watch import Handed
 from profkit.capture.inside.starts import WorkerStarts
 
 
 def test_waits_for_a_batch_in_a_queue_are_noted_with_the_thread_that_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handed, "_SHORTEST_NS", 0)
+    monkeypatch.setattr(host_watch, "_SHORTEST_NS", 0)
     usual = (queue.Queue.get, queue.Queue.put, Future.result)
     seen = Handed()
     seen.begin()
@@ -56,9 +56,9 @@ def test_batches_inside_objects_are_found_and_no_code_of_theirs_is_called() -> N
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(name)
 
-    assert handed._is_batch((1, Batch()))
-    assert handed._is_batch(torch.zeros(2).numpy())
-    assert not handed._is_batch({"loss": torch.tensor(1.0), "step": 3})
+    assert host_watch._is_batch((1, Batch()))
+    assert host_watch._is_batch(torch.zeros(2).numpy())
+    assert not host_watch._is_batch({"loss": torch.tensor(1.0), "step": 3})
 
 
 def test_a_thread_of_plain_python_is_seen_at_its_line_with_the_lock() -> None:

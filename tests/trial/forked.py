@@ -67,9 +67,11 @@ def tried(name, kind, folder):
 
     trial = {"change": name, "how": HOW.get(name, {}), "n_settling": 0, "n_steps": 1000}
     trier = Trier(Options(folder=folder, trial=trial))
+    backward = torch.autograd.backward
     trier.begin()
     losses, facts = steps(kind)
     trier.finish()
+    facts["is_put_back"] = torch.autograd.backward is backward
     (path,) = Path(folder).glob("*.tried")
     record = json.loads(path.read_text())
     return {"losses": losses, **facts, "record": record}

@@ -72,6 +72,7 @@ def test_an_unchanged_run_is_seen_as_it_is(runs):
     assert not record["done"]
     assert len(record["steps"]) == 5  # of six: the last one is ended by no other fetch
     assert [float(loss) for loss in record["losses"]] == plain["losses"]
+    assert plain["is_put_back"]
     seen = {"has_convolutions": True, "is_ddp": False, "is_fsdp": False, "has_fused": True, "has_foreach": True}
     seen["has_fp64"] = False
     assert record["traits"] == seen

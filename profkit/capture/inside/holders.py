@@ -10,7 +10,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from .long_steps import shown
 from .places.looked import nothing_collected
@@ -95,7 +95,7 @@ def _own_lines(
     return found
 
 
-def _block(lines: list[tuple[_Line, int]], name: str) -> Optional[tuple[_Line, _Line]]:  # noqa: UP045 - Python 3.9
+def _block(lines: list[tuple[_Line, int]], name: str) -> tuple[_Line, _Line] | None:
     """The `with` of that lock around what a thread runs, and its innermost own line; None of none."""
     for line, first in lines:
         taken = _with_around(line, name, first)

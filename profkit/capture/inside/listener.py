@@ -37,7 +37,7 @@ def guarded(function: _Function) -> _Function:
 class Listener:
     """What the hooks of a process tell, by a method each, and the finder that makes steps of it.
 
-    Whoever inherits says with `_on_candidate` what is done at a boundary, and with `_follow` what else is watched.
+    Whoever inherits says with `_on_candidate` what is done at a boundary, and with `_follow` what is watched.
     """
 
     phase: Any = None
@@ -63,7 +63,7 @@ class Listener:
 
     def _follow(self) -> None:
         """See to it that calls of modules are watched as the finder needs it now."""
-        raise NotImplementedError
+        self._hooks.watch_forward(self._finder.forward_watch)
 
     def _is_safe(self) -> bool:
         is_between = threading.get_ident() == self.home_thread and self._hooks.optimizer_depth == 0
@@ -80,13 +80,20 @@ class Listener:
         self._finder.optimizer_made()
         self._finder.has_unknown_optimizers = True
 
+    @guarded
     def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
-        """An optimizer outside any other has made its step."""
-        raise NotImplementedError
+        """An optimizer outside any other has made its step; the thread of the first one is the one that trains."""
+        if not self._has_home:
+            self._has_home, self.home_thread = True, threading.get_ident()
+        self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
+        self._follow()
 
+    @guarded
     def data_wanted(self, iterator: Any) -> None:
         """The loop asks for a batch."""
-        raise NotImplementedError
+        if threading.get_ident() == self.home_thread:
+            self._finder.data_wanted()
+            self._follow()
 
     def data_came(self, batch: Any) -> None:
         """A loader has given a batch, outside recorded steps; who finds steps does not look into it."""

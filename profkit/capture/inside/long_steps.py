@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Optional
+from typing import Any, Final, NamedTuple
 
 from .places.owners import shown_path
 
@@ -70,7 +70,7 @@ def told_of(
     spent: Mapping[int, int],
     edges: tuple[Sequence[int], Sequence[int]],
     looks: Sequence[Look],
-    others: Optional[Mapping[int, int]] = None,  # noqa: UP045 - Python 3.9
+    others: Mapping[int, int] | None = None,
 ) -> dict[str, Any]:
     """Facts of a run's unrecorded steps, `spent` ns each by their place; `others` are the recorded ones.
 
@@ -293,7 +293,7 @@ class _Beyond:
 
 def _looks_in(
     usual: Mapping[int, int], long: Mapping[int, int], edges: tuple[Sequence[int], Sequence[int]], looks: Sequence[Look]
-) -> Optional[_Beyond]:  # noqa: UP045 - Python 3.9
+) -> _Beyond | None:
     """The looks by the steps they fell into; None where these are too few."""
     in_long: Counter[Any] = Counter()
     in_usual: Counter[Any] = Counter()
@@ -313,7 +313,7 @@ def _looks_in(
     return found if found.total >= LEAST_LOOKS else None
 
 
-def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
+def _rare(beyond: _Beyond, *, is_in_packages: bool = False) -> dict[str, Any] | None:
     """Where the long steps spend what they have beyond the usual ones; None where that is at no place of its own."""
     beyond = beyond.in_packages() if is_in_packages else beyond
     held = [path for path, value in beyond.under.items() if value >= AT_ONE_PLACE * beyond.total]

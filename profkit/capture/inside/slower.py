@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from .long_steps import AT_ONE_PLACE, LEAST_LOOKS, MODEL, Look, Path, callee_of, in_steps, middle, shown
 
@@ -125,7 +125,7 @@ def _called_once(own: Path, callers: dict[Any, Any]) -> Path:
     return (*(callers.setdefault(way, call) for way, call in zip(ways, own)), *own[-1:])  # noqa: B905 - Python 3.9
 
 
-def _line_of(before: Counter[Any], after: Counter[Any], weight: float) -> Optional[tuple[Path, float]]:  # noqa: UP045
+def _line_of(before: Counter[Any], after: Counter[Any], weight: float) -> tuple[Path, float] | None:
     """The path to the line that grows, and by how many looks; None of none."""
     n_after = sum(after.values())
     total = n_after - weight * sum(before.values())
@@ -140,7 +140,7 @@ def _line_of(before: Counter[Any], after: Counter[Any], weight: float) -> Option
     return (line, under[line][1] - under[line][0]) if line else None
 
 
-def _with_backward(before: Counter[Any], after: Counter[Any], weight: float) -> Optional[tuple[Path, float]]:  # noqa: UP045
+def _with_backward(before: Counter[Any], after: Counter[Any], weight: float) -> tuple[Path, float] | None:
     """The same of a loss, say, which is computed outside of modules and whose backward pass grows with it.
 
     Of what modules compute it may be inputs that become longer: there all grow.

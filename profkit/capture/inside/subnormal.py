@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook
@@ -83,7 +83,7 @@ class Subnormals:
                 for name, kept in (optimizer.state.get(parameter) or {}).items():
                     self._look(f"the optimizer's {name}", kept)
 
-    def told(self) -> Optional[dict[str, Any]]:  # noqa: UP045 - Python 3.9
+    def told(self) -> dict[str, Any] | None:
         """Of each kind of tensor that has them: how many were looked at, and how many have; None where none has."""
         if not self._n_found:
             return None

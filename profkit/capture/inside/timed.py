@@ -56,14 +56,6 @@ class TimedLoop(Listener):
             self._finder.forget()
 
     @guarded
-    def optimizer_stepped(self, optimizer: Any, has_closure: bool) -> None:
-        """An optimizer outside any other has made its step; the thread of the first one is the one that trains."""
-        if not self._has_home:
-            self._has_home, self.home_thread = True, threading.get_ident()
-        self._finder.optimizer_stepped(id(optimizer), has_closure=has_closure)
-        self._follow()
-
-    @guarded
     def data_wanted(self, iterator: Any) -> None:
         """The loop asks for a batch."""
         if threading.get_ident() != self.home_thread or self.stage == "done":
@@ -71,8 +63,7 @@ class TimedLoop(Listener):
         if self._is_of_training():
             n_workers = int(getattr(iterator, "_num_workers", 0))
             self._queue = n_workers, n_workers * int(getattr(iterator, "_prefetch_factor", 0) or 0)
-        self._finder.data_wanted()
-        self._follow()
+        super().data_wanted(iterator)
 
     def _is_of_training(self) -> bool:
         """Whether a fetch now is of the loader whose workers count, not of a validation's."""
@@ -109,7 +100,10 @@ class TimedLoop(Listener):
         return self.stage != "done" and threading.get_ident() == self.home_thread and not in_backward()
 
     def _follow(self) -> None:
-        self._hooks.watch_forward("none" if self.stage == "done" else self._finder.forward_watch)
+        if self.stage == "done":
+            self._hooks.watch_forward("none")
+        else:
+            super()._follow()
 
     def _keep_row(self, now_ns: int, **of_step: Any) -> None:
         """The step that ends now, as it was; `of_step`: more fields of its row."""

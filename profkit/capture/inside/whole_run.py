@@ -15,7 +15,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Optional, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..beside import files
 from .grown import Grown
@@ -87,7 +87,7 @@ class WholeRun:
         self._thread = self._read_ns = 0
         self._every_s = _LEAST_EVERY_S
         self._goes, self._stopped = threading.Event(), threading.Event()
-        self._looking: Optional[threading.Thread] = None  # noqa: UP045 - Python 3.9
+        self._looking: threading.Thread | None = None
 
     @_contained
     def begin(self, marks: Sequence[Any]) -> None:

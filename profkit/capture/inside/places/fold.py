@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple, Optional
+from typing import Any, Final, NamedTuple
 
 _EVENT: Final = re.compile(rb'\{\s*"ph"\s*:')  # how each begins; in a name its quotes are escaped
 _CALL: Final = re.compile(rb'\{\s*"ph"\s*:\s*"X"\s*,\s*"cat"\s*:\s*"python_function"')
@@ -29,7 +29,7 @@ _AT_ONCE: Final = 4096
 
 
 class _Call(NamedTuple):
-    parent: Optional[int]  # noqa: UP045 - Python 3.9
+    parent: int | None
     kind: str
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
@@ -40,7 +40,7 @@ class SignLines:
     """
 
     def __init__(self) -> None:
-        self._mode: Optional[_PassOn] = None  # noqa: UP045 - Python 3.9
+        self._mode: _PassOn | None = None
         self._thread = 0
 
     def begin(self) -> None:

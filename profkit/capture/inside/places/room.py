@@ -30,8 +30,8 @@ operators, 62 us for each of 117,000, 9 us where they run none."""
 _SLOWER_NS: Final = 7_000
 """Of that, what the step itself is slower by (measured with it)."""
 _OPERATORS_WITH_LINES: Final = 3.0
-"""With Python stacks operators take that times as long at least, however few the calls (measured: 2.9 of 44,000 on a
-machine of its own, 7 of 52,000 where others took its cores)."""
+"""With Python stacks a step's operators take at least so many times as long, however few its Python calls. Chosen: 2.9
+times where 44,000 operators had the machine to themselves; where others took its cores, 52,000 took 7 times as long."""
 _OPERATORS_AGAIN: Final = 2.0
 """Operators with their shapes take that times as long to record as without (measured: the stall doubles)."""
 _LOOKED_AT_NS: Final = 200_000_000

@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 from itertools import count
-from typing import Any, Final, NamedTuple, Optional
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.autograd.profiler import record_function
@@ -95,7 +95,7 @@ class SameInputs:
             self._note(made, value)
         return made
 
-    def _value(self, given: tuple[Any, ...], is_by_size: bool) -> tuple[Optional[int], str]:  # noqa: UP045 - Python 3.9
+    def _value(self, given: tuple[Any, ...], is_by_size: bool) -> tuple[int | None, str]:
         """The number of what is computed, None where it is not known; the name of its range, "" for the first time."""
         if in_backward() or torch.jit.is_tracing():  # a checkpoint computes again on purpose
             return None, ""
@@ -128,7 +128,7 @@ class SameInputs:
             known = self._keep(owner, next(self._next))
         return known.value, one.data_ptr() - known.at, one.shape, one.stride(), one.dtype
 
-    def _known(self, tensor: Any) -> Optional[_Known]:  # noqa: UP045 - Python 3.9
+    def _known(self, tensor: Any) -> _Known | None:
         """What is known of it, if nobody has changed it since."""
         known = self._tensors.get(id(tensor))
         is_same = known is not None and known.tensor() is tensor

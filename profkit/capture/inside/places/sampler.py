@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple, Optional
+from typing import Any, Final, NamedTuple
 
 from .looked import frames_now, nothing_collected
 from .owners import is_own_path, is_package_path, shown_path
@@ -127,10 +127,10 @@ class Sampler:
                 self._looks.append((at, self._stack(frame)))
                 del frame
 
-    def _stack(self, frame: Optional[FrameType]) -> tuple[_Call, ...]:  # noqa: UP045 - Python 3.9
+    def _stack(self, frame: FrameType | None) -> tuple[_Call, ...]:
         """The script's own calls and those of packages, the outermost first, and what the innermost own one calls."""
         found: list[tuple[int, CodeType, int]] = []
-        below: Optional[FrameType] = None  # noqa: UP045 - Python 3.9
+        below: FrameType | None = None
         has_own = False
         while frame is not None:
             file = frame.f_code.co_filename

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 from ..record.host_watch import OURS, scheduled
 from .looked import Lines, Moment, frames_now, nothing_collected
@@ -51,7 +51,7 @@ class _Seen:
         self.idle_ns = self.seen_ns = self.ran_ns = self.n_looks = 0
         self.held_ns = 0.0
         """Until looks that had to wait for the lock, each as far as it ran meanwhile."""
-        self.at: dict[Optional[Line], list[int]] = {}  # noqa: UP045 - Python 3.9
+        self.at: dict[Line | None, list[int]] = {}
         self.lines = Lines(owns)
 
 

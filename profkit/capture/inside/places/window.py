@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Optional, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 
@@ -75,12 +75,12 @@ class SecondWindow:
         self._thread = 0
         self._counter = Counter()
         self._price = Price()
-        self._allowance: Optional[Allowance] = None  # noqa: UP045 - Python 3.9
+        self._allowance: Allowance | None = None
         self._sign_lines = SignLines()
         self._lines = LineLog(options.capture_id)
-        self._sampler: Optional[Sampler] = None  # noqa: UP045 - Python 3.9
+        self._sampler: Sampler | None = None
         self._has_threads = False
-        self._recorder: Optional[Recorder] = None  # noqa: UP045 - Python 3.9
+        self._recorder: Recorder | None = None
         self._marks: list[clock.Mark] = []
         self._called: list[Any] = []
         self._held: list[Any] = []

@@ -23,7 +23,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple, Optional
+from typing import Any, Final, NamedTuple
 
 from ...beside import files
 from ...place import fetch_folder
@@ -61,7 +61,7 @@ class Line(NamedTuple):
     code: CodeType
     line: int
     """0 where it is one of several lines of the function."""
-    called: Optional[CodeType]  # noqa: UP045 - Python 3.9
+    called: CodeType | None
 
 
 def lines_folder(process: int, capture_id: str) -> Path:
@@ -199,7 +199,7 @@ class LineWatch:
         self._pid = 0
         self._folder = ""
         self._n_left, self._n_looks, self._n_counted = _MOST_BATCHES, 0, 0
-        self._looker: Optional[_Looker] = None  # noqa: UP045 - Python 3.9
+        self._looker: _Looker | None = None
 
     def is_wanted(self, process: int) -> bool:
         """Whether the process that reads this worker's batches wants to know now."""
@@ -250,7 +250,7 @@ class LineWatch:
         self._looker.begin()
         return self._looker
 
-    def _write(self, seen: dict[Optional[Line], list[int]], ns: int) -> None:  # noqa: UP045 - Python 3.9
+    def _write(self, seen: dict[Line | None, list[int]], ns: int) -> None:
         assert self._looker is not None  # noqa: S101 - it has seen them
         lines = [[*(words_of(line) if line is not None else _NOWHERE), *times] for line, times in seen.items()]
         self._n_looks += sum(looks for _, looks in seen.values())
@@ -279,10 +279,10 @@ def words_of(line: Line) -> tuple[str, str, int, int, str]:
     return (*place_of(code), line.line, call[:MOST_CHARS])
 
 
-def innermost(stack: list[Moment], lines: Lines, owns: Callable[[str], bool], *, is_prompt: bool) -> Optional[Line]:  # noqa: UP045
+def innermost(stack: list[Moment], lines: Lines, owns: Callable[[str], bool], *, is_prompt: bool) -> Line | None:
     """The innermost line of the script's own, None where none runs; `is_prompt`: see `Lines.line`."""
     begun = next((place for place, one in enumerate(stack) if not lines.is_at_start(one)), 0)
-    called: Optional[CodeType] = None  # noqa: UP045 - Python 3.9
+    called: CodeType | None = None
     for place, one in enumerate(stack[begun:]):
         if owns(one.code.co_filename):
             line = lines.line(one, is_prompt=is_prompt) if place == 0 else one.line
@@ -301,7 +301,7 @@ class _Looker:
         self._folder = folder
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
-        self._seen: Optional[dict[Optional[Line], list[int]]] = None  # noqa: UP045 - Python 3.9
+        self._seen: dict[Line | None, list[int]] | None = None
         self._is_own: dict[str, bool] = {}
         self._lines = Lines(self._owns)
         self._usual_s = 0.0
@@ -315,7 +315,7 @@ class _Looker:
         with self._lock:
             self._seen = {}
 
-    def end(self) -> dict[Optional[Line], list[int]]:  # noqa: UP045 - Python 3.9
+    def end(self) -> dict[Line | None, list[int]]:
         """It has ended: time in ns and looks by line, None for what is no line of the script's own."""
         if sys.getswitchinterval() < 2 * _SWITCH_S:  # else the script has chosen one meanwhile
             sys.setswitchinterval(self._usual_s)
@@ -357,7 +357,7 @@ class _Looker:
         return self._is_own[file]
 
 
-def stack_of(frame: Optional[FrameType]) -> list[Moment]:  # noqa: UP045 - Python 3.9
+def stack_of(frame: FrameType | None) -> list[Moment]:
     """What runs below a batch, the innermost first: read at once, for a frame goes on when others are let."""
     found = []
     while frame is not None and frame.f_code is not LineWatch.fetched.__code__:  # a forked worker has its parent's

@@ -45,7 +45,10 @@ class Row:
 
 
 class Parts:
-    """The parts of the step that runs, in ns, without the delays that a probe puts in."""
+    """The parts of the step that runs, in ns of the host, without the delays that a probe puts in.
+
+    Each lasts until the next begins, so they add up to the step.
+    """
 
     def __init__(self) -> None:
         self._spent_ns = dict.fromkeys(HOST, 0)

@@ -24,7 +24,7 @@ _CACHES: Final = ("__pycache__", "torchinductor", ".triton", ".cache")
 
 
 class Losses:
-    """Every scalar that `backward` was called on, detached; `removed` puts torch back."""
+    """Every scalar that `backward` was called on, detached; `remove` puts torch back."""
 
     def __init__(self) -> None:
         self._kept: list[Any] = []

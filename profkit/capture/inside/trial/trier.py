@@ -141,8 +141,8 @@ class Trier(TimedLoop):
         self.stage = "done"
         self.phase = None
         self._wrote.end()
+        self._hooks.remove()  # they lie around the losses' wrapper
         self._losses.remove()
-        self._hooks.remove()
         ends = self._finder.step_rows()
         is_known = bool(ends) and not reason
         facts = {
