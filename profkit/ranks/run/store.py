@@ -81,8 +81,8 @@ def _facts(known: RankFacts) -> dict[str, Any]:
 
 
 def _column(dtype: str, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
-    if np.dtype(dtype).kind not in "iuf":
-        raise ValueError(f"a column of {dtype}")
+    if np.dtype(dtype).kind not in "iuf" or min(shape, default=0) < 0:
+        raise ValueError(f"a column of {dtype}, {shape}")
     return np.frombuffer(data, dtype).reshape(shape)
 
 
