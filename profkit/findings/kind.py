@@ -160,6 +160,7 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
         proof: str = "",
         one_stretch: float = 0.0,
         most_recoverable_ns: int | None = None,
+        mostly: str = "",
     ) -> Finding:
         """A finding of this kind; without a title or severity of its own it has the kind's and the share's."""
         return Finding(
@@ -176,4 +177,5 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
             proof=proof,
             one_stretch=one_stretch,
             most_recoverable_ns=most_recoverable_ns,
+            mostly=mostly,
         )

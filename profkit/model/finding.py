@@ -125,6 +125,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """How to prove it, where its kind's proof does not fit what was found."""
     one_stretch: float = 0.0
     """Share (0-1) of the window that one stretch of it in each step has; 0 where not each has one, or not known."""
+    mostly: str = ""
+    """What has most of it, of a kind that counts several: "all-reduce" of collectives; "" elsewhere."""
     places: tuple[PlaceShare, ...] = ()
     """The lines of the user's code that cause most of it, the first one most; empty where no frames were recorded."""
 

@@ -13,7 +13,7 @@ from profkit.findings import KINDS
 from profkit.findings.host import SYNC
 from profkit.findings.memory import PRESSURE
 from profkit.findings.parts import COPIES, LookedFor
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, looked_up
 from profkit.model.budget import WORK_PARTS, label
 from profkit.model.documents.tracks import MOST_SPANS, Proof, Role, Track
 from profkit.model.finding import Finding
@@ -215,8 +215,7 @@ def _code(facts: Facts, tracks: Sequence[Track]) -> Iterator[Proof]:
     keys = tuple(track.key for track in tracks if track.role is role)
     module = code.module_of_op[op]
     yield from _of_owners("module", _with_outer(code, module), (start, end), [one.name for one in code.modules], keys)
-    place = code.functions[np.maximum(code.place_of_op[op], 0)] if code.places else np.zeros(op.size, np.int32)
-    place = np.where(code.place_of_op[op] >= 0, place, -1)
+    place = looked_up(code.functions, code.place_of_op[op])
     names = {int(number): one.name for number, one in zip(code.functions, code.places, strict=True)}
     texts = [names.get(number, "") for number in range(max(names, default=-1) + 1)]
     yield from _of_owners("line", [(np.arange(place.size), place)], (start, end), texts, keys)
@@ -233,9 +232,7 @@ def _work(facts: Facts) -> tuple[I64, I64, I64]:
         return ops.start_ns[rows], ops.end_ns[rows], rows.astype(np.int64)
     gpu = trace.gpu
     rows = main.activity.rows
-    launch = gpu.launch_row[rows]
-    op = np.full(rows.size, -1, np.int64)
-    op[launch >= 0] = facts.op_of_call[launch[launch >= 0]]
+    op = looked_up(facts.op_of_call, gpu.launch_row[rows]).astype(np.int64)
     known = op >= 0
     return gpu.start_ns[rows[known]], gpu.end_ns[rows[known]], op[known]
 

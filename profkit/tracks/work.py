@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, is_one_of
+from profkit.model.arrays import I64, is_one_of, looked_up
 from profkit.model.documents.tracks import WorkRow
 from profkit.model.trace import Kind, Trace
 from profkit.timeline import Facts
@@ -57,9 +57,7 @@ def _of_device(facts: Facts, known: Counted | None) -> list[_Columns]:
     low, high = facts.trace.window_ns
     rows = main.activity.rows
     own = np.maximum(np.minimum(gpu.end_ns[rows], high) - np.maximum(gpu.start_ns[rows], low), 0)
-    launch = gpu.launch_row[rows]
-    op = np.full(rows.size, -1, np.int64)
-    op[launch >= 0] = facts.op_of_call[launch[launch >= 0]]
+    op = looked_up(facts.op_of_call, gpu.launch_row[rows]).astype(np.int64)
     flops, n_bytes = _counts(known, op, own)
     moved = np.where(gpu.n_bytes[rows] >= 0, gpu.n_bytes[rows], np.nan).astype(np.float64)
     return [
@@ -119,14 +117,13 @@ def _counts(known: Counted | None, op: I64, own_ns: I64) -> tuple[NDArray[np.flo
 def _summed(facts: Facts, given: _Columns, names: Names) -> tuple[list[WorkRow], int]:
     if given.name.size == 0:
         return [], 0
-    trace, has_op = facts.trace, given.op >= 0
-    op = np.maximum(given.op, 0)
+    trace, op, code = facts.trace, given.op, facts.code
     keys: dict[str, NDArray[Any] | None] = {
         "name": given.name,
-        "op": _at(trace.ops.name, op, has_op),
-        "shape": _at(trace.ops.signature, op, has_op),
-        "module": _at(facts.code.module_of_op, op, has_op) if facts.code is not None else None,
-        "line": _at(facts.code.place_of_op, op, has_op) if facts.code is not None else None,
+        "op": looked_up(trace.ops.name, op),
+        "shape": looked_up(trace.ops.signature, op),
+        "module": looked_up(code.module_of_op, op) if code is not None else None,
+        "line": looked_up(code.place_of_op, op) if code is not None else None,
     }
     group = _groups([column for column in keys.values() if column is not None])
     n = int(group.max()) + 1
@@ -155,12 +152,6 @@ def _summed(facts: Facts, given: _Columns, names: Names) -> tuple[list[WorkRow],
         for one in np.argsort(-own, kind="stable")[:MOST].tolist()
     ]
     return rows, n
-
-
-def _at(column: NDArray[Any], rows: I64, known: NDArray[np.bool_]) -> I64:
-    if column.size == 0:
-        return np.full(rows.size, -1, np.int64)
-    return np.where(known, column[rows], -1).astype(np.int64)
 
 
 def _groups(keys: list[NDArray[Any]]) -> NDArray[np.intp]:

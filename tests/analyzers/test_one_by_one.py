@@ -123,6 +123,7 @@ def beside_ddp(length_us: int, request: str = "c10d::allgather_", *, in_pass: bo
 def test_what_the_script_asks_for_beside_ddp(request_: str, kind: str, fix: str) -> None:
     one = beside_ddp(1000, request_)
     assert one.fraction == pytest.approx(0.1)
+    assert one.mostly == kind
     assert f"mostly {kind}, beside" in one.title
     assert one.fix.startswith(fix)
 

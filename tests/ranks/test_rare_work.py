@@ -8,6 +8,7 @@ from profkit.api import triage
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.testing import operator, span, to_json
 from tests.analyzers.test_whole_run import MS, RARE, RUN
+from tests.ranks.scripted import of
 
 EVALUATES = {"file": "train.py", "line": 8, "function": "evaluate", "text": "score.update(net(x), y)", "share": 0.96}
 SAVES = {"file": "train.py", "line": 31, "function": "keep", "text": "torch.save(state, path)", "share": 0.96}
@@ -49,11 +50,6 @@ def test_ranks_at_the_same_two_lines_do_not_wait_for_one(tmp_path: Any) -> None:
     assert not of(report, "straggler.rare")
 
 
-def of(report: Report, *ids: str) -> list[Any]:
-    """The findings of these ids."""
-    return [one for one in report.findings if one.id in ids]
-
-
 @pytest.mark.parametrize(("own", "saved"), [(EVALUATES, 0.1), (SAVES, 0.2)])
 def test_a_rare_wait_for_one_rank_s_rare_work_is_that_rank_s(tmp_path: Any, own: Any, saved: float) -> None:
     """An evaluation can be shared, so that half of it stays with each of two ranks; a save is left out."""
@@ -68,7 +64,7 @@ def test_a_rare_wait_for_one_rank_s_rare_work_is_that_rank_s(tmp_path: Any, own:
     assert one.most_recoverable_ns >= 0.2 * 40 * MS
     assert report.verdict.step_ns == pytest.approx(40 * MS, rel=0.01)
     assert [share.place.line for share in one.places] == [own["line"]]
-    assert not of(report, "host.rare", "host.other_steps")
+    assert not {"host.rare", "host.other_steps"} & {one.id for one in report.findings}
 
 
 def test_of_three_ranks_it_need_not_be_the_first(tmp_path: Any) -> None:

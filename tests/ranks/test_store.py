@@ -5,6 +5,7 @@ import hmac
 import os
 import shutil
 import time
+import zlib
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from profkit.ranks.reduce.options import Options
 from profkit.ranks.reduce.outcome import outcomes_of
+from profkit.ranks.reduce.records import TABLES
 from profkit.ranks.run import store
 from profkit.ranks.run.jobs import Job, Keeping, done
 from profkit.ranks.run.store import Key, Store, content_digest, key_of, store_of, users_folder
@@ -57,7 +59,7 @@ def test_what_is_kept_is_what_was_found(source, tmp_path):
     assert after.report == before.report
     assert after.verdict == before.verdict
     assert after.case == before.case
-    for table in ("collectives", "steps", "ranges", "lead_ranges", "quiet", "work"):
+    for table in TABLES:
         for name, column in getattr(before.summary, table).columns().items():
             found = getattr(after.summary, table).columns()[name]
             assert found.dtype == column.dtype
@@ -220,7 +222,16 @@ def test_what_was_kept_for_another_source_or_options_is_not_taken(source, tmp_pa
     assert store.kept(str(source), other) is None
 
 
-@pytest.mark.parametrize("body", [b"\xc1", msgspec.msgpack.encode([{"report": 1}]), msgspec.msgpack.encode({}), b""])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xc1",
+        b"",
+        msgspec.msgpack.encode([{"report": 1}]),  # of one that did not compress
+        *(zlib.compress(plain) for plain in (b"", b"\xc1", *map(msgspec.msgpack.encode, ({}, [{"report": 1}], [1])))),
+        zlib.compress(msgspec.msgpack.encode([]))[:-1],
+    ],
+)
 def test_what_an_older_profkit_of_ours_wrote_is_made_anew(source, tmp_path, body):
     store = Store(folder=tmp_path, secret=SECRET)
     key = key_of(content_digest(source), OPTIONS)
@@ -310,6 +321,20 @@ def test_a_kept_rank_larger_than_any_is_not_read(copy, tmp_path, monkeypatch):
     ran(copy, folder=str(tmp_path))
     monkeypatch.setattr(store, "MOST_OF_ONE", 100)
     assert not ran(copy, folder=str(tmp_path)).is_kept
+
+
+def test_what_a_kept_rank_becomes_has_a_bound_too(copy, tmp_path, monkeypatch):
+    """A signature says who wrote a file, not what it becomes."""
+    ran(copy, folder=str(tmp_path / "kept"))
+    (place,) = (tmp_path / "kept").iterdir()
+    plain = len(zlib.decompress(place.read_bytes()[64:]))
+    assert plain > place.stat().st_size
+    monkeypatch.setattr(store, "MOST_PLAIN_BYTES", plain - 1)
+    assert not ran(copy, folder=str(tmp_path / "kept")).is_kept
+    assert not ran(copy, folder=str(tmp_path / "other")).is_kept
+    assert not (tmp_path / "other").exists()  # nor written
+    monkeypatch.setattr(store, "MOST_PLAIN_BYTES", plain)
+    assert ran(copy, folder=str(tmp_path / "kept")).is_kept
 
 
 @pytest.mark.parametrize("what", ["a named pipe", "a device", "a socket", "a folder"])

@@ -203,7 +203,7 @@ def test_a_summary_stays_small():
     assert len(large) < 70 * 1000
 
 
-@pytest.mark.parametrize("shape", [(2**33,), (2**40, 2**40), (11,)])
+@pytest.mark.parametrize("shape", [(2**33,), (2**40, 2**40), (11,), (-1,)])
 @pytest.mark.parametrize("dtype", ["<i8", "|O", "<U1000000", "nonsense"])
 def test_a_column_that_is_not_what_it_says_is_refused_before_it_is_made(shape, dtype):
     whole = PackedSummary.of(simulate(Job()).summaries[0])

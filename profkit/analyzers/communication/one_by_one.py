@@ -230,6 +230,7 @@ def _of_script(result: OneByOne) -> Iterator[Finding]:
             *_of_gathered(scope, behind),
         ),
         fix=ASKED_FIXES[asked.kind],
+        mostly=asked.kind,
         next_tools=(after_change(scope, "fewer collectives in each step"),),
     )
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, rows_by_value
+from profkit.model.arrays import I64, looked_up, rows_by_value
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of, short_name
 from profkit.model.trace import Kind, SpanKind, Trace
@@ -119,11 +119,8 @@ def _device_works(facts: Facts, rows: NDArray[np.intp], kind: Kind) -> tuple[tup
     if kind == Kind.COMM:
         second = _same_collective(trace, arguments_of(trace, rows))
     else:
-        launch = gpu.launch_row[rows]
-        op, second = np.full(rows.size, -1, np.int64), np.full(rows.size, -1, np.int64)
-        op[launch >= 0] = facts.op_of_call[launch[launch >= 0]]
-        second[op >= 0] = trace.ops.name[op[op >= 0]]
-        second = _usual_operator(gpu.name[rows], second)
+        named = looked_up(trace.ops.name, looked_up(facts.op_of_call, gpu.launch_row[rows]))
+        second = _usual_operator(gpu.name[rows], named.astype(np.int64))
     columns = (gpu.name[rows], second, _by_optimizer(trace, rows))
     found, code = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     works = (
@@ -166,9 +163,7 @@ def _same_collective(trace: Trace, rows: I64) -> I64:
     table = trace.collectives
     columns = (table.collective, table.dtype, table.in_elements, table.out_elements, table.group_size)
     _, first, same = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
-    out = np.full(rows.size, -1, np.int64)
-    out[rows >= 0] = first[same.reshape(-1)[rows[rows >= 0]]]
-    return out
+    return looked_up(first[same.reshape(-1)], rows)
 
 
 def _collective(trace: Trace, name: int, row: int) -> Work:

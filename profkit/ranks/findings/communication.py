@@ -12,7 +12,6 @@ from profkit.analyzers.base import Scope
 from profkit.analyzers.tools import after_change, operators, recapture, system_timeline
 from profkit.findings.communication import (
     ASKED,
-    ASKED_FIXES,
     BANDWIDTH,
     DEFAULT_BUCKET_BYTES,
     EXTRA,
@@ -319,8 +318,8 @@ def link_test(waits: GroupWaits, joint: Joint, scope: Scope) -> NextTool:
 def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
     fraction = joint.fraction(row.exposed_ns)
     kind = CollectiveKind(row.kind).name.lower().replace("_", "-")
+    places = _places_asked(joint, kind)
     size = f" of {format_bytes(row.n_bytes)}" if row.n_bytes >= 0 else ""
-    places = _places_asked(joint)
     there = f" at {places[0].place.name}" if places else ""
     often = f"{row.per_step:g} per step" if row.per_step is not None else f"{row.n_instances:,} in the window"
     found = EXTRA.found(
@@ -349,14 +348,14 @@ def _extra(row: Traffic, joint: Joint, scope: Scope) -> Finding:
     return replace(found, places=places)
 
 
-def _places_asked(joint: Joint) -> tuple[PlaceShare, ...]:
-    """Where the script asks for collectives, mostly all-reduces, on the first rank that knows."""
+def _places_asked(joint: Joint, kind: str) -> tuple[PlaceShare, ...]:
+    """Where the script asks for collectives, mostly of this kind, on the first rank that knows."""
     return next(
         (
             one.places
             for outcome in joint.outcomes
             for one in outcome.report.findings
-            if one.id == ASKED.id and one.fix == ASKED_FIXES["all-reduce"] and one.places
+            if one.id == ASKED.id and one.mostly == kind and one.places
         ),
         (),
     )

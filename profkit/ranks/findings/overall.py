@@ -36,8 +36,6 @@ from profkit.verdict.compete import superseding
 _LONGEST: Final = 1.05
 """Of a step, what a finding may come to. Chosen: totals are of the median rank's window, the step is the mean of its
 steps."""
-
-
 _MOST_NAMED: Final = 8
 _INTERVAL: Final = "comm.recoverable_interval_ns"
 _SHARE_OF_LARGEST: Final = 0.1
@@ -392,7 +390,7 @@ def _unsplit(finding: Finding, joint: Joint) -> Finding:
 
 
 def _unsplit_proof(joint: Joint) -> str:
-    """What would prove `comm.exposed` as `unsplit` words it; "" where its own proof stands."""
+    """What would prove `comm.exposed` as `_unsplit` words it; "" where its own proof stands."""
     if late := _late_at_times(joint):
         return f"Record 20 steps or more: if rank {late[0]} is late again in most of them, it is a straggler."
     if absent := _missing_ranks(joint):

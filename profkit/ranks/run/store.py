@@ -44,6 +44,8 @@ MOST_BYTES: Final = 2 * 2**30
 """Kept in the user's folder; of more, those go that were not used for longest. Chosen: tens of thousands of ranks."""
 MOST_OF_ONE: Final = 256 * 2**20
 """Bytes of one file; a rank of a hundred thousand collectives has a tenth of it."""
+MOST_PLAIN_BYTES: Final = 2**30
+"""Bytes that one file may become, decompressed. Chosen: four times those of the file."""
 _LEFT_SHARE: Final = 0.75  # of the bound is left when ranks had to go, so that not every one that comes drives one out
 _KEPT_BETWEEN_LOOKS: Final = 64
 _DIGEST_BYTES: Final = 32  # of sha256
@@ -79,8 +81,8 @@ def _facts(known: RankFacts) -> dict[str, Any]:
 
 
 def _column(dtype: str, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
-    if np.dtype(dtype).kind not in "iuf":
-        raise ValueError(f"a column of {dtype}")
+    if np.dtype(dtype).kind not in "iuf" or min(shape, default=0) < 0:
+        raise ValueError(f"a column of {dtype}, {shape}")
     return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -154,7 +156,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
             mark, head, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES : 2 * _DIGEST_BYTES], data[2 * _DIGEST_BYTES :]
             if head != key.whole or not hmac.compare_digest(mark, self._mark(key, body)):
                 return None
-            items = msgspec.msgpack.decode(zlib.decompress(body), type=tuple[_Kept, ...])
+            items = msgspec.msgpack.decode(_plain_bytes(body), type=tuple[_Kept, ...])
             outcomes = tuple(_outcome(item, source) for item in items)
         except (OSError, msgspec.MsgspecError, ProfkitError, zlib.error, ValueError, KeyError, TypeError):
             return None
@@ -164,8 +166,9 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
 
     def keep(self, source: str, key: Key, outcomes: tuple[Outcome, ...]) -> bool:
         """Write outcomes, whole or not at all; False where the folder cannot be written, which is no error."""
-        body = zlib.compress(msgspec.msgpack.encode(tuple(map(_item, outcomes)), enc_hook=_plain))
-        if len(body) + 2 * _DIGEST_BYTES > MOST_OF_ONE:
+        plain = msgspec.msgpack.encode(tuple(map(_item, outcomes)), enc_hook=_plain)
+        body = zlib.compress(plain)
+        if len(plain) > MOST_PLAIN_BYTES or len(body) + 2 * _DIGEST_BYTES > MOST_OF_ONE:
             return False
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -232,6 +235,15 @@ def _tidy(folder: Path) -> None:
             return
         Path(path).unlink(missing_ok=True)
         n_bytes -= size
+
+
+def _plain_bytes(body: bytes) -> bytes:
+    """The bytes, decompressed; raises ValueError for more than may be and for a stream that does not end."""
+    stream = zlib.decompressobj()
+    plain = stream.decompress(body, MOST_PLAIN_BYTES)
+    if not stream.eof:
+        raise ValueError(f"more than {MOST_PLAIN_BYTES >> 20} MiB, or cut")
+    return plain
 
 
 def _item(outcome: Outcome) -> _Kept:
