@@ -80,7 +80,8 @@ def test_workers_have_rows_inside_the_window(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "plain.py"), "60", "2")
     assert done.code == 0, done.err
     content = trace(tmp_path / "out")
-    assert len(names(content)) == 30, "whole rounds of two workers, of short steps as many as the epoch has left"
+    n_steps = len(names(content))
+    assert n_steps in range(6, 31, 6), "whole rounds of two workers, until they took long enough or the epoch ends"
     fetches = [event for event in content["traceEvents"] if event.get("name") == "profkit.worker_fetch"]
     assert {event["args"]["worker"] for event in fetches} == {0, 1}
     assert {event["args"]["samples"] for event in fetches} == {8}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import after_change
 from profkit.findings.communication import MICRO_REDUCED
+from profkit.findings.parts import COMM
 from profkit.model.arrays import I64
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -189,7 +190,7 @@ def judge(result: Accumulation) -> tuple[Finding, ...]:
                     "accumulation.cost_ns",
                     result.cost_ns,
                     f"the collectives of all but the last of {n} backward passes hold the step up for"
-                    f" {scope.time(result.cost_ns)} ({format_fraction(fraction)} of the window)",
+                    f" {scope.time(result.cost_ns)} ({scope.share(result.cost_ns, *COMM.budget)} of the window)",
                     expected=f"< {format_fraction(MICRO_REDUCED.limit('window'))} of the window",
                 ),
                 Evidence.count(

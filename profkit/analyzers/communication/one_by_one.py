@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import after_change
 from profkit.findings.communication import ASKED, ASKED_FIXES, ONE_BY_ONE
+from profkit.findings.parts import COMM
 from profkit.model.arrays import I64, distinct, middle
 from profkit.model.documents.rank_report import Section
 from profkit.model.finding import Evidence, Finding, Skipped
@@ -224,7 +225,7 @@ def _of_script(result: OneByOne) -> Iterator[Finding]:
             Evidence.time(
                 "asked.cost_ns",
                 asked.cost_ns,
-                f"they hold the step up for {scope.time(asked.cost_ns)} ({format_fraction(fraction)} of the window)",
+                f"they hold the step up for {scope.time(asked.cost_ns)} ({scope.share(asked.cost_ns, *COMM.budget)} of the window)",
                 expected=f"< {format_fraction(ASKED.limit('window'))} of the window, with what a fix spares behind them",
             ),
             *_of_gathered(scope, behind),
@@ -264,7 +265,7 @@ def _of_loop(result: OneByOne) -> Iterator[Finding]:
                 "one_by_one.cost_ns",
                 result.cost_ns,
                 f"the script asks for {result.n_each} collectives in a row, {format_ns(result.usual_ns)} each"
-                f" (median): one for all would spare {spared} ({format_fraction(fraction)} of the window)",
+                f" (median): one for all would spare {spared} ({scope.share(result.cost_ns, *COMM.budget)} of the window)",
                 expected=f"< {format_fraction(ONE_BY_ONE.limit('window'))} of the window",
             ),
         ),

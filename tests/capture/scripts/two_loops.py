@@ -5,7 +5,7 @@ import time
 
 import torch
 
-teacher, student = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+teacher, student = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)
 
 
 def train(model, n_steps, step_s):
