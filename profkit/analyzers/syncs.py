@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import RECORD_A_DEVICE, Analyzer, Scope, idle_before, sampled_evidence, scope_of
 from profkit.analyzers.tools import system_timeline
-from profkit.findings.host import SYNC
+from profkit.findings.host import SYNC, SYNC_AT_ONCE
 from profkit.model.arrays import coded, looked_up
 from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
@@ -193,7 +193,7 @@ def _evidence(result: Syncs, fraction: float) -> Iterator[Evidence]:
     )
     if result.cost_ns < SYNC.limit("at_once") * result.gain_ns:
         yield Evidence.time(
-            "budget_ns.idle_sync",
+            SYNC_AT_ONCE,
             result.cost_ns,
             f"only {format_ns(scope.per_step(result.cost_ns))} of it comes right after a wait: in the"
             f" {scope.time(result.held_ns)} that the host waits it launches nothing, so later launches are late",

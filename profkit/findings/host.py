@@ -88,6 +88,8 @@ STALL: Final = FindingKind(
     ),
 )
 
+SYNC_AT_ONCE: Final = "budget_ns.idle_sync"
+"""The metric of what comes right after the calls, where most of what they cost comes later."""
 SYNC: Final = FindingKind(
     id="host.sync",
     tries=("no_item",),

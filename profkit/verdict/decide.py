@@ -13,7 +13,7 @@ from profkit.findings import kind_of
 from profkit.findings.capture import LOST, NO_OPERATORS, QUALITY, UNRECORDED, WHOLE_GRAPHS
 from profkit.findings.communication import LATENCY_METRIC, SENDS_METRIC
 from profkit.findings.copies import TO_DEVICE
-from profkit.findings.host import LAUNCH_BOUND, STALL
+from profkit.findings.host import LAUNCH_BOUND, STALL, SYNC_AT_ONCE
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, OWN_SHARE, OWN_STARTED, PADDED_BATCHES, UNFUSED
 from profkit.findings.kind import Way
@@ -272,12 +272,13 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
     weighty = compete.ranked_work(weighty, is_cpu=case.is_cpu)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
-    is_healthy = is_healthy and not _is_odd(case.question)
+    is_owed = any(_is_owed(case, one) for one in causes)
+    is_healthy = is_healthy and not _is_odd(case.question) and not is_owed
     top = weighty[0] if weighty else None
     asked = _asked(case, top) if not is_healthy else None
     top = None if asked is not None else top
     first = asked or top or next(iter(work), None)
-    others = dict.fromkeys((*filter(None, [asked]), *work, *causes))
+    others = dict.fromkeys((*filter(None, [asked]), *work, *(one for one in causes if one in weighty)))
     listed = [shown.with_line(one, case) if one is first else one for one in compete.led_by(first, others)]
     line = f"; {shown.line(case)}" if case.busiest is not None and first is None else ""
     what = "operators" if case.is_cpu else "kernels"
@@ -320,7 +321,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             "the hottest names in --verbose",
             flags="--shapes",
         ),
-        fixes=tuple(dict.fromkeys(f.fix for f in listed))[:MAX_HEADLINE] or (shown.fix_of_work(case),),
+        fixes=tuple(dict.fromkeys(f.fix for f in listed))[:MAX_HEADLINE]
+        or (shown.CHEAPER_WORK if is_owed else shown.fix_of_work(case),),
         proof=(top.proof or kind_of(top.id).proof_for(is_cpu=case.is_cpu)) if top is not None else "",
         measure=_measured_by(case, top) if top is not None else None,
         caveats=shown.caveats(case, top),
@@ -408,9 +410,17 @@ def _saves_little(case: Case, cause: Finding) -> bool:
     return most_share(cause.recoverable_ns / whole_ns) < case.dominant
 
 
+def _is_owed(case: Case, finding: Finding) -> bool:
+    """Whether a program's own waits cost little at once: that it could go on without what it waits for, nobody knows."""
+    is_late = finding.has(SYNC_AT_ONCE) and not case.scope.is_of_torch
+    return is_late and case.budget.fraction("idle_sync") < SEVERITY_FROM[Severity.MEDIUM]
+
+
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
     if (finding.id in _ASKED and not finding.recoverable_ns) or finding.has(SENDS_METRIC):
+        return False
+    if _is_owed(case, finding):
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]

@@ -92,3 +92,25 @@ def test_conversions_of_layouts_are_told_in_no_words_of_pytorch() -> None:
     assert "NHWC" in one.fix
     assert not OF_TORCH.search(one.fix + one.proof)
     assert not one.next_tools
+
+
+HELD = repeated(gpu_s7="..KKKKKKKKKKKKKKKKKKKKK.KK.KK.KK", main="L.SSSSSSSSSSSSSSSSSSSSSL..L..L..")
+"""The host reads a result while the device works; launches after that are late, since it had no lead."""
+
+
+@pytest.mark.parametrize(("kernel", "leads"), [("main_55_gpu", False), ("void at::native::mul", True)])
+def test_a_program_whose_device_works_is_not_told_to_wait_less_for_idle_time_that_comes_later(
+    kernel: str, leads: bool
+) -> None:
+    """Nobody knows that such a program could go on without the result; PyTorch's `.item()` can be put off."""
+    verdict, found, _ = triaged(recorded_by_nsys(HELD, kernel))
+    assert verdict.bottleneck.value == "kernel-bound"
+    assert not verdict.is_healthy
+    assert found["host.sync"].fraction > 0.05
+    assert ("host.sync" in [one.id for one in verdict.findings]) is leads
+    assert leads or "profkit ncu" in verdict.next_tool.command
+
+
+def test_idle_time_right_after_the_waits_leads_in_any_program() -> None:
+    at_once = repeated(gpu_s7="..KKKKKKKKKKKKKKkkkkkkkkkkkkkk..", main="LlSSSSSSSSSSSSSSSSSSSSSSSSSSSS..")
+    assert triaged(recorded_by_nsys(at_once, "main_55_gpu")).verdict.findings[0].id == "host.sync"
