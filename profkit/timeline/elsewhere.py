@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from profkit.errors import UnsupportedTraceError
 from profkit.model.arrays import distinct, distinct_codes, is_one_of
 from profkit.model.names import WHOLE_GRAPH, is_inductors
-from profkit.model.trace import Kind, Trace
+from profkit.model.trace import CallKind, Kind, Trace
 from profkit.plain import clean
 from profkit.redact.later import later
 
@@ -45,6 +45,8 @@ _NESTED: Final = later(r"nested", re.IGNORECASE)
 _COMPUTES: Final = later(r"^aten::(?:\w*(?:mm|linear|conv\w*|matmul|relu|norm|gelu|softmax|mul|add|clamp\w*)_?)$")
 _FILLS: Final = later(r"^aten::(?:uniform_|normal_|bernoulli_|pow|exp|sub|div|sum|mean)$")
 """What else computes where nothing says that there is another device: some of these wait for a queue that is full."""
+_USES: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY, CallKind.ALLOC)
+"""Calls that use a device. A profiler that ends asks for devices and waits for them where nothing ran, too."""
 _LONG_NS: Final = 1_000_000
 """What an operator on a device never takes on the host, but for its first call. Chosen: launching takes 0.01 ms."""
 _MOSTLY: Final = 0.5
@@ -102,7 +104,7 @@ def unrecorded(trace: Trace) -> str:
 
 def unused(trace: Trace) -> str:
     """The name of a GPU that the file lists, while all work is on the CPU; "" for none."""
-    is_used = bool(trace.device_indices or len(trace.calls)) or _copies_elsewhere(trace)
+    is_used = bool(trace.device_indices) or is_one_of(trace.calls.kind, _USES).any() or _copies_elsewhere(trace)
     return "" if is_used or not _works_on_cpu(trace, _COMPUTES, _FILLS) else _listed(trace)
 
 

@@ -411,7 +411,7 @@ def _saves_little(case: Case, cause: Finding) -> bool:
 
 
 def _is_owed(case: Case, finding: Finding) -> bool:
-    """Whether a program's own waits cost little at once: that it could go on without what it waits for, nobody knows."""
+    """Whether waits of a program cost little at once: that it could go on without their result, nobody knows."""
     is_late = finding.has(SYNC_AT_ONCE) and not case.scope.is_of_torch
     return is_late and case.budget.fraction("idle_sync") < SEVERITY_FROM[Severity.MEDIUM]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from profkit.testing import Row, operator
+from profkit.testing import Row, launch, operator
 from tests.drawing import BASE, MS, failed_checks, in_steps, triaged
 
 N_STEPS = 8
@@ -26,6 +26,17 @@ def test_a_gpu_that_nobody_uses_comes_before_all_else() -> None:
     assert one.title == "all work is on the CPU, while NVIDIA H100 stands idle"
     assert of.verdict.findings[0].id == "device.unused"
     assert "98.0 %" in one.evidence[0].statement
+
+
+@pytest.mark.parametrize(
+    ("call", "is_idle"),
+    [("cudaGetDeviceCount", True), ("cudaStreamIsCapturing", True), ("cudaDeviceSynchronize", True)]
+    + [("cudaMalloc", False), ("cudaLaunchKernel", False)],
+)
+def test_a_profiler_that_asks_for_a_gpu_does_not_use_it(call: str, is_idle: bool) -> None:
+    rows = steps("aten::addmm", "aten::relu", takes_ns=4_900_000)
+    rows.append(launch(BASE + 79 * MS, BASE + 79 * MS + 10_000, correlation=0, name=call))
+    assert ("device.unused" in triaged(rows, **A_GPU).found) is is_idle
 
 
 @pytest.mark.parametrize(
