@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from profkit.findings.kernels import LAYOUT, UNFUSED
 from profkit.model.arrays import coded, distinct, is_one_of, looked_up
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, NextTool, Skipped
+from profkit.model.kernel_names import told
 from profkit.model.names import LAYOUT as LAYOUT_FAMILY
 from profkit.model.names import MEMORY_FAMILIES, family_of, is_inductors, precision_of, says_nothing, short_name
 from profkit.model.table import NO_ROW
@@ -28,6 +30,8 @@ from profkit.units import format_count, format_fraction
 
 _MAX_SHOWN = 15
 _WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
+
+_MATRIX: Final = ("matmul", "convolution", "attention")
 
 
 class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +72,8 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     n_rows: int
     top: tuple[KernelUse, ...]
     by_family: dict[str, int]
+    own_matrix_ns: int = 0
+    """Of matrix products, convolutions and attention, where the program is not PyTorch's, what no library wrote."""
     fusable_ns: int
     n_runs: int
     layout_count: int = 0
@@ -90,8 +96,12 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def matrix_share(self) -> float:
         """Share of work in matrix products, convolutions and attention, 0-1."""
-        families = ("matmul", "convolution", "attention")
-        return sum(self.by_family.get(family, 0) for family in families) / self.work_ns if self.work_ns else 0.0
+        return sum(self.by_family.get(family, 0) for family in _MATRIX) / self.work_ns if self.work_ns else 0.0
+
+    @property
+    def tuned_share(self) -> float:
+        """The part of it in kernels that may be near the roof: how good those of a program's author are, nobody knows."""
+        return self.matrix_share - self.own_matrix_ns / self.work_ns if self.work_ns else 0.0
 
 
 def measure(facts: Facts) -> Kernels | Skipped:
@@ -109,6 +119,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
     total = np.bincount(work.name, weights=work.duration_ns).astype(np.int64)
     for code in present_codes:
         by_family[family[int(code)]] = by_family.get(family[int(code)], 0) + int(total[code])
+    own = [code for code, what in family.items() if what in _MATRIX and not told(names[code]).library]
     is_memory = np.zeros(len(names), np.bool_)
     if work.is_cpu or facts.is_of_torch:  # kernels of other programs are what their authors wrote
         is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
@@ -121,6 +132,7 @@ def measure(facts: Facts) -> Kernels | Skipped:
         n_rows=int(work.name.size),
         top=_top(facts, work, family, total),
         by_family=dict(sorted(by_family.items(), key=lambda item: -item[1])),
+        own_matrix_ns=0 if work.is_cpu or facts.is_of_torch else int(total[own].sum()),
         fusable_ns=fusable,
         n_runs=n_runs,
         layout_count=int(np.bincount(work.name)[layout].sum()),

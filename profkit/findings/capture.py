@@ -162,6 +162,10 @@ UNSEEN: Final = CheckKind(
 )
 MOST_IS_INPUT: Final = 0.5
 """From this share of the window on, waiting for input is its largest part whatever the rest is, and needs no operators."""
+MOST_IS_WORK: Final = 0.8
+"""Chosen: from this share of the window on, in long kernels, what the device does is known however few they are."""
+MUCH_WORK_NS: Final = 100_000_000
+"""Chosen: a recording of so much work is of a program, not of a trial of the profiler."""
 TINY: Final = CheckKind(
     id="content.tiny",
     meaning="The trace holds almost nothing.",

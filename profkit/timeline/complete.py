@@ -19,6 +19,8 @@ from profkit.timeline.launch_order import before_capture
 from profkit.timeline.pace import Paced
 from profkit.timeline.steps import edges, steps_in_window
 
+_LEAST: Final = 20
+"""Launches with their device rows that show what ran before the profiler stopped. Chosen: as a trace has at least."""
 _HELD: Final = 0.5
 """Of the usual number of launches, with which a step still has all threads of its host. Chosen: forward and backward
 pass launch about as many."""
@@ -31,11 +33,13 @@ class Launches(msgspec.Struct, frozen=True):
     is_lost: NDArray[np.bool_]
     n_captured: int
     """Beside them, launches that a stream capture recorded: these run nothing."""
+    n_queued: int
+    """The last ones, made while the device worked at earlier ones: none had begun when the recording ended."""
 
     @property
     def n_counted(self) -> int:
-        """The launches without the last tenth, whose kernels may run after the profiler stopped listening."""
-        return self.rows.size - self.rows.size // 10 * (self.rows.size > 20)
+        """The launches without the last tenth, whose kernels may run after the profiler stopped listening, or more."""
+        return self.rows.size - max(self.rows.size // 10 * (self.rows.size > _LEAST), self.n_queued)
 
     @property
     def lost_share(self) -> float | None:
@@ -51,7 +55,19 @@ def launches(trace: Trace) -> Launches:
     captured = _during_capture(trace, rows)
     rows = rows[~captured]
     is_lost = ~is_member(calls.correlation[rows], np.sort(trace.gpu.correlation, kind="stable"))
-    return Launches(rows, is_lost, int(captured.sum()))
+    return Launches(rows, is_lost, int(captured.sum()), _queued(trace, rows, is_lost))
+
+
+def _queued(trace: Trace, rows: I64, is_lost: NDArray[np.bool_]) -> int:
+    """How many of the last launches have no device row since they waited behind what the device still worked at.
+
+    All of them were made before the last device row ended: where rows are lost, the host soon goes on for longer.
+    """
+    n_kept = int(np.flatnonzero(~is_lost).max(initial=-1)) + 1
+    if n_kept < _LEAST or n_kept == rows.size:
+        return 0
+    is_behind = trace.calls.start_ns[rows[-1]] < trace.gpu.end_ns.max()
+    return rows.size - n_kept if is_behind else 0
 
 
 def _during_capture(trace: Trace, rows: I64) -> NDArray[np.bool_]:

@@ -114,3 +114,12 @@ def test_a_program_whose_device_works_is_not_told_to_wait_less_for_idle_time_tha
 def test_idle_time_right_after_the_waits_leads_in_any_program() -> None:
     at_once = repeated(gpu_s7="..KKKKKKKKKKKKKKkkkkkkkkkkkkkk..", main="LlSSSSSSSSSSSSSSSSSSSSSSSSSSSS..")
     assert triaged(recorded_by_nsys(at_once, "main_55_gpu")).verdict.findings[0].id == "host.sync"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "is_healthy"), [("nvkernel_matmult_mkn_offload", False), ("ampere_h16816gemm_128x128_tn", True)]
+)
+def test_work_in_products_of_matrices_is_healthy_where_a_library_wrote_them(kernel: str, is_healthy: bool) -> None:
+    verdict = triaged(recorded_by_nsys(repeated(gpu_s7="KKKKKKKKKKKKKKKkkkkkkkkkkkkkkkk."), kernel)).verdict
+    assert verdict.bottleneck.value == "kernel-bound"
+    assert verdict.is_healthy is is_healthy

@@ -103,3 +103,42 @@ def test_a_device_that_lags_is_no_clock_that_is_off(tmp_path: Path) -> None:
     for number in range(N_STEPS):
         job.step(number, lambda: [job.launch(MS, name=f"gemm_{k}") for k in range(N_KERNELS)])
     assert not said(triaged(job.rows, tmp_path), "are shifted")
+
+
+def far_ahead(n_kept: int, *, lost: range = range(0)) -> list[Row]:
+    """300 kernels of 1 ms, launched far ahead; the profiler stops at the end of one, and lost some before."""
+    job = Job()
+    for k in range(300):
+        job.launch(MS, name=f"gemm_{k % 7}")
+        job.work(30_000)
+    return without(without(job.rows, range(n_kept, 300)), lost)
+
+
+def test_what_a_stopped_profiler_no_longer_hears_of_is_not_lost(tmp_path: Path) -> None:
+    """The host was far ahead: what it had launched last had not begun. What is recorded is whole."""
+    report = triaged(far_ahead(100), tmp_path)
+    assert "launches.lost" not in failed(report)
+    assert report.verdict.bottleneck.value == "kernel-bound"
+    assert len(said(report, "had not begun when the recording ended")) == 1
+
+
+@pytest.mark.parametrize(
+    ("n_kept", "lost"),
+    [(100, range(40, 60)), (300, range(60, 299)), (9, range(0)), (0, range(0))],
+    ids=["before", "all but the last", "few", "all"],
+)
+def test_kernels_lost_among_others_or_nearly_all_are_lost(tmp_path: Path, n_kept: int, lost: range) -> None:
+    report = triaged(far_ahead(n_kept, lost=lost), tmp_path)
+    assert report.verdict.bottleneck.value == "inconclusive"
+
+
+@pytest.mark.parametrize(("each_ms", "is_enough"), [(40, True), (1, False)])
+def test_few_rows_that_keep_a_device_at_work_are_enough(tmp_path: Path, each_ms: int, is_enough: bool) -> None:
+    job = Job()
+    for _ in range(5):
+        job.launch(each_ms * MS, name="nvkernel_matmult_offload")
+        job.work(10_000)
+    job.synchronise()
+    report = triaged(job.rows, tmp_path)
+    assert ("content.tiny" not in failed(report)) is is_enough
+    assert report.verdict.bottleneck.value == ("kernel-bound" if is_enough else "inconclusive")

@@ -9,13 +9,24 @@ from profkit.analyzers.base import Analyzer, Vendor, sampled_evidence
 from profkit.analyzers.quality.measured import Quality, measure
 from profkit.analyzers.tools import recapture
 from profkit.findings import capture
-from profkit.findings.capture import CHECKS, COST, HIGH_COST_CAP, QUALITY, REFUSING, CheckKind
+from profkit.findings.capture import (
+    CHECKS,
+    COST,
+    HIGH_COST_CAP,
+    MOST_IS_WORK,
+    MUCH_WORK_NS,
+    QUALITY,
+    REFUSING,
+    CheckKind,
+)
 from profkit.model.documents.rank_report import Check, Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity
 from profkit.units import format_fraction, format_ns
 
 _MAKERS: Final = {Vendor.NVIDIA: "NVIDIA's", Vendor.AMD: "AMD's", Vendor.INTEL: "Intel's"}
 _MOST_NAMED: Final = 4
+_MANY_QUEUED: Final = 0.1
+"""Of the launches counted. Chosen: so many are left out of the count of lost ones unsaid."""
 _INSIDE: Final = 0.8
 """Chosen: of two operators that take that nearly the same time, one calls the other."""
 _WORTH_A_NAME: Final = 0.01
@@ -113,7 +124,8 @@ def _pace(q: Quality) -> str:
 def _run_checks(q: Quality) -> tuple[Check, ...]:
     n = q.scope.n_steps
     least, least_rows = _limit(capture.FEW_STEPS), _limit(capture.TINY)
-    is_tiny = q.n_rows < least_rows and not (q.is_marked and q.n_steps)
+    is_full = q.busy_ns >= max(MOST_IS_WORK * q.scope.window_ns, MUCH_WORK_NS)
+    is_tiny = q.n_rows < least_rows and not (q.is_marked and q.n_steps) and not is_full
     marked = "marked " * q.is_marked
     return (
         _at_most(
@@ -270,6 +282,12 @@ def _instead(result: Quality, *, is_refused: bool) -> tuple[Evidence, ...]:
         *(Evidence.count("ranges", len(result.ranges), one) for one in said),
         *sampled_evidence(result.samples, is_cpu=True, when="beside waits for input"),
     )
+
+
+def notes(result: Quality) -> tuple[str, ...]:
+    """What one should know of a recording that ended before the device was done."""
+    said = f"{result.n_queued:,} launches had not begun when the recording ended: their work is not in these numbers"
+    return (said,) if result.n_queued > _MANY_QUEUED * result.n_launches else ()
 
 
 def meanwhile(result: Quality) -> str:

@@ -35,6 +35,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     n_launches: int
     lost_launch_fraction: float | None
+    n_queued: int
+    """Launches that waited behind what the device worked at when the recording ended."""
     n_during_capture: int
     n_device_rows: int
     unlinked_fraction: float | None
@@ -94,6 +96,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Captures that experts read of devices of this maker by this tool; None where the CPU is the device."""
     n_rows: int
     """Device rows, or operators and annotations where there is no device."""
+    busy_ns: int
+    """Time in which the device works; 0 without one."""
 
     @property
     def is_blind(self) -> bool:
@@ -122,6 +126,7 @@ def measure(facts: Facts) -> Quality:
         scope=scope_of(facts),
         n_launches=asked.n_counted,
         lost_launch_fraction=asked.lost_share,
+        n_queued=asked.n_queued,
         n_during_capture=asked.n_captured,
         n_device_rows=sum(device.activity.rows.size for device in facts.devices),
         unlinked_fraction=unlinked,
@@ -159,6 +164,7 @@ def measure(facts: Facts) -> Quality:
         busy=_busy(facts) if elsewhere or (facts.cpu is not None and asked.n_counted) else (),
         n_read=READ.get((scope_of(facts).vendor, trace.meta.traits.format), 0) if main is not None else None,
         n_rows=sum(device.activity.rows.size for device in facts.devices) or len(trace.ops) + len(trace.spans),
+        busy_ns=main.activity.any.total_ns if main is not None else 0,
     )
 
 
