@@ -274,6 +274,8 @@ def _written(rank: Rank, number: int, how: Writing) -> Iterable[dict[str, Any]]:
 
 def _kept(rank: Rank, number: int, how: Writing) -> tuple[int, int]:
     steps = [(begin, end) for cat, name, begin, end, _ in rank.events if name.startswith("ProfilerStep")]
+    if not steps:
+        return 0, max(end for *_, end, _ in rank.events)
     first, behind = how.windows.get(number, (0, len(steps)))
     low = steps[first][0]
     high = steps[behind][0] if behind < len(steps) else 10**18  # what was launched in the last step runs after it

@@ -1,6 +1,7 @@
 """Jobs that look like a late rank, and are something else or not proven; each beside the one that is."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -230,3 +231,34 @@ def test_below_half_of_the_step_communication_stands_behind_a_late_rank(tmp_path
     found = [one.id for one in triaged(ranks, tmp_path).verdict.findings]
     assert found.index(name) < found.index("straggler.rank") if is_first else found[0] == "straggler.rank"
     assert name in found
+
+
+def once(rank: int, world: Group, alone_ns: Callable[[int, int], int]) -> Iterator[Op]:
+    """One pass that nobody marks as a step: twelve times what a rank does alone, work of 20 us, an all-reduce."""
+    for number in range(12):
+        if alone_ns(rank, number):
+            yield Op(what="host", ns=alone_ns(rank, number))
+        yield Op(what="compute", ns=MS // 50)
+        yield Op(what="collective", name="allreduce", group=world)
+        yield Op(what="join")
+        yield Op(what="sync")
+
+
+def passed(tmp_path: Path, transfer_ns: int, alone_ns: Callable[[int, int], int]) -> Report:
+    world = Group(name="0", ranks=(0, 1))
+    programs = {rank: once(rank, world, alone_ns) for rank in world.ranks}
+    return triaged(run(programs, transfer_ns=transfer_ns), tmp_path)
+
+
+def test_ranks_that_wait_in_turn_in_one_pass_have_no_verdict(tmp_path: Path) -> None:
+    """Of twelve collectives each rank is last in half: one pass does not show whether either is late again."""
+    report = passed(tmp_path, MS // 50, lambda rank, number: 2 * MS * (number % 2 == rank))
+    assert report.verdict.bottleneck.value == "inconclusive"
+    assert "of communication is waiting for ranks that come late" in report.verdict.headline
+    assert "comm.exposed" in [one.id for one in report.verdict.findings]
+    assert "20 collectives or more on every rank" in report.verdict.next_tool.look_for
+
+
+def test_collectives_of_one_pass_that_mostly_transfer_are_communication(tmp_path: Path) -> None:
+    report = passed(tmp_path, MS, lambda rank, number: 0)
+    assert report.verdict.bottleneck.value == "comm-bound"

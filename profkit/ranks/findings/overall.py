@@ -6,7 +6,7 @@ own to win, so it is said once, with the late rank, and not counted again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -31,12 +31,15 @@ from profkit.ranks.reduce.outcome import Outcome
 from profkit.shell import line_of, path_word
 from profkit.units import format_fraction, format_ns, format_numbers
 from profkit.verdict import bounded, decide, in_unprofiled_time, of_mean_step, ruled_out
+from profkit.verdict.case import UNEXPLAINED
 from profkit.verdict.compete import superseding
 
 _LONGEST: Final = 1.05
 """Of a step, what a finding may come to. Chosen: totals are of the median rank's window, the step is the mean of its
 steps."""
 _MOST_NAMED: Final = 8
+_NEARLY_ALL_WAITING: Final = 0.9
+"""Of waiting and transfer. Chosen: less may be transfer, and more steps only split it."""
 _INTERVAL: Final = "comm.recoverable_interval_ns"
 _SHARE_OF_LARGEST: Final = 0.1
 """Of its largest delay, from which a rank counts as late in a collective. Chosen: the rest is scatter."""
@@ -65,6 +68,8 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
         usual.case,
         findings=(*across, *_agreed(joint, single, usual, {finding.rank for finding in late})),
         step_ns=joint.step_ns,
+        refusals=(*usual.case.refusals, *_waits_of_one_pass(joint)),
+        instead=usual.case.instead or _more_steps(joint),
         confidence_cap=1.0,  # each finding is capped by the captures it stands on
         is_alone=False,
     )
@@ -101,6 +106,33 @@ def overall(joint: Joint, across: Sequence[Finding], rows: Sequence[RankRow]) ->
         verdict = replace(verdict, unprofiled_step_ns=plain_ns)
     verdict, findings = bounded(verdict, findings, is_cpu=case.is_cpu)
     return Overall(verdict=verdict, findings=findings, explained=(*explained, *more))
+
+
+def _waits_of_one_pass(joint: Joint) -> Iterator[str]:
+    """Why a pass that nobody marked shows no cause, where nearly all of its few collectives' time is waiting.
+
+    Durations alone tell that: the shortest of each is transfer at most. Who is late again, another pass would show.
+    """
+    if joint.step_ns is not None or any(answer.named for answer in joint.stragglers):
+        return
+    pairs = zip(joint.limits, joint.waits, strict=True)
+    few = [limit for limit, waits in pairs if waits.is_whole and not limit.is_enough]
+    most = max(few, key=lambda limit: limit.wait_exposed_ns, default=None)
+    if most is None or len(few) < len(joint.limits):
+        return
+    if most.wait_fraction >= _NEARLY_ALL_WAITING and joint.fraction(most.wait_exposed_ns) >= UNEXPLAINED:
+        yield (
+            f"{format_fraction(most.wait_fraction)} of communication is waiting for ranks that come late, in"
+            f" {most.n_instances} collectives of one pass: it does not show which rank is late in others"
+        )
+
+
+def _more_steps(joint: Joint) -> NextTool:
+    least = int(SKEW.limit("matched"))
+    scope = joint.outcomes[0].case.scope
+    return recapture(
+        scope, "record more steps of all ranks: which rank is late?", f"{least} collectives or more on every rank"
+    )
 
 
 def _unprofiled_ns(joint: Joint) -> int | None:
@@ -367,10 +399,7 @@ def _unsplit(finding: Finding, joint: Joint) -> Finding:
     said = Evidence.count("comm.n_matched", n_matched, why)
     kept = [item for item in finding.evidence if item.metric != _INTERVAL]
     finding = replace(finding, evidence=(*kept, said))
-    scope = joint.outcomes[0].case.scope
-    more = recapture(
-        scope, "record more steps of all ranks: which rank is late?", f"{least} collectives or more on every rank"
-    )
+    more = _more_steps(joint)
     if late := _late_at_times(joint):
         rank, times = late
         return replace(
