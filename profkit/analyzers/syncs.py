@@ -42,6 +42,8 @@ _WAIT_ONCE = "wait once for several launches, by an event or at the end, not aft
 _COPY_ASYNC = "copy from and into pinned memory with the asynchronous calls, on a stream of its own"
 _ADVICE_OF_OTHERS = ((later(r"Synchronize"), _WAIT_ONCE), (later(r"Mem(?:cpy|set)"), _COPY_ASYNC))
 """The same for programs without PyTorch."""
+UNSURE = 0.5
+"""Chosen: below that of a finding that is seen in the idle time itself; as in one step only."""
 _LEFT_OUT = "Leave the call out for one run: the run becomes shorter by about the cost shown."
 
 
@@ -142,7 +144,7 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
         return ()  # one call of all steps: a start-up or a checkpoint, reported as host.stall
     return (
         SYNC.found(
-            confidence=0.8 if scope.has_steps else 0.6,
+            confidence=_confidence(result),
             recoverable_ns=scope.per_step(result.gain_ns),
             fraction=fraction,
             evidence=tuple(_evidence(result, fraction)),
@@ -157,6 +159,13 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
             ),
         ),
     )
+
+
+def _confidence(result: Syncs) -> float:
+    """Less where nearly all comes later: a host that is late by itself as well would be so without the calls."""
+    if result.cost_ns < SYNC.limit("later") * result.gain_ns:
+        return UNSURE
+    return 0.8 if result.scope.has_steps else 0.6
 
 
 def _fix(result: Syncs) -> str:

@@ -107,6 +107,7 @@ SYNC: Final = FindingKind(
         "headline": Threshold(0.5, "from {} of the step on, they are named before late launches", "chosen"),
         "held": Threshold(0.5, "never ruled out where they hold the host for more than {} of the window", "chosen"),
         "at_once": Threshold(0.8, "with less than {} of it right after the calls, the finding says so", "chosen"),
+        "later": Threshold(0.1, "and with less than {} it is less sure", "chosen: field captures that were read"),
     },
     lookalikes=(
         "the profiler's own synchronisation at the window's edge",

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import idle_before
 from profkit.analyzers.syncs import Syncs, judge, measure
+from profkit.findings.communication import EXPOSED
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.model.budget import HOST_PARTS
 from profkit.pipeline import analyse
@@ -103,6 +104,17 @@ def test_the_finding_says_what_comes_later() -> None:
 def test_what_comes_at_once_needs_no_second_sentence() -> None:
     (finding,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0, cost_ns=8_400))
     assert [item.metric for item in finding.evidence] == ["syncs.gain_ns", "syncs.n_calls", PLACE]
+
+
+@pytest.mark.parametrize(("at_once_ns", "is_sure"), [(1_100, True), (900, False)])
+def test_what_nearly_all_comes_later_is_less_sure_than_what_is_seen(at_once_ns: int, is_sure: bool) -> None:
+    """Communication that is as long and that no compute hides comes first then."""
+    (held,) = judge(replace(found_in(HELD_THEN_LATE), worst_share=0.0, cost_ns=at_once_ns))
+    assert held.confidence == (0.8 if is_sure else 0.5)
+    alone = EXPOSED.found(
+        fraction=0.5, confidence=0.6, recoverable_ns=held.recoverable_ns, evidence=held.evidence, fix=""
+    )
+    assert (ranked_causes([held, alone])[0] is alone) is not is_sure
 
 
 def test_a_single_call_is_a_single_event() -> None:
