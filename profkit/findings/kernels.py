@@ -334,7 +334,9 @@ MATRIX_RATES: Final = (
     (later(r"GeForce RTX [345]0|\bL40\b"), MatrixRates(1, 2)),
     (later(r"V100|\bT4\b|TITAN RTX|TITAN V|Quadro RTX"), MatrixRates(0, 8, "float16")),
     (later(r"RTX 20"), MatrixRates(0, 4, "float16")),
-    (later(r"GTX|P100|\bP4\b|P40\b|K80"), MatrixRates(0, 2, "float16", False)),
+    (later(r"GTX 16|P100"), MatrixRates(0, 2, "float16", False)),
+    # fp16 at 1/64 of the rate of fp32, or without it: CUDA's programming guide, throughput of arithmetic instructions
+    (later(r"GTX|\bP4\b|P40\b|[KM][468]0\b|TITAN X"), MatrixRates(0, 1, "float16", False)),
     # TU117, Turing without tensor cores
     (later(r"\bT(?:400|500|550|600|1000|1200|2000)\b|\bMX[45]50\b"), MatrixRates(0, 2, "float16", False)),
     (later(r"MI300|MI308|MI325"), MatrixRates(0, 8)),

@@ -16,6 +16,8 @@ _AMPERE: Final = (8, 0)
 """From there on NVIDIA's devices have TF32 and bfloat16."""
 _VOLTA: Final = (7, 0)
 """From there on they have tensor cores, but for small ones of Turing."""
+_FAST_HALF: Final = ((5, 3), (6, 0), (6, 2))
+"""Before that those that compute in fp16 twice as fast; 6.1 does at 1/64 (CUDA's programming guide, arithmetic)."""
 _OTHERS: Final = later(r"^(?:AMD|Radeon|Intel)|^MI\d|Instinct|gfx\d")
 """HIP numbers its devices like CUDA, by another count."""
 
@@ -37,4 +39,6 @@ def rates_of(trace: Trace, device: int) -> MatrixRates | None:
     capability = capability_of(trace, device)
     if by_name is not None or capability is None or capability >= _AMPERE or _OTHERS.search(name):
         return by_name
-    return MatrixRates(0, 8, "float16") if capability >= _VOLTA else MatrixRates(0, 2, "float16", False)
+    if capability >= _VOLTA:
+        return MatrixRates(0, 8, "float16")
+    return MatrixRates(0, 2 if capability in _FAST_HALF else 1, "float16", False)

@@ -59,7 +59,8 @@ SCUDNN = "volta_scudnn_128x128_relu_small_nn_v1"
     [
         ({"name": "NVIDIA T1000"}, "float16", 400),  # TU117: no tensor cores, twice the rate
         ({"name": "NVIDIA T600 Laptop GPU", "computeMajor": 7, "computeMinor": 5}, "float16", 400),
-        ({"name": "Quadro P620", "computeCapability": "6.1"}, "float16", 400),
+        ({"name": "Tesla P100-PCIE-16GB"}, "float16", 400),
+        ({"name": "Quadro GP100", "computeCapability": "6.0"}, "float16", 400),
         ({"name": "Xavier", "computeMajor": 7, "computeMinor": 2}, "float16", 700),
         ({"name": "NVIDIA RTX of tomorrow", "computeMajor": 12, "computeMinor": 0}, "bfloat16", 750),
         ({"name": "AMD Radeon of tomorrow", "computeMajor": 7, "computeMinor": 1}, "bfloat16", 750),
@@ -73,6 +74,14 @@ def test_a_device_that_no_table_knows_has_the_formats_of_its_compute_capability(
     assert f"dtype=torch.{told}" in one.proof
     said = " ".join((one.fix, *(tool.purpose for tool in one.next_tools)))
     assert saved > 400 or "tensor cores" not in said  # 2x is what half the bytes give
+
+
+@pytest.mark.parametrize(
+    "device", [{"name": "Quadro P620", "computeCapability": "6.1"}, {"name": "Tesla P4"}, {"name": "GeForce GTX 1080"}]
+)
+def test_half_precision_is_no_advice_where_a_device_computes_slower_in_it(device):
+    """Compute capability 6.1 has fp16 at 1/64 of the rate of fp32."""
+    assert judge(measured((SCUDNN, 800), **device)) == ()
 
 
 def test_kernels_that_any_device_runs_do_not_say_that_it_has_tf32():

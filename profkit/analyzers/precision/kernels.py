@@ -84,6 +84,11 @@ class MatmulPrecision(ByFormat, frozen=True, kw_only=True):
         return 1 / NO_TF32.limit("ratio") if is_nvidia and self.is_for_ampere else 0.0
 
     @property
+    def gains_by_half(self) -> bool:
+        """Whether the device multiplies faster in half precision than in fp32, as far as it is known."""
+        return self.rates is None or self.rates.half > 1
+
+    @property
     def tf32_saves_ns(self) -> int:
         """What TF32 saves of the fp32 products at most."""
         return round(self.allowable_ns * (1 - 1 / self.tf32_ratio)) if self.tf32_ratio > 1 else 0
@@ -266,7 +271,7 @@ def _in_full_precision(result: MatmulPrecision) -> Iterator[Finding]:
         yield _without_tf32(result, saved)
         return
     fraction = scope.fraction(result.half_saves_ns)
-    if scope.fraction(result.full_covered_ns) < FALLBACK.limit("window"):
+    if scope.fraction(result.full_covered_ns) < FALLBACK.limit("window") or not result.gains_by_half:
         return
     formats = " and ".join(item for item in FULL if result.share(item) >= FALLBACK.limit("full")) or "fp32 and tf32"
     confidence = 0.7 if is_mixed else 0.4

@@ -113,7 +113,7 @@ def _waits_of_one_pass(joint: Joint) -> Iterator[str]:
 
     Durations alone tell that: the shortest of each is transfer at most. Who is late again, another pass would show.
     """
-    if joint.step_ns is not None or any(answer.named for answer in joint.stragglers):
+    if joint.step_ns is not None or any(answer.named for answer in joint.stragglers) or _late_at_times(joint):
         return
     pairs = zip(joint.limits, joint.waits, strict=True)
     few = [limit for limit, waits in pairs if waits.is_whole and not limit.is_enough]
