@@ -11,7 +11,7 @@ from profkit.findings import kind_of
 from profkit.findings.chores import EVERY_METRIC
 from profkit.findings.ranks.stragglers import RARE_WORK
 from profkit.findings.whole_run import DECOMPOSES, RARE, RARE_INPUT, RECOPIES, REST_METRIC, SINKS, SLOWS
-from profkit.model.budget import Budget
+from profkit.model.budget import WORK_PARTS, Budget
 from profkit.model.code import PlaceShare
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import SEVERITY_FROM, Finding, NextTool, Severity
@@ -116,8 +116,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         rare = sum(one.fraction for one in self.findings if kind_of(one.id).is_of_run)
         return self.beside(self.budget.fraction("compute")) * max(1 - rare, 0.0)
 
-    def nearly_all_work(self, cause: Bottleneck | None) -> float:
-        """The share of compute from which the work is the bottleneck, beside a cause of that class."""
+    def is_nearly_all_work(self, cause: Bottleneck | None) -> bool:
+        """Whether the work is the bottleneck beside a cause of that class, whatever share the cause has.
+
+        Where the host makes the device wait, communication and copies are work as well: idle time alone can be won.
+        """
         if self.is_cpu:
-            return NEARLY_ALL_WORK_ON_CPU
-        return NEARLY_ALL_BESIDE_HOST if cause in _OF_HOST else NEARLY_ALL_WORK
+            return self.compute >= NEARLY_ALL_WORK_ON_CPU
+        if cause not in _OF_HOST:
+            return self.compute >= NEARLY_ALL_WORK
+        busy = self.beside(sum(map(self.budget.fraction, WORK_PARTS)))
+        is_busy = self.is_alone and cause is not Bottleneck.COPY and busy >= NEARLY_ALL_WORK
+        return self.compute >= (MOSTLY_WORK if is_busy else NEARLY_ALL_BESIDE_HOST)
