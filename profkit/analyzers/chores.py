@@ -35,7 +35,9 @@ _MOST_LINES: Final = 40
 _LEAST_LEFT: Final = 0.02
 """Of the run beside a chore, from which it tells how long the run is. Chosen: near 0 it tells nothing."""
 _ONE_LINE: Final = 0.6
-"""Of a function's time, from which its line is named, not the function. Chosen."""
+"""Of a function's time, from which its line is named, not the function..."""
+_ONE_CHORE: Final = 0.4
+"""...and that of a line of which it is known what to do about it. Chosen."""
 
 
 class Chores(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,11 +174,18 @@ def _between(result: Chores) -> PlaceShare | None:
     found = [one for one in chores if scope.fraction(one.ns) >= HOST_LINE.limit("known")]
     by_function: dict[tuple[str, str], list[PlaceShare]] = {}
     for one in aside:
-        by_function.setdefault((one.place.file, one.place.function), []).append(one)
+        by_function.setdefault(_key(one), []).append(one)
     least_ns = max(HOST_LINE.limit("between") * result.between_ns, HOST_LINE.limit("window") * scope.window_ns)
     functions = (_of_function(result, key, lines) for key, lines in by_function.items())
     most = max([*found, *(one for one in functions if one.ns >= least_ns)], key=lambda one: one.ns, default=None)
+    if most is not None and not most.place.line:
+        inside = (one for one in found if _key(one) == _key(most) and one.ns >= _ONE_CHORE * most.ns)
+        most = max(inside, key=lambda one: one.ns, default=most)
     return _at_lock(result.run, most) if most is not None and result.run is not None else most
+
+
+def _key(one: PlaceShare) -> tuple[str, str]:
+    return one.place.file, one.place.function
 
 
 def _at_lock(run: WholeRun, one: PlaceShare) -> PlaceShare:
@@ -239,7 +248,11 @@ def places(_: Facts, result: Chores) -> Mapping[str, tuple[PlaceShare, ...]]:
         total, ns = sum(line.share for line in hot[1]), result.run.mean_ns * result.run.n
         found[CHORE.id] = tuple(line.shown(line.share / total, round(line.share * ns), line.n_looks) for line in hot[1])
     if named is not None:
-        found[HOST_LINE.id] = (replace(named, share=1.0),)
+        inside = [
+            one for one in result.between if _key(one) == _key(named) and one.place.line and _is_aside(result, one)
+        ]
+        of_function = () if named.place.line else [replace(one, share=one.ns / named.ns) for one in inside]
+        found[HOST_LINE.id] = tuple(of_function) or (replace(named, share=1.0),)
     return found
 
 

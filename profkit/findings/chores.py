@@ -46,7 +46,7 @@ CHORES: Final = tuple(
         (
             r"\bdeepcopy\(|\bcopy\.copy\(|\.state_dict\(\)\.items\(\)|\.clone\(\) for ",
             "copies whole objects",
-            "copy into tensors that were made once (torch._foreach_copy_), and only when it is needed: every few hundred steps, or where a result has improved",
+            "copy only what changes: of a model into tensors that were made once (torch._foreach_copy_), of an object of your own by a method that copies its few fields; and only when it is needed, as where a result has improved",
         ),
         (
             r"\.savefig\(|\bplt\.|\.imshow\(|\.add_(?:figure|image)|\bImage\.|\bImageDraw\b|\bPIL\.",

@@ -221,6 +221,27 @@ def test_a_known_chore_has_the_operators_that_it_calls_and_needs_less_of_the_win
     assert found["host.line"].fraction == pytest.approx(3 / 23, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("text", "copying_ms"),
+    [("best = copy.deepcopy(model)", 5), ("best = rank(model)", 5), ("best = copy.deepcopy(model)", 3)],
+)
+def test_of_a_function_a_known_chore_with_much_of_it_is_named_else_its_lines_are_shown(text, copying_ms):
+    called = []
+
+    def drawn(now, _):
+        rows = [operator("aten::mm", now + k * MS, now + (k + 1) * MS - 1000) for k in range(20)]
+        rows.append(span("train.py(30): keep", now + 20 * MS, now + 30 * MS, cat="python_function"))
+        rows.append(span("copy.py(118): deepcopy", now + 21 * MS, now + (21 + copying_ms) * MS, cat="python_function"))
+        called.append(now + 21 * MS)
+        return rows
+
+    found = with_calls(in_steps(12, 30 * MS, drawn, begin_ns=10), called, text).found["host.line"]
+    is_named = "deepcopy" in text and copying_ms == 5
+    assert found.title.startswith("train.py:31 in keep(): best" if is_named else "keep() (train.py:30) runs Python")
+    shown = {one.place.line: one.share for one in found.places}
+    assert shown[31] == pytest.approx(1.0 if is_named else copying_ms / 10, abs=0.02)
+
+
 @pytest.mark.parametrize("is_trainers", [True, False])
 def test_the_line_that_runs_a_trainers_whole_loop_is_no_line_beside_it(is_trainers):
     """Sampled stacks know the script's line alone: in it are the model, the backward pass and the optimizer."""
