@@ -6,12 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.code.asked import Operator, is_asked, question
+from profkit.findings.copies import TO_DEVICE
+from profkit.findings.host import SYNC
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, UNFUSED
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, OPTIMIZER_LOOP, SLOW_PATH
 from profkit.findings.wasted import DENSE_EXPERTS
-from profkit.model.budget import NO_TIME, words
+from profkit.model.budget import IDLE_PARTS, NO_TIME, words
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Evidence, Finding
@@ -240,10 +242,42 @@ def test_what_explains_the_line_leads_before_it_and_healthy_work_is_left_alone()
 
 
 def test_a_cause_in_the_work_leads_before_a_small_one_beside_it() -> None:
-    small = of_step(OPTIMIZER_LOOP, 0.16)
-    for share, first in ((0.45, DENSE_EXPERTS.id), (0.2, OPTIMIZER_LOOP.id)):
+    small = of_step(STARVED, 0.16)
+    for share, first in ((0.45, DENSE_EXPERTS.id), (0.2, STARVED.id)):
         verdict = asked(small, of_step(DENSE_EXPERTS, share), compute=0.74)
         assert verdict.findings[0].id == first
+
+
+@pytest.mark.parametrize(
+    ("cause", "compute", "bound"),
+    [
+        (OPTIMIZER_LOOP, 0.7, Bottleneck.KERNEL),
+        (TO_DEVICE, 0.7, Bottleneck.KERNEL),
+        (STARVED, 0.7, Bottleneck.DATA),
+        (STARVED, 0.76, Bottleneck.KERNEL),
+        (OPTIMIZER_LOOP, 0.65, Bottleneck.OVERHEAD),
+        (TO_DEVICE, 0.65, Bottleneck.COPY),
+    ],
+)
+def test_two_thirds_of_compute_are_the_bottleneck_beside_what_the_host_loses(
+    cause: FindingKind, compute: float, bound: Bottleneck
+) -> None:
+    verdict = asked(of_step(cause, 0.36), compute=compute, share=0.1)
+    assert verdict.bottleneck is bound
+    assert verdict.findings[0].id == cause.id
+
+
+@pytest.mark.parametrize(("comm", "bound"), [(0.0, Bottleneck.SYNC), (0.2, Bottleneck.KERNEL)])
+def test_a_gpu_that_works_or_communicates_most_of_the_time_is_not_bound_by_its_host(
+    comm: float, bound: Bottleneck
+) -> None:
+    case = analyse(worked(0.6)).case
+    whole_ns, sent_ns = case.budget.window_ns, round(comm * case.budget.window_ns)
+    idle_ns = whole_ns - case.budget.compute - sent_ns
+    parts = {**dict.fromkeys(IDLE_PARTS, 0), "idle_sync": idle_ns, "comm_exposed": sent_ns}
+    budget = replace(case.budget, **parts)
+    verdict = decide(replace(case, budget=budget, findings=(of_step(SYNC, 0.2),)))
+    assert verdict.bottleneck is bound
 
 
 @pytest.mark.parametrize(("saves", "bound"), [(0.035, Bottleneck.KERNEL), (0.09, Bottleneck.OVERHEAD)])

@@ -21,7 +21,7 @@ STARVED: Final = FindingKind(
     meaning="The host waits in DataLoader.__next__ and has nothing to launch, so the GPU becomes idle. Waits that are hidden under queued GPU work cost nothing and are not counted.",
     measured="The union of loader ranges intersected with the device's idle time before the next launch, over the"
     " whole window: with workers the wait comes once per num_workers steps, so a median per step hides it. On a"
-    " CPU-only trace: the loader ranges themselves, with the operators that run inside them. A loader in a thread of its own is seen by the waits of the training thread for a batch in a queue (Queue.get) or of a Future.",
+    " CPU-only trace: the loader ranges themselves, with the operators that run inside them. A loader in a thread of its own is seen by the waits of the training thread for a batch in a queue (Queue.get) or of a Future. Without any loader: operators on the CPU before the copy of a batch that is the first call of a marked step.",
     thresholds={
         "window": Threshold(
             0.05, "fires at {} of the window", "torch-tb-profiler fires at 5 %; XProf uses 5 % and 20 %"
@@ -80,6 +80,7 @@ STARVED: Final = FindingKind(
 )
 
 SAMPLER_FIX: Final = "make the sampler cheaper: it has {share} of this time, in the training process, whatever num_workers is; draw the indices of an epoch at once, as tensors or arrays"
+MADE_FIX: Final = "create the tensors of {} on the GPU (device='cuda'), or make the batch ahead: in workers of a DataLoader (num_workers, pin_memory=True), or in another thread"
 HANDED_FIX: Final = "pad or stack in collate_fn{} in the worker, so that it hands over a few large tensors a batch, not lists of small ones: each tensor costs a file descriptor, a map of memory and a message between the processes; more workers do not help"
 REPEATED_FIX: Final = "divide files or records among the workers before these are read and decoded (files[info.id :: info.num_workers] of get_worker_info()), not when a sample is made"
 _LINES: Final = (

@@ -1,7 +1,9 @@
 """When the host waits for the input of a step: by the ranges of loaders, else by its place before a batch's copy.
 
 A recording without operators has no ranges of the DataLoader unless the user made them. There the input is waited for
-where a launching thread calls nothing for long and then copies a batch to the device, again and again.
+where a launching thread calls nothing for long and then copies a batch to the device, again and again. With
+operators and without such ranges, a step that makes its batch is known by operators on the CPU before its first call,
+the copy.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ LEAST_NS: Final = 1_000_000
 """A stretch without a call that is a wait for input. Chosen: Python between two steps takes less."""
 _BATCH_BYTES: Final = 4096
 """A copy that may be a batch. Chosen: 512 token ids; what people copy inside a step, scalars and masks, is smaller."""
+_OPERATOR_NS: Final = 100_000
+"""An operator that works on the CPU. Chosen: as host.cpu_operators, dispatching one takes up to 50 us."""
+_ASKING: Final = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY)
 _LEAST: Final = 3
 """Fewer do not recur. Chosen."""
 _MOSTLY: Final = 0.5
@@ -49,6 +54,8 @@ class InputTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ranges show them; else they are known by their place before the copy of a batch."""
     threads: tuple[int, ...] = ()
     """Where not: the thread that copies after most of these waits."""
+    makers: tuple[int, ...] = ()
+    """Where operators on the CPU make the batches: their rows, which are these waits."""
 
 
 def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> InputTimes:
@@ -56,6 +63,17 @@ def input_times(trace: Trace, threads: tuple[int, ...], *, has_ops: bool) -> Inp
     spans, (low, high) = trace.spans, trace.window_ns
     mine, other = loader_ranges(spans, threads)
     waits, elsewhere = (Intervals.of_rows(spans, rows).clip(low, high) for rows in (mine, other))
+    if has_ops and not (waits or elsewhere):
+        makers = _makers(trace, threads)
+        waits = Intervals.of_rows(trace.ops, makers).clip(low, high)
+        return InputTimes(
+            waits=waits,
+            elsewhere=elsewhere,
+            awaited=Intervals.empty(),
+            is_marked=True,
+            threads=tuple(distinct_codes(trace.ops.thread[makers]).tolist()),
+            makers=tuple(makers.tolist()),
+        )
     if waits or elsewhere or has_ops or not (trace.meta.traits.has_host_calls and is_of_torch(trace)):
         by_workers = mine & trace.named(spans.name, BY_WORKERS)
         late = Intervals.of_rows(spans, by_workers & (spans.end_ns - spans.start_ns >= _HANDOVER_NS)).clip(low, high)
@@ -112,7 +130,7 @@ def _before_batches(trace: Trace, threads: tuple[int, ...]) -> _Stretches:
     start, end = np.maximum.accumulate(calls.end_ns[rows])[:-1], calls.start_ns[rows[1:]]
     low, high = trace.window_ns
     after = np.flatnonzero((end - start >= LEAST_NS) & (end > low) & (start < high)) + 1
-    asks = rows[is_one_of(calls.kind[rows], (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH, CallKind.COPY))]
+    asks = rows[is_one_of(calls.kind[rows], _ASKING)]
     copied = np.append(calls.start_ns[to], np.iinfo(np.int64).max)
     begins = end[after - 1]
     is_batch = copied[place_among(copied, begins)] - begins < LEAST_NS
@@ -120,6 +138,38 @@ def _before_batches(trace: Trace, threads: tuple[int, ...]) -> _Stretches:
     kept = after[is_batch & ~is_back]
     kept = kept if kept.size >= _LEAST else kept[:0]
     return _Stretches(start[kept - 1], end[kept - 1], calls.thread[rows[kept]])
+
+
+def _makers(trace: Trace, threads: tuple[int, ...]) -> NDArray[np.intp]:
+    """The operators on the CPU that make the batch of most marked steps: long ones before its copy, their first call.
+
+    Not behind a copy from the device, as above.
+    """
+    gpu, calls, ops = trace.gpu, trace.calls, trace.ops
+    marks = trace.spans.take(np.flatnonzero(trace.spans.kind == SpanKind.STEP))
+    low, high = trace.window_ns
+    marks = marks.take(
+        np.flatnonzero((marks.end_ns > low) & (marks.start_ns < high) & is_one_of(marks.thread, threads))
+    )
+    to, back = (distinct(gpu.launch_row[_copies(trace, one)]) for one in (COPIES_TO_DEVICE, COPIES_FROM_DEVICE))
+    is_long = ops.end_ns - ops.start_ns >= _OPERATOR_NS
+    found, n_steps = [], 0
+    for thread in distinct_codes(marks.thread).tolist():
+        asks = np.flatnonzero((calls.thread == thread) & is_one_of(calls.kind, _ASKING))
+        begin, end = (getattr(marks, side)[marks.thread == thread] for side in ("start_ns", "end_ns"))
+        place = place_among(calls.start_ns[asks], begin)
+        first, before = np.append(asks, -1)[place], np.append(asks, -1)[place - 1]
+        is_batch = is_member(first, to) & (calls.start_ns[first] < end) & ~is_member(before, back)
+        begin, copied = begin[is_batch], calls.start_ns[first[is_batch]]
+        rows = np.flatnonzero(is_long & (ops.thread == thread))
+        at = place_among(begin, ops.start_ns[rows], after=True) - 1
+        inside = (at >= 0) & (ops.end_ns[rows] <= np.append(copied, low)[at])
+        made_ns = Intervals.of_rows(ops, rows[inside]).covered_ns(begin, copied)
+        is_made = np.append(made_ns >= LEAST_NS, False)  # for -1
+        found.append(rows[inside & is_made[at]])
+        n_steps += int(is_made.sum())
+    recurs = n_steps > 1 and n_steps >= _MOSTLY * len(marks)
+    return np.concatenate(found) if recurs else np.empty(0, np.intp)
 
 
 def _copies(trace: Trace, direction: re.Pattern[str]) -> NDArray[np.intp]:

@@ -122,11 +122,12 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
     is_late = is_late or (top is not None and top.id in _INSIDE_WORK)
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
-    most = max(case.nearly_all_work, NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else 0.0)
+    cause = kind_of(top.id).bottleneck if top is not None else None
+    is_work = compute >= NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else case.is_nearly_all_work(cause)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
     may_be_small = not is_late and compute >= MOSTLY_WORK
     is_small = top is not None and may_be_small and (_outweighs(case, top) or _saves_little(case, top))
-    if top is not None and _weight(case, top) >= least and (is_late or compute < most) and not is_small:
+    if top is not None and _weight(case, top) >= least and (is_late or not is_work) and not is_small:
         return _bound(case, compete.put_first(causes))
     if compute >= MOSTLY_WORK:
         if beside is not None:

@@ -86,8 +86,8 @@ def launch_bound(job: Job, start: int) -> None:
 
 @in_each_step
 def synchronising(job: Job, start: int) -> None:
-    job.work("gemm_bf16", start + 205, start + 900, issued=start + 200)
-    job.host("cudaStreamSynchronize", start + 210, start + 905)
+    job.work("gemm_bf16", start + 305, start + 900, issued=start + 300)
+    job.host("cudaStreamSynchronize", start + 310, start + 905)
 
 
 @in_each_step

@@ -8,7 +8,10 @@ from profkit.api import triage
 from profkit.ingest.read import read_traces
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.timeline import Facts
+from tests.drawing import Triaged
+from tests.drawing import triaged as triaged_rows
 from tests.ingest.nsys_files import RANK0, Export, global_pid, global_tid
+from tests.metamorphic import Job
 
 MS = 1_000_000
 N_STEPS = 8
@@ -120,3 +123,59 @@ def test_waits_for_the_device_before_a_wait_for_input_gain_next_to_nothing(tmp_p
     main = Facts.of(trace).main_device
     assert main is not None
     assert main.gains.sync_ns > N_STEPS * MS // 2
+
+
+def making(
+    *,
+    made_ns: int = 3 * MS,
+    copied_ns: int = MS // 2,
+    is_first: bool = True,
+    is_back: bool = False,
+    is_marked: bool = True,
+) -> Triaged:
+    """Steps that make a tensor by an operator on the CPU, copy it to the GPU and compute on it for 2 ms."""
+    job = Job()
+
+    def step() -> None:
+        if not is_first:
+            job.ops(1, MS // 10)
+        job.op("aten::randn", lambda: job.op("aten::normal_", lambda: None, dispatch_ns=made_ns))
+        job.op("aten::to", lambda: job.copy(copied_ns, is_pageable=True))
+        job.ops(1, 2 * MS)
+        if is_back:
+            job.op("aten::to", lambda: job.copy(MS // 2, to="Host", is_pageable=True))
+
+    job.steps(N_STEPS, step) if is_marked else [step() for _ in range(N_STEPS)]
+    return triaged_rows(job.rows)
+
+
+def test_operators_on_the_cpu_that_make_the_batch_of_each_step_are_its_input() -> None:
+    of = making()
+    assert of.verdict.bottleneck is Bottleneck.DATA
+    assert of.verdict.findings[0].id == "input.starved"
+    assert "host.cpu_operators" not in of.found, "the same time is said once"
+    one = of.found["input.starved"]
+    assert one.title == "the step makes its input by operators on the CPU"
+    assert one.fix.startswith("create the tensors of aten::randn on the GPU")
+    assert MS <= one.recoverable_ns <= 3 * MS, "the kernel of the step before hides a part"
+    assert "workers" in one.fix
+    assert "py-spy" not in of.verdict.next_tool.name
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"is_first": False}, "noise that is made within the step is no batch"),
+        ({"copied_ns": 400}, "4,000 bytes are no batch"),
+        ({"is_back": True}, "the host works on what it copied: an optimizer that was moved to the CPU"),
+        ({"is_marked": False}, "nothing shows where a step begins"),
+    ],
+)
+def test_other_operators_on_the_cpu_are_the_hosts_own(given: dict[str, bool], why: str) -> None:
+    of = making(**given)  # type: ignore[arg-type]
+    assert "input.starved" not in of.found, why
+    assert of.verdict.bottleneck is not Bottleneck.DATA
+
+
+def test_short_operators_before_the_copy_of_a_batch_are_no_wait_for_it() -> None:
+    assert "input.starved" not in making(made_ns=MS // 2).found

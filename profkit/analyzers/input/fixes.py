@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from profkit.analyzers.input.measured import UNMARKED, InputWaits
+from profkit.analyzers.input.measured import OPERATORS, UNMARKED, InputWaits
 from profkit.findings.input import (
     HANDED_FIX,
     LOCK_FIX,
     LOCKS,
+    MADE_FIX,
     REPEATED_FIX,
     SAMPLER_FIX,
     STARVED,
@@ -37,7 +38,12 @@ def _of_most(result: InputWaits) -> str:
     """What there is against one line that takes nearly all of the time, before what there is of the loader."""
     is_late_alone = result.loader == "workers" and (result.slow_worker is not None or result.keeps_up)
     first = result.line
-    if first is None or first.share < STARVED.limit("most") or result.loader in (OF_THREAD, UNMARKED) or is_late_alone:
+    if (
+        first is None
+        or first.share < STARVED.limit("most")
+        or result.loader in (OF_THREAD, OPERATORS, UNMARKED)
+        or is_late_alone
+    ):
         return ""
     place = first.place
     what = fix_of_most(f"{place.text} {place.call}")
@@ -70,6 +76,8 @@ def _fix_of_loader(result: InputWaits) -> str:
             f" waiting (fetching takes {ratio} as long as the rest of the step), with fewer make batches cheaper as well"
             f" ({_cheaper(result, 'decode once, cache')})"
         )
+    if result.loader == OPERATORS:
+        return MADE_FIX.format(result.maker)
     if result.loader == UNMARKED:
         return (
             "give the DataLoader workers, or more of them if cores are free (num_workers; 0 makes each batch inside the"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from profkit.analyzers.base import Analyzer, idle_before
 from profkit.analyzers.input.fixes import fix_of
-from profkit.analyzers.input.measured import UNMARKED, InputWaits, measure, waiting_rows
-from profkit.analyzers.tools import py_spy_loader
+from profkit.analyzers.input.measured import OPERATORS, UNMARKED, InputWaits, measure, waiting_rows
+from profkit.analyzers.tools import after_change, py_spy_loader
 from profkit.findings.input import KEPT_FIX, RESTARTED, STARVED
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
@@ -20,7 +20,8 @@ from profkit.units import format_fraction, format_ns
 ONCE = "once, not every step"
 OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
 WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
-_ASLEEP, _PLACE = 0.75, 0.55
+_MADE = _ASLEEP = 0.75
+_PLACE = 0.55
 """Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
 _CROWDED_OUT = 0.5
 """Confidence where other programs may be what makes batches late. Chosen: as of what is seen once."""
@@ -90,6 +91,8 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
     what = "its input" if result.loader in ("custom", OF_THREAD) else "the DataLoader"
     if result.loader == UNMARKED:
         who, what = f"the GPU is idle {idle} before", "batches are copied to it, while the host calls nothing"
+    if result.loader == OPERATORS:
+        who, what = f"the GPU is idle {idle} while", "operators on the CPU make the batch that is then copied to it"
     evidence = [
         Evidence.time(
             "budget_ns.idle_data",
@@ -105,6 +108,8 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
         *idle_before(result.places, scope, "idle_data"),
     ]
     title = STARVED.title if result.loader in {"single-process", "workers"} else "the step waits for its input"
+    if result.loader == OPERATORS:
+        title = "the step makes its input by operators on the CPU"
     slow = result.slow_worker
     if result.is_handed_over:
         title = f"the step waits for its DataLoader to hand over {result.handed.n:,} tensors for each batch"
@@ -122,7 +127,11 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
             fraction=fraction,
             evidence=tuple(evidence),
             fix=fix_of(result),
-            next_tools=(py_spy_loader(scope.command),),
+            next_tools=(
+                after_change(scope, "this finding gone")
+                if result.loader == OPERATORS
+                else py_spy_loader(scope.command),
+            ),
         ),
     )
 
@@ -131,6 +140,8 @@ def _confidence(result: InputWaits) -> float:
     """How sure it is that the host waits for input: by ranges, by what it does meanwhile, or by its place alone."""
     if result.is_late_for_cores and not result.is_handed_over:
         return _CROWDED_OUT
+    if result.loader == OPERATORS:
+        return _MADE
     if result.loader != UNMARKED:
         return 0.9
     return _ASLEEP if 2 * sum(spent for _, spent in result.os_waits) >= result.waited_ns else _PLACE
@@ -205,6 +216,7 @@ def _pattern(result: InputWaits) -> Evidence:
         "workers": _of_workers(result),
         "custom": "the script itself marks these waits",
         OF_THREAD: _of_thread(result),
+        OPERATORS: f"most of the time is in {result.maker}, before the first call of the step, the copy of its batch",
         UNMARKED: "no operators and no range of a loader were recorded: that this is input is told by its place",
     }
     where = [kinds[result.loader]]

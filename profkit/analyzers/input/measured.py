@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import Scope, scope_of
 from profkit.findings.input import STARVED
-from profkit.model.arrays import I64, distinct, distinct_codes
+from profkit.model.arrays import I64, coded, distinct, distinct_codes
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.finding import Skipped
 from profkit.model.trace import SpanKind, Trace
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from profkit.timeline.code.code import Code
 
 UNMARKED = "unmarked"
+OPERATORS = "operators"
 _LEAST_WORKERS = 3  # chosen: of two, nobody knows which is usual
 _SHORT = 0.9  # chosen: of the time that the step takes besides, what workers need for its batch at least
 _CROWDED = 0.1  # chosen: of the time, for which the training thread is ready without a core
@@ -71,8 +72,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one wait, no more, begins in each step of the window, and none beside them."""
     longest_span_ns: tuple[int, int]
     loader: str
-    """"single-process", "workers", "thread", "custom", or "unmarked" where no range but its place tells that it is
-    input."""
+    """"single-process", "workers", "thread", "custom", "operators" of the step's own thread, or "unmarked" where no range
+    but its place tells that it is input."""
     top_step_share: float
     """Share of all waiting that the worst step holds."""
     n_steps_waiting: int
@@ -110,6 +111,8 @@ class InputWaits(msgspec.Struct, frozen=True, kw_only=True):
     is_by_index: bool = False
     """Whether the dataset is known to be read by index."""
     handed: Handed = Handed(0, 0)
+    maker: str = ""
+    """The operator that takes most of the time, where operators of the step make its batch."""
     os_waits: tuple[tuple[str, int], ...] = ()
     """Calls of the operating system in which the threads spend these waits, (name, ns), the longest first."""
 
@@ -199,7 +202,8 @@ def measure(facts: Facts) -> InputWaits | Skipped:
     spans = trace.spans
     rows = np.flatnonzero((spans.kind == SpanKind.LOADER) & (spans.end_ns > low) & (spans.start_ns < high))
     is_unmarked = facts.main_device is not None and not facts.host.input.is_marked
-    if rows.size == 0 and not is_unmarked:
+    makers = np.array(facts.host.input.makers, np.intp)
+    if rows.size == 0 and not is_unmarked and not makers.size:
         return Skipped(
             analyzer="input",
             reason="no DataLoader ranges in this trace",
@@ -219,7 +223,8 @@ def measure(facts: Facts) -> InputWaits | Skipped:
             " whether the step waits for them",
             how_to_get="mark where the training loop waits for a batch: with record_function('get_batch')",
         )
-    kind = UNMARKED if is_unmarked else _loader_kind(trace, _of_step(facts, rows))
+    unnamed = OPERATORS if makers.size else UNMARKED if is_unmarked else ""
+    kind = unnamed or _loader_kind(trace, _of_step(facts, rows))
     whole = facts.cpu.fetching if facts.cpu is not None else waits
     lasts_ns = waits.covered_ns(*whole.sets)
     worst = int(lasts_ns.argmax())
@@ -254,6 +259,7 @@ def measure(facts: Facts) -> InputWaits | Skipped:
         workers_cores=share_of_cores(trace.meta.scheduling, trace.meta.scheduling.get("children_run_ns")),
         is_by_index=is_by_index(trace),
         handed=_handed(trace, _of_step(facts, rows)) if kind == "workers" else Handed(0, 0),
+        maker=_longest_name(trace, makers),
         os_waits=os_waits(trace, _waiting_threads(facts, rows), waits),
     )
 
@@ -276,6 +282,14 @@ def _handed(trace: Trace, rows: NDArray[np.intp]) -> Handed:
     counts = np.bincount(place, minlength=len(spans))
     some = np.flatnonzero(counts)  # of ranges inside each other the outer ones have none
     return Handed(int(np.median(counts[some])), int((last - first)[some].sum())) if some.size else Handed(0, 0)
+
+
+def _longest_name(trace: Trace, rows: NDArray[np.intp]) -> str:
+    """The outer operator of these with most of their time; "" for none."""
+    ops = trace.ops.take(rows)
+    names, place = coded(ops.name)
+    total = np.bincount(place, weights=ops.end_ns - ops.start_ns)
+    return trace.name(int(names[total.argmax()])) if rows.size else ""
 
 
 def _feeders(trace: Trace) -> tuple[PythonThread, ...]:
