@@ -279,7 +279,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     asked = _asked(case, top) if not is_healthy else None
     top = None if asked is not None else top
     first = asked or top or next(iter(work), None)
-    others = dict.fromkeys((*filter(None, [asked]), *work, *(one for one in causes if one in weighty)))
+    others = dict.fromkeys((*filter(None, [asked]), *work, *(one for one in causes if not _is_owed(case, one))))
     listed = [shown.with_line(one, case) if one is first else one for one in compete.led_by(first, others)]
     line = f"; {shown.line(case)}" if case.busiest is not None and first is None else ""
     what = "operators" if case.is_cpu else "kernels"

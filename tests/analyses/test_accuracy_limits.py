@@ -53,7 +53,7 @@ def test_a_setting_holds_while_it_is_tried_and_no_longer(recorded):
     assert [row.cell.family for row in rows] == ["cnn", "mlp"]
     nothing = Setting(usual=1.0, dominant=0.9, work=0.0)
     with limits.under(nothing):
-        assert [(row.case.dominant, row.case.nearly_all_work) for row in rows] == [(0.9, 0.0)] * 2
+        assert [(row.case.dominant, row.case.is_nearly_all_work(None)) for row in rows] == [(0.9, True)] * 2
         assert LAUNCH_BOUND.limit("usual") == 1.0
     assert limits.scored(rows, IN_USE).n_alarms == 2
     now = LAUNCH_BOUND.limit("usual"), case.DOMINANT_ON_CPU, case.NEARLY_ALL_WORK_ON_CPU

@@ -309,7 +309,8 @@ def test_a_command_that_takes_too_long_is_ended_with_what_it_started(tmp_path, m
     with pytest.raises(run.CellFailedError, match="longer than 2 s"):
         run._run([sys.executable, "-c", script, str(path)], n_runs=3)
     time.sleep(0.2)
-    stat = Path(f"/proc/{path.read_text()}/stat")
+    started = path.read_text() if path.exists() else "none"  # a busy machine may not come as far in two seconds
+    stat = Path(f"/proc/{started}/stat")
     assert not stat.exists() or stat.read_text().split()[2] == "Z"
 
 
