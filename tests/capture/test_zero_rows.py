@@ -115,3 +115,20 @@ def second_of_two(model, rows):
 
 def test_a_node_of_several_results_is_told_by_the_gradient_of_the_one_that_was_given():
     assert run(second_of_two)[0]
+
+
+def convolved(kept):
+    """Two convolutions of images; a mask keeps some channels or rows of what the first one gives."""
+
+    def loss_of(_, rows):
+        first, second = (torch.nn.Conv2d(n, 32, 1) for n in (4, 32))
+        return second(first(rows.view(16, 4, 16, WIDTH)) * kept).square().mean()
+
+    return loss_of
+
+
+def test_channels_that_are_zero_are_no_rows():
+    """A ReLU sets so many to zero, and the others of their position count."""
+    quarter = torch.arange(32) % 4 == 0
+    assert run(convolved(quarter.view(1, 32, 1, 1)))[0] == []
+    assert run(convolved(quarter[:16].view(1, 1, 16, 1)))[0]

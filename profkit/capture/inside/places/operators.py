@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from .same_inputs import PRODUCTS, SameInputs
+from .same_inputs import SameInputs
 from .zero_rows import ZeroRows
 
 
@@ -28,7 +28,7 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         if not self.is_on:
             return func(*args, **(kwargs or {}))
         result = self.same.call(func, args, kwargs or {})
-        self.zero.watch(result, is_product=getattr(func, "__name__", "") in PRODUCTS)
+        self.zero.watch(result, getattr(func, "__name__", ""), args)
         return result
 
 

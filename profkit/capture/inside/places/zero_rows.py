@@ -16,12 +16,15 @@ import torch
 from torch.autograd.profiler import record_function
 
 from ..subnormal import address_of
+from .same_inputs import PRODUCTS
 
 ZERO_ROWS: Final = "profkit: zero rows of node "
 """Then autograd's number of the node, and the share in percent."""
 _ROWS: Final = 64
 _FIRST: Final = 16
 """Rows that are looked at, and of them so many first: where none is zero few are. Chosen: the first take 10 us."""
+_CHANNELS: Final = 16
+"""Channels of a convolution that are looked at in each row. Chosen."""
 _COLUMNS: Final = 16
 """The least length of a row: a short one is zero by chance, behind a ReLU. Chosen."""
 _LEAST: Final = 1 << 14
@@ -46,16 +49,20 @@ class ZeroRows:
         self._n = self._spent_ns = 0
         self._is_on = True
         self._task, self._is_chosen = -1, False
+        self._by_channel: set[Any] = set()
+        """Shapes of what convolutions take and give: there axis 1 has the values of a row, the last one its neighbours."""
 
     def end(self) -> None:
         """Look no longer, whatever graph lives on."""
         self._is_on = False
 
-    def watch(self, result: Any, *, is_product: bool) -> None:
-        """An operator has given this."""
+    def watch(self, result: Any, name: str, given: Any) -> None:
+        """An operator of that name has given this result, of these arguments."""
         if self._is_on and self._n < _MOST and type(result) is torch.Tensor and not torch.jit.is_tracing():
             with suppress(Exception):  # whatever tensor this is: nothing is said of it
-                self._watch(result, is_product)
+                if name.startswith("conv"):
+                    self._by_channel |= {result.shape, given[0].shape}
+                self._watch(result, name in PRODUCTS)
 
     def _watch(self, result: Any, is_product: bool) -> None:
         node = result.grad_fn
@@ -83,7 +90,10 @@ class ZeroRows:
             if is_product and task != self._task:
                 # nearest to the loss: rows that are zero there are chosen by their values, or have no target
                 self._task, self._is_chosen = task, share > 0.1
-            if is_large and share >= _TOLD and task == self._task and not self._is_chosen:
+            is_told = is_large and share >= _TOLD and task == self._task and not self._is_chosen
+            if is_told and gradients[0].shape in self._by_channel:
+                share = zero_share(gradients[0], by_channel=True)
+            if is_told and share >= _TOLD:
                 with record_function(f"{ZERO_ROWS}{number}, {round(100 * share)} %"):
                     pass
         self._spent_ns += time.perf_counter_ns() - begun_ns
@@ -93,25 +103,33 @@ def _is_zero(address: int, n_bytes: int) -> bool:
     return not ctypes.string_at(address, n_bytes).translate(None, _ZEROS)
 
 
-def zero_share(gradient: Any) -> float:
-    """The share (0-1) of the rows that are looked at which are zero in each column; 0 where they cannot be read."""
+def _spread(n: int, most: int) -> list[int]:
+    """So many of n places."""
+    return [int(number * _APART % 1 * n) if n > most else number for number in range(min(n, most))]
+
+
+def zero_share(gradient: Any, *, by_channel: bool = False) -> float:
+    """The share (0-1) of the rows that are looked at which are zero in each column; 0 where they cannot be read.
+
+    By channel, a row is zero where it is so in each one on axis 1: a ReLU sets channels to zero, not positions.
+    """
     if type(gradient) is not torch.Tensor or gradient.device.type != "cpu" or gradient.layout is not torch.strided:
         return 0.0
     if gradient.stride(-1) != 1:
         return 0.0
     storage = gradient.untyped_storage()
-    shape, strides = gradient.shape[:-1], gradient.stride()[:-1]
-    n_rows, size = prod(shape), gradient.element_size()
+    shape, strides, size = list(gradient.shape[:-1]), list(gradient.stride()[:-1]), gradient.element_size()
+    channels, apart = (_spread(shape.pop(1), _CHANNELS), strides.pop(1) * size) if by_channel else ([0], 0)
     length, first = gradient.shape[-1] * size, address_of(gradient, storage)
-    looked = min(n_rows, _ROWS) if first else 0
+    looked = _spread(prod(shape), _ROWS) if first else []
     n_zero = 0
-    for number in range(looked):
-        left, at = int(number * _APART % 1 * n_rows) if n_rows > looked else number, 0
+    for number, left in enumerate(looked):
+        at = 0
         for extent, stride in zip(reversed(shape), reversed(strides)):  # noqa: B905 - Python 3.9
             left, place = divmod(left, extent)
             at += place * stride
-        begin = first + at * size
-        n_zero += _is_zero(begin, min(length, _BEGIN)) and _is_zero(begin, length)
+        begins = [first + at * size + channel * apart for channel in channels]
+        n_zero += all(_is_zero(begin, min(length, _BEGIN)) and _is_zero(begin, length) for begin in begins)
         if number == _FIRST and not n_zero:
             return 0.0
-    return n_zero / looked if looked else 0.0
+    return n_zero / len(looked) if looked else 0.0
