@@ -163,7 +163,7 @@ ZERO_ROWS: Final = FindingKind(
         Supersedes("work.recompute", Way.BEHIND, MOSTLY),
     ),
     meaning="Layers compute rows (tokens, pairs of atoms, edges) that are multiplied by zero or dropped behind them: by a mask, a cutoff, a gate. The loss does not depend on them, and their gradient is zero.",
-    measured="profkit capture reads gradients on the CPU in the steps that it records once more, and marks the operators of which half of the rows or more are zero in each of 16 columns or more. Those operators in the timed steps, and their backward nodes, less the share of the rows that is not zero. Nothing is said where the rows nearest to the loss are zero as well, or where maxima or sorted values get gradients; nor of what computes no row without the others: Fourier transforms, running sums, decompositions of matrices.",
+    measured="profkit capture reads gradients on the CPU in the steps that it records once more, and marks the operators of which half of the rows or more are zero in each of 16 columns or more, around convolutions in each channel as well. Those operators in the timed steps, and their backward nodes, less the share of the rows that is not zero. Nothing is said where the rows nearest to the loss are zero as well, or where maxima or sorted values get gradients; nor of what computes no row without the others: Fourier transforms, running sums, decompositions of matrices.",
     thresholds={
         "window": WORTH_WORK,
         "zero": Threshold(0.5, "where {} of an operator's rows or more are zero", "chosen: dropped paths leave more"),

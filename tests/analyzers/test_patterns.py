@@ -432,6 +432,25 @@ def test_a_softmax_in_a_loss_of_products_is_no_attention() -> None:
     assert found(on_cpu(*nodes, *rows), "kernel.math_attention") is None
 
 
+@pytest.mark.parametrize("scores", ["aten::_softmax", "aten::_scaled_dot_product_attention_math"])
+@pytest.mark.parametrize("is_summed", [True, False])
+def test_a_mask_that_is_learnt_has_no_fused_kernel_on_a_cpu(scores: str, *, is_summed: bool) -> None:
+    """What is added to the scores has a gradient for all samples, which its node sums over them."""
+
+    def rows(start: int, number: int) -> list[Row]:
+        names = ["aten::bmm", scores, "aten::bmm", "aten::bmm", "aten::_softmax_backward_data", "", "aten::bmm"]
+        times = [(start + US * (300 + 50 * k), start + US * (350 + 50 * k)) for k in range(len(names))]
+        made = [operator(name, *time) for name, time in zip(names, times, strict=True) if name]
+        made.append(operator("aten::add", times[1][0], times[1][0] + US, Sequence_number=number + 1))
+        made.append(operator(NODE + "AddBackward0", *times[5], Sequence_number=number + 1, Fwd_thread_id=1))
+        made.append(operator("aten::sum" if is_summed else "aten::view", *times[5]))
+        return made
+
+    one = found([*on_cpu(), *in_steps(N_STEPS, STEP, rows, begin_ns=BASE)], "kernel.math_attention")
+    assert (one is None) == is_summed
+    assert one is None or one.evidence[0].value == N_STEPS * 150 * US
+
+
 def batch_norm(trains: str) -> list[Row]:
     """A batch normalisation in each step, as recorded with its arguments: the sixth says whether it trains."""
     return nested("aten::_batch_norm_impl_index") + nested(
@@ -501,6 +520,15 @@ def test_operators_that_exist_for_a_fall_back(name: str, fix: str) -> None:
         assert one.fix.startswith(name)
         assert fix in one.fix
         assert f"most of the time is in {name}" in one.evidence[1].statement
+
+
+@pytest.mark.parametrize(("name", "weight"), [("forward", 1), ("backward", 2)])
+@pytest.mark.parametrize(("size", "said"), [(3, True), (1, False)])
+def test_a_1x1_convolution_copies_no_columns_on_a_cpu(name: str, weight: int, size: int, *, said: bool) -> None:
+    dims = [[4, 64, 1, 768], [4, 64, 1, 768], []]
+    dims[weight] = [64, 64, size, size]
+    rows = nested(f"aten::_slow_conv2d_{name}", Input_Dims=dims)
+    assert (found(on_cpu(*rows), "kernel.slow_path") is not None) == said
 
 
 @pytest.mark.parametrize(("accumulate", "said"), [("True", True), ("False", False)])

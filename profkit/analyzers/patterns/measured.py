@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import dropped, forward, modes, parameters, ranges
+from profkit.analyzers.patterns import dropped, forward, modes, parameters, ranges, slow
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
@@ -103,7 +103,7 @@ PATTERNS: Final = (
         halved=ranges.trained_norms,
         remains="of batch normalisation at least half stays: it normalises in any mode",
     ),
-    Pattern(patterns.SLOW_PATH, ranges.slow_paths, ("slow call", "slow calls"), ranges.fix_of_slow_paths),
+    Pattern(patterns.SLOW_PATH, slow.slow_paths, ("slow call", "slow calls"), slow.fix_of_slow_paths),
     Pattern(
         patterns.LAYOUT_COPIES,
         ranges.copies,

@@ -124,6 +124,8 @@ _OTHER: Final = later(
     r"^aten::(?:mm|addmm|linear|\w*convolution\w*|native_(?:layer|batch|group)_norm\w*|embedding\w*|\w*loss\w*|_log_softmax\w*)$"
 )
 """What stands between two products that are no attention."""
+_ADDS: Final = later(r"^autograd::engine::evaluate_function: AddBackward\d*$")
+_SUMS: Final = later(r"^aten::sum$")
 _TORCHS_ON_CPU: Final = "attention without dropout, masks that need no gradient, no need_weights=True: a CPU's fused kernel takes nothing else"
 _OWN_ON_CPU: Final = (
     "F.scaled_dot_product_attention for attention of your own; nn.MultiheadAttention: need_weights=False"
@@ -143,7 +145,7 @@ def separate_attention(facts: Facts) -> Ranges:
         scores = scores[enclosing_op(ops.take(math), ops.thread[scores], ops.start_ns[scores]) < 0]
     whole = Ranges.of(ops, math, trace.window_ns)
     if not scores.size:
-        return whole
+        return _without_learnt(facts, whole)
     product, other = trace.named(ops.name, _PRODUCT), trace.named(ops.name, _OTHER)
     found = [whole]
     for thread, mine in rows_by_value(ops.thread[scores]):
@@ -155,7 +157,25 @@ def separate_attention(facts: Facts) -> Ranges:
         is_free &= _is_attention(trace, first, at, second)
         start, end = after[is_free], until[is_free]
         found.append(Ranges.of(ops, at[is_free], trace.window_ns, start_ns=start, end_ns=end))
-    return Ranges.joined(*found)
+    return _without_learnt(facts, Ranges.joined(*found))
+
+
+def _without_learnt(facts: Facts, found: Ranges) -> Ranges:
+    """On a CPU those that add no mask with a gradient, which a node sums over the batch: no fused kernel there takes one."""
+    if facts.cpu is None or not found.start_ns.size:
+        return found
+    ops, backward = facts.trace.ops, backward_of(facts.trace)
+    nodes = np.flatnonzero(facts.trace.named(ops.name[backward.rows], _ADDS))
+    sums = np.flatnonzero(facts.trace.named(ops.name, _SUMS))
+    node = enclosing_op(ops.take(backward.rows[nodes]), ops.thread[sums], ops.start_ns[sums])
+    nodes = nodes[distinct(node[node >= 0])]
+    rows = np.concatenate((backward.rows[nodes], backward.forward[nodes]))
+    rows = rows[rows >= 0]
+    is_plain = np.ones(found.start_ns.size, np.bool_)
+    for thread, mine in rows_by_value(found.thread):
+        at = np.sort(ops.start_ns[rows[ops.thread[rows] == thread]])
+        is_plain[mine] = np.searchsorted(at, found.start_ns[mine]) == np.searchsorted(at, found.end_ns[mine])
+    return found.take(is_plain)
 
 
 def _around(ops: CpuOps, products: I64, at: I64) -> tuple[I64, I64, I64]:

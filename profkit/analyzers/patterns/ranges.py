@@ -44,25 +44,8 @@ _DROPOUT: Final = later(r"^aten::(?:native_|_fused_)?(?:feature_|alpha_)*dropout
 _NORM: Final = later(r"^aten::(?:cudnn_|native_|miopen_)batch_norm$")
 _TRAINED_KERNEL: Final = later(r"bn_fw_tr|batch_norm_collect_statistics|BatchNorm\w*Train", re.IGNORECASE)
 _TRAINING_ARGUMENT: Final = 5
-_NAIVE: Final = later(r"^naive_conv")
 _DERIVATIVE: Final = later(r"^aten::\w+_backward$")
 """Formulas of derivatives: with an autograd number of their own, their result is differentiated (create_graph=True)."""
-_INDEX_PUT: Final = r"^aten::_?index_put_(?:impl_)?$"
-_ACCUMULATING: Final = later(r"indexing_backward")
-"""The kernels of torch that add up values of one index, after a sort."""
-_ACCUMULATE_ARGUMENT: Final = 3
-_SLOW_PATHS: Final = {
-    r"^aten::(?:_slow_conv2d_forward|thnn_conv2d|slow_conv\w+|_slow_conv\w+)$": "{} copies into columns and multiplies: have"
-    " oneDNN take it on a CPU (torch.backends.mkldnn.is_available(), float32 or bfloat16, no unusual layout), cuDNN on a"
-    " GPU (a type and a dilation that it takes), or compile the model",
-    _INDEX_PUT: "{} sorts its indices and adds one by one: use index_select, F.embedding or gather"
-    " for what is learned, index_add_ or scatter_add_ where order does not matter",
-    r"^aten::embedding_renorm_$": "{} (max_norm) takes the norm of each row apart at every look-up: limit norms every few"
-    " hundred steps, or normalise what was looked up",
-    r"^aten::_conv_depthwise2d$": "{} runs without cuDNN: channels_last and half precision have depthwise kernels there",
-}
-"""Operators that exist for a fall-back alone, and what there is against each."""
-_OTHER_PATH: Final = "{} runs MIOpen's naive kernels: let it search (MIOPEN_FIND_MODE=NORMAL), or use a type and layout it has kernels for"
 _OF_GRADIENT: Final = later(r"^aten::(?:\w+_)?(?:convolution_backward|\w*attention\w*_backward)$")
 IN_ORDER: Final = later(r"^aten::(?:contiguous|reshape)$")
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
@@ -290,18 +273,18 @@ def _trained_norms(facts: Facts) -> NDArray[np.int64]:
     """Operators of batch normalisation in training mode: by their recorded argument, else by the kernels they launch."""
     trace, ops = facts.trace, facts.trace.ops
     norms = np.flatnonzero(trace.named(ops.name, _NORM))
-    trained = _codes_with(trace, _TRAINING_ARGUMENT)
+    trained = codes_with(trace, _TRAINING_ARGUMENT)
     if not trained:
-        return _around_launches(facts, _TRAINED_KERNEL) if trace.device_indices else norms[:0]
+        return around_launches(facts, _TRAINED_KERNEL) if trace.device_indices else norms[:0]
     return norms[is_one_of(ops.signature[norms], trained)]
 
 
-def _codes_with(trace: Trace, place: int) -> list[int]:
+def codes_with(trace: Trace, place: int) -> list[int]:
     """The codes of arguments of which that one was recorded as True: of a batch normalisation the sixth says that it trains."""
     return [code for code, one in enumerate(trace.signatures) if one is not None and one.text(place) == "True"]
 
 
-def _around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+def around_launches(facts: Facts, pattern: re.Pattern[str]) -> NDArray[np.int64]:
     """The innermost operators that launch kernels of such a name."""
     found = facts.op_of_call[_launches(facts.trace, pattern)] if facts.op_of_call.size else np.empty(0, np.int64)
     return distinct(found[found >= 0]).astype(np.int64)
@@ -311,32 +294,6 @@ def _launches(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
     """The rows of calls that launch kernels of such a name."""
     gpu = trace.gpu
     return distinct(gpu.launch_row[trace.named(gpu.name, pattern) & (gpu.launch_row >= 0)]).astype(np.int64)
-
-
-def slow_paths(facts: Facts) -> Ranges:
-    """Operators that exist for a fall-back alone, and those that launch MIOpen's naive kernels."""
-    trace, ops = facts.trace, facts.trace.ops
-    rows = np.flatnonzero(
-        trace.named(ops.name, re.compile("|".join(sign for sign in _SLOW_PATHS if sign != _INDEX_PUT)))
-    )
-    naive = _around_launches(facts, _NAIVE)
-    return Ranges.of(ops, distinct(np.concatenate((rows, naive, _accumulating(facts)))), trace.window_ns)
-
-
-def _accumulating(facts: Facts) -> NDArray[np.int64]:
-    """Assignments by index that add up what has one index: by their kernels, on a CPU by their fourth argument."""
-    if facts.trace.device_indices:
-        return _around_launches(facts, _ACCUMULATING)
-    trace, ops = facts.trace, facts.trace.ops
-    rows = np.flatnonzero(trace.named(ops.name, re.compile(_INDEX_PUT)))
-    return rows[is_one_of(ops.signature[rows], _codes_with(trace, _ACCUMULATE_ARGUMENT))]
-
-
-def fix_of_slow_paths(facts: Facts, found: Ranges) -> str:
-    """What there is against the slow way that takes most of the time."""
-    name = found.longest_name(facts.trace)
-    fix = next((fix for sign, fix in _SLOW_PATHS.items() if re.search(sign, name)), _OTHER_PATH)
-    return fix.format(name)
 
 
 def copies(facts: Facts) -> Ranges:

@@ -50,7 +50,7 @@ class ZeroRows:
         self._is_on = True
         self._task, self._is_chosen = -1, False
         self._by_channel: set[Any] = set()
-        """Shapes of what convolutions take and give: there axis 1 has the values of a row, the last one its neighbours."""
+        """Shapes of what convolutions take and give: there axis 1 has the values of a row, the last one rows."""
 
     def end(self) -> None:
         """Look no longer, whatever graph lives on."""
@@ -123,8 +123,8 @@ def zero_share(gradient: Any, *, by_channel: bool = False) -> float:
     length, first = gradient.shape[-1] * size, address_of(gradient, storage)
     looked = _spread(prod(shape), _ROWS) if first else []
     n_zero = 0
-    for number, left in enumerate(looked):
-        at = 0
+    for number, place_of_row in enumerate(looked):
+        left, at = place_of_row, 0
         for extent, stride in zip(reversed(shape), reversed(strides)):  # noqa: B905 - Python 3.9
             left, place = divmod(left, extent)
             at += place * stride
