@@ -54,8 +54,9 @@ def _names_of_products(trace: Trace) -> list[int]:
     """The names whose calls copy no columns, as far as shapes are known: 1x1 convolutions."""
     told = trace.again if trace.again is not None and trace.again.signatures else trace
     mine = np.flatnonzero(told.named(told.ops.name, _SLOW_2D) & (told.ops.signature >= 0))
-    pairs = np.unique(np.stack((told.ops.name[mine], told.ops.signature[mine])), axis=1).T.tolist()
-    calls = [(told.name(name), told.signatures[one]) for name, one in pairs]
+    n = max(len(told.signatures), 1)
+    pairs = distinct(told.ops.name[mine].astype(np.int64) * n + told.ops.signature[mine]).tolist()
+    calls = [(told.name(pair // n), told.signatures[pair % n]) for pair in pairs]
     others = {name for name, given in calls if not _is_pointwise(name, given)}
     names = {name for name, _ in calls} - others
     return [code for code in distinct_codes(trace.ops.name).tolist() if trace.name(code) in names]
