@@ -66,6 +66,7 @@ CHORES: Final = tuple(
         ),
         (
             r"\badd_(?:histogram|scalars?)\(|\b(?:wandb|mlflow|neptune)\.|\bwriter\.\w+\(|\blogg(?:er|ing)\.\w+\(|\bprint\("
+            r"|(?i:\b_?log(?:ger)?)\.(?:debug|info|warn(?:ing)?|error|critical|exception|log)\("
             r"|\.(?:write|writelines|writerow|flush)\(|\bos\.fsync\(|\bopen\(",
             "writes a log or a file",
             "collect rows in a list and write them every few hundred steps, without flush() or fsync() for each",
@@ -147,6 +148,12 @@ CHORES: Final = tuple(
 
 Chosen with the programs of rounds 1 and 2 of docs/accuracy.md at hand: their later scores are no proof of it.
 """
+INTO_TEXT: Final = Chore(
+    later(r"^Tensor\.__(?:format|repr|str)__\("),
+    "turns tensors into text",
+    'give the logger the tensors as arguments (log.debug("%s", x)): it makes text only of what it shows; or ask log.isEnabledFor(logging.DEBUG) first; what is shown, print every few hundred steps, as a few numbers',
+)
+"""Told by what a line calls: an f-string does so also where nobody shows it."""
 _MODEL_CALLS: Final = later(
     rf"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad(?!{_OF_ONE})|\boptim\."
     r"|(?<![.\w])(?:evaluate|validate)\w*\("
@@ -160,8 +167,10 @@ _GIVEN: Final = later(
 """A tensor is made for what a name of the script's own is called with: that may be the model, which takes the time."""
 
 
-def chore_of(text: str) -> Chore | None:
-    """What a line with that text does beside training; None where the text does not tell, or where it trains as well."""
+def chore_of(text: str, call: str = "") -> Chore | None:
+    """What a line with that text, or what it calls, does beside training; None where they do not tell, or it trains."""
+    if INTO_TEXT.calls.search(call):
+        return INTO_TEXT
     if not text or _MODEL_CALLS.search(text) or _GIVEN.search(text):
         return None
     return next((one for one in CHORES if one.calls.search(text)), None)
@@ -282,6 +291,8 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
         return "persistent_workers=True: workers live on from epoch to epoch"
     if rare.way == "wait":
         return "find the items that take long in the workers; more workers and a larger prefetch_factor give them time"
+    if rare.way == "text":
+        return INTO_TEXT.fix
     if rare.way == "load":
         return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
     said, fix = _fix_of_line(rare, other)

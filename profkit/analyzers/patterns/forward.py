@@ -55,6 +55,8 @@ _EVALUATION: Final = frozenset(
     | {"validation"}
 )
 """Words of a function or a line that evaluates. Chosen: not "test" or "score", which training code has as well."""
+_INTO_TEXT: Final = later(r"^aten::(?:isfinite|masked_select)$")
+"""Both of these torch calls where it makes text of a tensor: its finite numbers say how many digits there are."""
 _ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
 
@@ -442,6 +444,7 @@ def _alike(facts: Facts, found: Unread) -> list[I64]:
     module = facts.code.module_of_op if facts.code is not None else np.full(len(ops), -1, np.int32)
     training = distinct_codes(module[found.used]).tolist()
     is_model, is_random = multiplies(trace), trace.named(ops.name, _CHANGES)
+    formats = trace.named(ops.name, _INTO_TEXT)
     again = {int(run[0]) for run in _sorted_runs(facts, found)[0]}
     groups: dict[bytes, list[tuple[NDArray[np.int32], list[I64]]]] = {}
     for run, is_within, leads in zip(found.runs, found.within, found.leads, strict=True):
@@ -455,7 +458,7 @@ def _alike(facts: Facts, found: Unread) -> list[I64]:
         made = ops.sequence[mine]  # of one node and the next: what makes nodes depends on what trains
         if distinct(made[made >= 0]).size > 1 or is_random[mine].any() or again & set(mine.tolist()):
             continue
-        if mine.size:
+        if mine.size and distinct_codes(ops.name[mine[formats[mine]]]).size < 2:
             _join(groups.setdefault(ops.name[mine].tobytes(), []), mine, ops.signature[mine])
     low, high = trace.window_ns
     least = _OF_GROUP * (high - low)
