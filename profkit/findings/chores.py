@@ -29,6 +29,11 @@ CHORES: Final = tuple(
     Chore(later(calls), does, fix)
     for calls, does, fix in (
         (
+            r"\btorch\.save\(self,",
+            "saves a whole object",
+            "save what changes alone: the state_dict of model, optimizer and scheduler, and the step; the whole object takes with it all that it holds, data sets as well; and save less often",
+        ),
+        (
             r"\btorch\.save\(|\bsave_(?:pretrained|checkpoint|file|state|model)\(",
             "saves a checkpoint",
             "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread), and only what has changed",
@@ -245,7 +250,7 @@ HOST_LINE: Final = FindingKind(
 )
 
 _JOINS: Final = later(
-    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]stack|insert)\(|\b(?:cat|concatenate|concat)\("
+    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]stack|insert)\(|\b(?:\w+_)?(?:cat|concatenate|concat)\("
 )
 _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "insert"})
 """Functions of libraries that make one longer array, tensor or table of several; `stack` does not: all it takes have one
@@ -264,6 +269,7 @@ _DECODES: Final = frozenset({"beam", "decode", "decoding", "greedy"})
 """Words of functions that make sequences one token after the other."""
 _WRITES: Final = frozenset(
     {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
+    | {"saves a whole object"}
 )
 _BUILDS: Final = later(r"=\s*(?:\w+\.)*[A-Z]\w*[a-z]\w*\(")
 """An object of a class is made and kept."""
@@ -302,7 +308,7 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
 
 def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
-    if rare.way == "save":
+    if rare.way == "save" and "save(self," not in rare.text:
         return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
     if rare.functions & _DECODES and not other:
         return (

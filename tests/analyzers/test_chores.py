@@ -25,6 +25,7 @@ SAVE = {
     ("text", "does"),
     [
         ("torch.save(state, path)", "saves a checkpoint"),
+        ('torch.save(self, path + ".part")', "saves a whole object"),
         ("json.dump({k: v.tolist() for k, v in state.items()}, f)", "writes or reads JSON text"),
         ("best = copy.deepcopy(model)", "copies whole objects"),
         ("f.flush(); os.fsync(f.fileno())", "writes a log or a file"),
