@@ -11,7 +11,7 @@ from profkit.findings.host import SYNC
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, UNFUSED
 from profkit.findings.kind import FindingKind
-from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, OPTIMIZER_LOOP, SLOW_PATH
+from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, NO_GRADIENT, OPTIMIZER_LOOP, SLOW_PATH
 from profkit.findings.wasted import DENSE_EXPERTS
 from profkit.model.budget import IDLE_PARTS, NO_TIME, words
 from profkit.model.code import CodePlace, Phase, PlaceShare
@@ -301,3 +301,18 @@ def test_a_cause_whose_fix_saves_little_is_named_beside_the_work(saves: float, b
 def test_double_precision_leads_before_what_goes_with_it(double: float, beside: Finding, first: str) -> None:
     one = replace(of_step(DOUBLE, double), recoverable_ns=int(double * 6 * MS))
     assert asked(beside, one, share=0.3).findings[0].id == first
+
+
+@pytest.mark.parametrize(
+    ("beside", "first"),
+    [
+        (of_step(DOUBLE, 0.25), DOUBLE.id),
+        (of_step(DOUBLE, 0.1), NO_GRADIENT.id),
+        (of_step(UNFUSED, 0.3), NO_GRADIENT.id),
+    ],
+    ids=["a cause", "a small cause", "what any program has"],
+)
+def test_a_question_leads_before_no_cause_that_explains_half_of_it(beside: Finding, first: str) -> None:
+    one = replace(of_step(NO_GRADIENT, 0.4), confidence=0.5)
+    small = replace(beside, recoverable_ns=beside.recoverable_ns // 2)
+    assert asked(one, small, share=0.3).findings[0].id == first

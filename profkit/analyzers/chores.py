@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import CHORE, EVERY_METRIC, HOST_LINE, Chore, chore_of
+from profkit.findings.chores import CHORE, EVERY_METRIC, HOST_LINE, INTO_TEXT, Chore, chore_of
 from profkit.model.arrays import distinct
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
@@ -106,8 +106,8 @@ def _of_run(result: Chores) -> tuple[Chore, tuple[Hot, ...]] | None:
     """The kind of chore with most of the run, and its lines."""
     found: dict[str, tuple[Chore, list[Hot]]] = {}
     for line in result.run.lines if result.run is not None else ():
-        chore = chore_of(line.text)
-        if chore is not None and not line.acts:
+        chore = INTO_TEXT if line.way == "text" else chore_of(line.text)
+        if chore is not None and (chore is INTO_TEXT or not line.acts):
             found.setdefault(chore.does, (chore, []))[1].append(line)
     chore, lines = max(found.values(), key=lambda one: _share(one[1]), default=(None, []))
     is_seen = sum(line.n_looks for line in lines) >= CHORE.limit("looks") and _share(lines) >= CHORE.limit("run")
@@ -170,7 +170,7 @@ def _between(result: Chores) -> PlaceShare | None:
     """The line, or the function, that has most of the time between operators and no part in training."""
     scope = result.scope
     aside = [one for one in result.between if _is_aside(result, one)]
-    chores = [one for one in result.whole if _is_aside(result, one) and chore_of(one.place.text) is not None]
+    chores = [one for one in result.whole if _is_aside(result, one) and _chore_at(one.place) is not None]
     found = [one for one in chores if scope.fraction(one.ns) >= HOST_LINE.limit("known")]
     by_function: dict[tuple[str, str], list[PlaceShare]] = {}
     for one in aside:
@@ -182,6 +182,10 @@ def _between(result: Chores) -> PlaceShare | None:
         inside = (one for one in found if _key(one) == _key(most) and one.ns >= _ONE_CHORE * most.ns)
         most = max(inside, key=lambda one: one.ns, default=most)
     return _at_lock(result.run, most) if most is not None and result.run is not None else most
+
+
+def _chore_at(place: CodePlace) -> Chore | None:
+    return chore_of(place.text, place.call)
 
 
 def _key(one: PlaceShare) -> tuple[str, str]:
@@ -201,6 +205,8 @@ def _at_lock(run: WholeRun, one: PlaceShare) -> PlaceShare:
 def _is_aside(result: Chores, one: PlaceShare) -> bool:
     """Whether a place is no part of training, nor the loop as a whole, nor what a package's loop calls."""
     place = one.place
+    if _chore_at(place) is INTO_TEXT:  # in a module's forward as well: no text is trained on
+        return not (place.inside or place.beside)
     is_loop = not place.line and (place.function == "<module>" or (place.file, place.function) in result.training)
     is_loop |= any((one.file, one.line) == (place.file, place.line) for one in result.loops if place.line)
     is_other = place.inside or place.beside or is_loop or place.single_words & ACTING
@@ -218,7 +224,7 @@ def _of_function(result: Chores, key: tuple[str, str], lines: list[PlaceShare]) 
 
 def _line(result: Chores, found: PlaceShare) -> tuple[Finding, ...]:
     scope, place = result.scope, found.place
-    chore = chore_of(place.text)
+    chore = _chore_at(place)
     fraction = scope.fraction(found.ns)
     does, idle = (
         (_does(result.run, place, chore), "")

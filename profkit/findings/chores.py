@@ -29,6 +29,11 @@ CHORES: Final = tuple(
     Chore(later(calls), does, fix)
     for calls, does, fix in (
         (
+            r"\btorch\.save\(self,",
+            "saves a whole object",
+            "save what changes alone: the state_dict of model, optimizer and scheduler, and the step; the whole object takes with it all that it holds, data sets as well; and save less often",
+        ),
+        (
             r"\btorch\.save\(|\bsave_(?:pretrained|checkpoint|file|state|model)\(",
             "saves a checkpoint",
             "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread), and only what has changed",
@@ -66,6 +71,7 @@ CHORES: Final = tuple(
         ),
         (
             r"\badd_(?:histogram|scalars?)\(|\b(?:wandb|mlflow|neptune)\.|\bwriter\.\w+\(|\blogg(?:er|ing)\.\w+\(|\bprint\("
+            r"|(?i:\b_?log(?:ger)?)\.(?:debug|info|warn(?:ing)?|error|critical|exception|log)\("
             r"|\.(?:write|writelines|writerow|flush)\(|\bos\.fsync\(|\bopen\(",
             "writes a log or a file",
             "collect rows in a list and write them every few hundred steps, without flush() or fsync() for each",
@@ -147,6 +153,12 @@ CHORES: Final = tuple(
 
 Chosen with the programs of rounds 1 and 2 of docs/accuracy.md at hand: their later scores are no proof of it.
 """
+INTO_TEXT: Final = Chore(
+    later(r"^Tensor\.__(?:format|repr|str)__\("),
+    "turns tensors into text",
+    'give the logger the tensors as arguments (log.debug("%s", x)): it makes text only of what it shows; or ask log.isEnabledFor(logging.DEBUG) first; what is shown, print every few hundred steps, as a few numbers',
+)
+"""Told by what a line calls: an f-string does so also where nobody shows it."""
 _MODEL_CALLS: Final = later(
     rf"\bbackward\(|\bmodel\(|\bnet\(|\.step\(|\bzero_grad\(|\bforward\(|\bclip_grad(?!{_OF_ONE})|\boptim\."
     r"|(?<![.\w])(?:evaluate|validate)\w*\("
@@ -160,8 +172,10 @@ _GIVEN: Final = later(
 """A tensor is made for what a name of the script's own is called with: that may be the model, which takes the time."""
 
 
-def chore_of(text: str) -> Chore | None:
-    """What a line with that text does beside training; None where the text does not tell, or where it trains as well."""
+def chore_of(text: str, call: str = "") -> Chore | None:
+    """What a line with that text, or what it calls, does beside training; None where they do not tell, or it trains."""
+    if INTO_TEXT.calls.search(call):
+        return INTO_TEXT
     if not text or _MODEL_CALLS.search(text) or _GIVEN.search(text):
         return None
     return next((one for one in CHORES if one.calls.search(text)), None)
@@ -236,7 +250,7 @@ HOST_LINE: Final = FindingKind(
 )
 
 _JOINS: Final = later(
-    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]stack|insert)\(|\b(?:cat|concatenate|concat)\("
+    r"\b(?:torch|np|numpy|pd|pandas|jnp)\.(?:cat|concat|concatenate|append|[vhd]stack|insert)\(|\b(?:\w+_)?(?:cat|concatenate|concat)\("
 )
 _JOINING: Final = frozenset({"concat", "concatenate", "append", "vstack", "hstack", "insert"})
 """Functions of libraries that make one longer array, tensor or table of several; `stack` does not: all it takes have one
@@ -255,6 +269,7 @@ _DECODES: Final = frozenset({"beam", "decode", "decoding", "greedy"})
 """Words of functions that make sequences one token after the other."""
 _WRITES: Final = frozenset(
     {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
+    | {"saves a whole object"}
 )
 _BUILDS: Final = later(r"=\s*(?:\w+\.)*[A-Z]\w*[a-z]\w*\(")
 """An object of a class is made and kept."""
@@ -282,6 +297,8 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
         return "persistent_workers=True: workers live on from epoch to epoch"
     if rare.way == "wait":
         return "find the items that take long in the workers; more workers and a larger prefetch_factor give them time"
+    if rare.way == "text":
+        return INTO_TEXT.fix
     if rare.way == "load":
         return "make the rare slow items cheap: repair or leave them out, or prepare them once and store the result"
     said, fix = _fix_of_line(rare, other)
@@ -291,7 +308,7 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
 
 def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
-    if rare.way == "save":
+    if rare.way == "save" and "save(self," not in rare.text:
         return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
     if rare.functions & _DECODES and not other:
         return (

@@ -283,7 +283,7 @@ DOUBLE: Final = FindingKind(
         Supersedes("kernel.slow_path", Way.BEHIND, 1.0),
     ),
     meaning="Kernels work on 64-bit floating point numbers. Training needs it nowhere; a tensor made from numpy, a Python scalar as a 0-dim tensor, or torch.set_default_dtype brings it in unseen. GPUs for graphics compute in it at 1/32 or 1/64 of the rate of fp32, others at 1/2 or less; memory moves twice the bytes. A CPU computes in it at half the rate of fp32 or less.",
-    measured="On a GPU, kernels whose names say double (dgemm, d884, <double, ...>): the time in which one of them runs, less what it takes at the ratio of fp32 to fp64 of GPUs for graphics. On a CPU, operators whose recorded types say double, scalars left out, less what fp32 would take.",
+    measured="On a GPU, kernels whose names say double (dgemm, d884, <double, ...>): the time in which one of them runs, less what it takes at the ratio of fp32 to fp64 of GPUs for graphics. On a CPU, operators whose recorded types say double, scalars left out, less what fp32 would take; where no product of matrices is among them at most all of their time, since what fits into a cache takes far less.",
     thresholds={
         "window": Threshold(
             0.02, "kernels in double precision run in {} of the window", "chosen, as precision.fallback"

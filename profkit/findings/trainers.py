@@ -45,7 +45,7 @@ _TRANSFORMERS: Final = {
     "input.starved": "TrainingArguments(dataloader_num_workers=4, dataloader_persistent_workers=True)",
     "input.restarted": "TrainingArguments(dataloader_persistent_workers=True)",
     "evaluation": "TrainingArguments(eval_steps=...) with a larger number",
-    "outputs": "Trainer(preprocess_logits_for_metrics=...) with a function that keeps what compute_metrics reads (logits.argmax(-1))",
+    "outputs": 'the evaluation gathers all that the model returns: let it return logits alone (no output_hidden_states=True or output_attentions=True in its config, else trainer.train(ignore_keys_for_eval=["hidden_states", "attentions"])); Trainer(preprocess_logits_for_metrics=...) with a function that keeps what compute_metrics reads (logits.argmax(-1)); TrainingArguments(prediction_loss_only=True) where the loss is enough',
     "host.launch_bound": "TrainingArguments(per_device_train_batch_size=...) with more, and torch_compile=True",
     "host.optimizer_loop": 'TrainingArguments(optim="adamw_torch_fused")',
     "precision.no_tf32": "TrainingArguments(tf32=True)",

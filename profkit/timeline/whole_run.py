@@ -99,6 +99,8 @@ class Hot(Line, frozen=True):
     """How many steps apart it comes, 0 where that is not regular or not known."""
     around: tuple[str, ...] = ()
     """The functions whose calls lead to it, the outermost first."""
+    way: str = ""
+    """What has most of its looks: "text" (of tensors), "save", "model" (inside a module's call), "" else."""
     in_thirds: tuple[_Share, _Share, _Share] = (0.0, 0.0, 0.0)
     """Its share (0-1) of each third of that time."""
 
@@ -160,8 +162,8 @@ class Rare(msgspec.Struct, frozen=True, kw_only=True):
     inside: tuple[Line, ...] = ()
     callers: tuple[Line, ...] = ()
     way: str = ""
-    """"load" and "wait" (a loader's own thread, its workers), "start" (of workers), "save", "model" (of a module's
-    call), "" else."""
+    """"load" and "wait" (a loader's own thread, its workers), "start" (of workers), "save", "text" (of
+    tensors), "model" (of a module's call), "" else."""
     callee: str = ""
 
     @property

@@ -14,6 +14,10 @@ from profkit.model.finding import Finding
 
 UNSURE: Final = 0.5
 """Confidence up to which a finding takes no other one's place (chosen: what is in one step only has it)."""
+_OF_QUESTION: Final = 0.5
+"""Of the time of an unsure finding, from which a sure one comes before it. Chosen: as where a finding is said once."""
+_GENERIC: Final = frozenset({"kernel.unfused", "host.launch_bound"})
+"""What most programs have, and names no single thing to change."""
 Explains = Callable[[Finding, Finding], float]
 """The share (0-1) of the second finding's time that the first one explains; negative: it is not known."""
 
@@ -74,10 +78,17 @@ def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True, is_cpu:
 
 
 def ranked_work(findings: Sequence[Finding], *, is_cpu: bool = False) -> list[Finding]:
-    """Findings on the work: those that lead, then those whose change no other one names, by what a fix saves."""
+    """Findings on the work: those that lead, then those whose change no other one names, by what a fix saves.
+
+    A question (no surer than `UNSURE`) comes behind a finding that is no question and has half of its time.
+    """
+    named = [one for one in findings if one.confidence > UNSURE and one.recoverable_ns and one.id not in _GENERIC]
+
+    def is_asked(one: Finding) -> bool:
+        return one.confidence <= UNSURE and any(by_time(other, one) >= _OF_QUESTION for other in named)
 
     def place(one: Finding) -> tuple[bool, bool, tuple[float, float]]:
-        is_behind = superseding(one, findings, Way.BEHIND) is not None
+        is_behind = is_asked(one) or superseding(one, findings, Way.BEHIND) is not None
         return not kind_of(one.id).leads, is_behind, order(one, is_cpu=is_cpu)
 
     return sorted(findings, key=place)

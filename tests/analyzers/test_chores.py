@@ -25,9 +25,13 @@ SAVE = {
     ("text", "does"),
     [
         ("torch.save(state, path)", "saves a checkpoint"),
+        ('torch.save(self, path + ".part")', "saves a whole object"),
         ("json.dump({k: v.tolist() for k, v in state.items()}, f)", "writes or reads JSON text"),
         ("best = copy.deepcopy(model)", "copies whole objects"),
         ("f.flush(); os.fsync(f.fileno())", "writes a log or a file"),
+        ('self._log.warning("step %d", step)', "writes a log or a file"),
+        ("LOG.info(row)", "writes a log or a file"),
+        ("h = torch.log(x) + math.log(n)", ""),
         ("q = np.percentile(g, [1, 25, 50])", "computes numbers with NumPy"),
         ("runs = np.moveaxis(self.fields[..., idx], -1, 0)", "copies NumPy arrays into another layout"),
         ("return torch.from_numpy(np.ascontiguousarray(runs))", "copies NumPy arrays into another layout"),
@@ -92,6 +96,14 @@ def test_a_line_that_has_a_fifth_of_the_run_is_the_verdict_with_its_rate(every):
     assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(0.2, rel=0.01)
     assert "async_save" in found["host.chore"].fix
     assert found["host.chore"].places[0].place.line == 31
+
+
+def test_tensors_turned_into_text_are_told_whatever_the_line_says_and_whoever_calls_it():
+    line = {**SAVE, "text": 'seen.append(f"{pos}")', "around": ["main", "rollout"], "way": "text"}
+    verdict, found, _ = at_lines(line)
+    assert verdict.headline.endswith('seen.append(f"{pos}") turns tensors into text: 20.0 % of the run')
+    assert "isEnabledFor" in found["host.chore"].fix
+    assert "host.chore" not in at_lines({**line, "way": ""}).found
 
 
 @pytest.mark.parametrize(
@@ -219,6 +231,28 @@ def test_a_known_chore_has_the_operators_that_it_calls_and_needs_less_of_the_win
     found = with_python("best = copy.deepcopy(model)", python_ms=3).found
     assert found["host.line"].title == "train.py:31 in keep(): best = copy.deepcopy(model) copies whole objects"
     assert found["host.line"].fraction == pytest.approx(3 / 23, abs=0.01)
+
+
+@pytest.mark.parametrize("called_by", ["torch/_tensor.py(1169): __format__", "torch/nn/modules/x.py(9): __format__"])
+def test_text_of_tensors_inside_a_modules_forward_has_the_operators_that_make_it(called_by):
+    called = []
+
+    def drawn(now, _):
+        rows = [operator("aten::mm", now + k * MS, now + (k + 1) * MS - 1000) for k in range(20)]
+        rows.append(span("nn.Module: School_0", now, now + 25 * MS, cat="python_function"))
+        rows.append(span("train.py(30): rollout", now + 10, now + 25 * MS - 10, cat="python_function"))
+        rows.append(span(called_by, now + 21 * MS, now + 24 * MS, cat="python_function"))
+        rows += [
+            operator("aten::item", now + 21 * MS + k * 30_000, now + 21 * MS + k * 30_000 + 20_000) for k in range(99)
+        ]
+        called.append(now + 21 * MS)
+        return rows
+
+    text = 'track.append(f"{pos}")'
+    found = with_calls(in_steps(12, 25 * MS, drawn, begin_ns=10), called, text).found
+    told = [one.title for one in found.values() if one.id == "host.line"]
+    assert told == [f"train.py:31 in rollout(): {text} turns tensors into text"] * ("_tensor" in called_by)
+    assert not told or found["host.line"].fraction == pytest.approx(3 / 25, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,7 @@ HEALTHY = {
         ),
         "not in each step": lambda step: layers(step, "aten::sort", "aten::exp", "aten::mul") if step % 2 else [],
         "little": lambda step: layers(step, "aten::sort"),
+        "text of a tensor": lambda step: layers(step, "aten::isfinite", "aten::masked_select", "aten::item"),
     },
     "host.parameter_loop": {
         "few": lambda step: loop(step, n=20),

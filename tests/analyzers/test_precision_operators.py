@@ -105,6 +105,14 @@ def test_operators_on_double_take_at_least_twice_as_long_as_on_float() -> None:
     assert slower.recoverable_ns == round(700 * US * (1 - 1 / 6))
 
 
+def test_doubles_beside_a_model_in_single_precision_are_no_models() -> None:
+    one = double(product(0, 300, FULL), product(300, 800, "double", name="aten::mul"))
+    assert "becomes float64" in one.evidence[2].statement
+    assert one.most_recoverable_ns == 1.25 * 500 * US, "all of it, and what a cause takes beyond its time"
+    assert "where they are made" in one.fix
+    assert "model" not in one.fix
+
+
 def test_what_an_operator_calls_is_counted_once() -> None:
     one = double(product(100, 800, "double", name="aten::addmm"), product(200, 300, "double", name="aten::copy_"))
     assert one.evidence[0].value == N_STEPS * 700 * US

@@ -132,6 +132,8 @@ def constant(step: int, dims: tuple[int, ...]) -> list[Row]:
 
 def test_what_does_not_take_the_batch_is_made_once() -> None:
     assert found("work.no_gradient", lambda step: constant(step, (32, 32))) is not None
+    gathered = lambda step: at(step, "aten::index", 22, 29, [(1200, 32)])  # noqa: E731
+    assert found("work.no_gradient", lambda step: [*constant(step, (32, 32)), gathered(step)]) is not None
 
 
 HEALTHY = {
@@ -151,7 +153,13 @@ HEALTHY = {
         "another axis": lambda step: ordered(step, (0, 2), axis=0),
     },
     "work.one_hot": {"of something else": lambda step: one_hot(step, 499)},
-    "work.no_gradient": {"rows of the batch": lambda step: constant(step, (8, 32, 3))},
+    "work.no_gradient": {
+        "rows of the batch": lambda step: constant(step, (8, 32, 3)),
+        "the batch's rows of a table": lambda step: [
+            *constant(step, (8, 32)),
+            at(step, "aten::index", 22, 29, [(1200, 32)]),
+        ],
+    },
 }
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from profkit.findings.chores import Does, fix_of_rare
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.model.finding import Severity
 from profkit.render.words.triage import step_sentence
@@ -149,6 +150,37 @@ def test_of_an_evaluation_that_joins_outputs_the_share_is_without_its_forward_pa
     assert verdict.recoverable_ns == pytest.approx(16 * MS, rel=0.01)
     assert verdict.step_ns == pytest.approx((32 + 1280 / 60) * MS, rel=0.01), "with the forward passes"
     assert "only what the metric reads" in found["host.rare"].fix
+
+
+@pytest.mark.parametrize(
+    ("text", "is_joined"),
+    [
+        ("return torch_pad_and_concatenate(tensors, new_tensors, padding_index=padding_index)", True),
+        ("return type(tensors)(nested_concat(t, n) for t, n in zip(tensors, new_tensors))", True),
+        ("return type(tensors)(nested_detach(t) for t in tensors)", False),
+    ],
+)
+def test_where_a_trainer_joins_what_a_model_returns_the_advice_is_to_return_less(text, is_joined):
+    join = {**JOIN, "line": 128, "function": "nested_concat", "text": text}
+    found = told(computing(profkit_run={**RUN, "rare": {**EVALUATION, "lines": [join]}})).found["host.rare"]
+    assert ("what the metric reads" in found.fix) is is_joined
+    of_trainer = fix_of_rare(
+        Does(way="", text=text, callee="", functions=frozenset(), is_evaluation=True, is_model=False),
+        "",
+        "transformers",
+    )
+    assert ("output_hidden_states" in of_trainer) is is_joined
+
+
+@pytest.mark.parametrize(("saved", "fix"), [("self", "save what changes alone"), ("state", "save less often")])
+def test_a_save_of_the_whole_trainer_is_told_to_save_less_of_it(saved, fix):
+    one = rare_at(line(f"torch.save({saved}, path)", "save"), way="save").found["host.rare"]
+    assert one.fix.startswith(fix)
+
+
+@pytest.mark.parametrize("text", ['log.info(f"pos={pos}")', "show(pos)"])
+def test_rare_steps_that_make_text_of_tensors_are_told_to_leave_that_to_the_logger(text):
+    assert "isEnabledFor" in rare_at(line(text, "report"), way="text").found["host.rare"].fix
 
 
 VALIDATES = line("loss = self(x)", "validation_step", 9)

@@ -367,6 +367,7 @@ LOADS = (MAIN, ("data.py", 7, "__getitem__"))
 def test_lines_have_their_share_of_the_run_and_their_rate():
     usual_step, saving = (FORWARD, FORWARD, BACKWARD, LOADS), (FORWARD, SAVE, SAVE, SAVE)
     lines = hot([saving if place % 4 == 3 else usual_step for place in range(40)])
+    assert lines[5]["way"] == ""
     assert lines[5]["share"] == pytest.approx(30 / 160)
     assert (lines[5]["n_looks"], lines[5]["every"]) == (30, 4)
     assert lines[5]["in_thirds"] == pytest.approx([0.1875] * 3, abs=0.04)

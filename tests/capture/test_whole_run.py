@@ -12,6 +12,7 @@ from tests.capture.running import SCRIPTS, capture, trace
 
 pytest.importorskip("torch")
 
+import torch
 from torch import nn
 
 from profkit.capture.inside import clock, whole_run
@@ -43,6 +44,13 @@ def test_losses_that_keep_their_graphs_are_named(tmp_path):
     assert memory["bytes_per_step"] == pytest.approx(256 * 2048 * 4, rel=0.3)
     assert (memory["held"]["name"], memory["held"]["has_graph"]) == ("kept", True)
     assert memory["held"]["text"] == "kept.append(loss)"
+
+
+def test_a_look_while_a_tensor_becomes_text_says_so_at_the_line_that_has_it_made(monkeypatch):
+    run, looks = WholeRun(), []
+    monkeypatch.setattr(torch._tensor_str, "_tensor_str", lambda *_: looks.append(run._stack(0, sys._getframe())) or "")
+    assert f"{torch.ones(3)}" == "tensor()"
+    assert looks[0].way == "text"
 
 
 def test_nobody_looks_while_steps_are_recorded_or_when_it_is_over():

@@ -55,6 +55,9 @@ _EVALUATION: Final = frozenset(
     | {"validation"}
 )
 """Words of a function or a line that evaluates. Chosen: not "test" or "score", which training code has as well."""
+_GATHERS: Final = later(r"^aten::(?:index|index_select|gather|take|take_along_dim|embedding)$")
+_INTO_TEXT: Final = later(r"^aten::(?:isfinite|masked_select)$")
+"""Both of these torch calls where it makes text of a tensor: its finite numbers say how many digits there are."""
 _ASKED: Final = later(r"^autograd::|Backward\d*$|^c10d::|^gloo:|^Optimizer\.")
 
 
@@ -420,8 +423,12 @@ def _first_shapes(trace: Trace, rows: I64) -> set[tuple[int, ...]]:
 def _is_of_batch(trace: Trace, inputs: set[tuple[int, ...]], rows: set[int], run: I64) -> bool:
     made = {sizes for row in run.tolist() for sizes in _made(trace, row)}
     taken = [[one for one in _shapes(trace.given(row)) if one not in made] for row in run.tolist()]
-    first = next(filter(None, taken), [])
-    return any(one[0] in rows for one in first) or any(one in inputs for each in taken for one in each)
+    gathers = trace.named(trace.ops.name[run], _GATHERS)
+    known = [place for place, each in enumerate(taken) if each]
+    # of what is gathered first nobody knows whose rows it has: what works on it tells
+    first = next((n for n, place in enumerate(known) if not gathers[place]), len(known))
+    told = (one for place in known[: first + 1] for one in taken[place])
+    return any(one[0] in rows for one in told) or any(one in inputs for each in taken for one in each)
 
 
 def _made(trace: Trace, row: int) -> list[tuple[int, ...]]:
@@ -442,6 +449,7 @@ def _alike(facts: Facts, found: Unread) -> list[I64]:
     module = facts.code.module_of_op if facts.code is not None else np.full(len(ops), -1, np.int32)
     training = distinct_codes(module[found.used]).tolist()
     is_model, is_random = multiplies(trace), trace.named(ops.name, _CHANGES)
+    formats = trace.named(ops.name, _INTO_TEXT)
     again = {int(run[0]) for run in _sorted_runs(facts, found)[0]}
     groups: dict[bytes, list[tuple[NDArray[np.int32], list[I64]]]] = {}
     for run, is_within, leads in zip(found.runs, found.within, found.leads, strict=True):
@@ -455,7 +463,7 @@ def _alike(facts: Facts, found: Unread) -> list[I64]:
         made = ops.sequence[mine]  # of one node and the next: what makes nodes depends on what trains
         if distinct(made[made >= 0]).size > 1 or is_random[mine].any() or again & set(mine.tolist()):
             continue
-        if mine.size:
+        if mine.size and distinct_codes(ops.name[mine[formats[mine]]]).size < 2:
             _join(groups.setdefault(ops.name[mine].tobytes(), []), mine, ops.signature[mine])
     low, high = trace.window_ns
     least = _OF_GROUP * (high - low)

@@ -38,6 +38,7 @@ _SLOWER: Final = re.compile(r"conv|gelu")
 """What has no kernel of oneDNN, or no vectorised one, in double precision."""
 _FOR_ALL: Final = re.compile(r"^aten::_(?:foreach|fused)_")
 """Operators on lists, of which no element type is recorded: theirs is that of the rest."""
+_BESIDE: Final = "convert the tensors that bring it in once, where they are made, with .float()"
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 
 
@@ -134,8 +135,9 @@ def _place_of(facts: Facts, typed: Trace, row: int) -> str:
     return facts.code.places[place].words if place >= 0 else ""
 
 
-def in_double(result: Double) -> Iterator[Finding]:
+def in_double(formats: OperatorPrecision) -> Iterator[Finding]:
     """`precision.fp64` on a CPU."""
+    result = formats.double
     scope, fraction = result.scope, result.scope.fraction(result.ns)
     if scope.fraction(result.saves_ns) < DOUBLE.limit("window"):
         return
@@ -153,14 +155,19 @@ def in_double(result: Double) -> Iterator[Finding]:
         at = f" at {result.at}" if result.at else ""
         first = f"the first operator of a step that is given float64 is {result.first}{at}"
         evidence.append(Evidence.time("precision.double_saves_ns", result.saves_ns, first))
+    is_beside = formats.total_ns > 0 and not formats.by_format.get(Precision.FP64)
+    if is_beside:
+        said = "no product of matrices is in float64: what is computed with such a tensor becomes float64, and so does its backward pass"
+        evidence.append(Evidence.share("precision.double_products", 0.0, said))
     yield DOUBLE.found(
         title="operators compute in double precision",
         confidence=_SURE_OF_DOUBLE,
         recoverable_ns=scope.per_step(result.saves_ns),
+        most_recoverable_ns=scope.per_step(result.ns) if is_beside else None,  # what fits into a cache takes far less
         fraction=fraction,
         evidence=tuple(evidence),
-        fix=f"unless it is needed: {DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}; no model.double() and no"
-        " torch.set_default_dtype(torch.float64)",
+        fix=f"unless it is needed: {_BESIDE if is_beside else DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}; no"
+        f" {'' if is_beside else 'model.double() and no '}torch.set_default_dtype(torch.float64)",
         next_tools=(
             recorded(
                 scope,
@@ -288,7 +295,7 @@ def rows(facts: Facts, _: OperatorPrecision) -> Mapping[str, Rows]:
 
 def judge(result: OperatorPrecision) -> tuple[Finding, ...]:
     """`precision.fp64`; `precision.fallback` where products in fp32 stand beside half precision that was asked for."""
-    return (*in_double(result.double), *_in_full(result))
+    return (*in_double(result), *_in_full(result))
 
 
 def _in_full(result: OperatorPrecision) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ Standard library only, Python 3.9 syntax.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -25,11 +26,12 @@ _INNER: Final = frozenset(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>",
 
 
 class _Seen:
-    """What looks find at one line: the first path to it, how many they are, ns by thirds of the run, the steps."""
+    """What looks find at one line: the first path to it, how many they are, ns by thirds and by way, the steps."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.n, self.thirds = path, 0, [0, 0, 0]
         self.steps: set[int] = set()
+        self.ways: Counter[str] = Counter()
 
     def every(self, lengths_ns: Sequence[int]) -> int:
         """How many steps apart the line comes; 0 where that is not regular, or where looks skip steps that have it."""
@@ -53,6 +55,7 @@ def hot_lines(
             seen = lines.setdefault(path[-1], _Seen(path))
             seen.n += 1
             seen.steps.add(place)
+            seen.ways[look.way] += ns
             seen.thirds[min(3 * before_ns // whole_ns, 2)] += ns
         before_ns += ns
     lengths_ns = [end - begin for begin, end in zip(began, ended)]  # noqa: B905
@@ -64,6 +67,7 @@ def hot_lines(
             "in_thirds": [round(min(3 * one / whole_ns, 1.0), 4) for one in seen.thirds],
             "around": [function for _, _, function in seen.path],
             "every": seen.every(lengths_ns),
+            "way": seen.ways.most_common(1)[0][0],
         }
         for seen in most
         if sum(seen.thirds) >= _LEAST * whole_ns

@@ -273,8 +273,9 @@ _WAYS: Final = {
     "_next_data": "load",
     "save": "save",
     "_call_impl": MODEL,
+    "_str_intern": "text",
 }
-"""Functions of torch that tell what a line outside or inside of them does: what a loader does, a save, a module."""
+"""Functions of torch that tell what a line outside or inside of them does: a loader, a save, a module, text."""
 
 
 def _n_hooks(module: Any) -> int:

@@ -28,6 +28,7 @@ _HEAD: Final = re.compile(r"@|(?:async\s+)?def\b.*[:(,]$")
 """A line that begins a function and runs nothing of it: what is called there, the script does not call."""
 CALLS_OF_BACKWARD: Final = ("backward()", "Tensor.backward()", "grad()")
 """What is called to run the backward pass."""
+_OF_TENSORS: Final = re.compile(r"torch/_tensor\.py\(\d+\): __\w+__$")
 _NO_CLASS: Final = frozenset(("type", "module", "PyCapsule", "FunctionMeta", "pybind11_type"))
 """What a built-in method may be "of" that says nothing: a class itself, or a namespace."""
 
@@ -203,4 +204,5 @@ def call_words(name: str) -> str:
         kind = match["kind"] or ""
         return f"{match['name'].rstrip('>')}()" if kind in _NO_CLASS or not kind else f"{kind}.{match['name']}()"
     function = name.rpartition("): ")[2]
-    return f"{function}()" if function != name else ""
+    whose = "Tensor." if _OF_TENSORS.match(name) else ""
+    return f"{whose}{function}()" if function != name else ""

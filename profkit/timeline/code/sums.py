@@ -154,4 +154,4 @@ def _with_module(code: Code, place: NDArray[np.int32], module: NDArray[np.int32]
     from profkit.timeline.code.modules import pattern  # only where there are frames, as all that it imports
 
     common = pattern(inner) if inner and 2 * spent >= int(ns.sum()) else ""
-    return replace(code.places[int(place[0])], module=common)
+    return replace(code.places[int(np.bincount(place, weights=ns).argmax())], module=common)
