@@ -121,6 +121,7 @@ BY_SHAPES: Final = (
         SUBNORMAL,
         subnormal.subnormal,
         ("such operator", "such operators"),
+        subnormal.fix_of_subnormal,
         kept=subnormal.stays,
         title=subnormal.title_of_subnormal,
     ),
