@@ -13,7 +13,7 @@ from profkit.analyzers.base import Analyzer, scope_of
 from profkit.analyzers.code import ModuleTree, busiest, question_of
 from profkit.analyzers.kernels import Kernels
 from profkit.analyzers.launches.measured import Apart, Launches
-from profkit.analyzers.roof import at_roof, roof_summary
+from profkit.analyzers.roof import for_headline, roof_summary
 from profkit.analyzers.steps import StepTimes
 from profkit.analyzers.streams import Streams
 from profkit.analyzers.tools import metal_timeline, py_spy_operators, steps_alone
@@ -216,7 +216,7 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     )
     case = _case(facts, rank, findings, cap, found)
     notes = (*faults, *filter(None, [chosen.note]), *case.notes)
-    case = replace(case, notes=notes, at_roof=at_roof(found.get(roof.ANALYZER.name)))
+    case = replace(case, notes=notes, **for_headline(found.get(roof.ANALYZER.name)))
     if case.step_ns is not None and case.rare_ns:
         mean_ns = case.step_ns + case.rare_ns
         findings = tuple(

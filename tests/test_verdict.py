@@ -18,8 +18,8 @@ from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.documents.report import Bottleneck, Verdict
 from profkit.model.finding import Evidence, Finding
 from profkit.pipeline import analyse, triage_trace
-from profkit.testing import draw, kernel, launch, span, trace_of
-from profkit.verdict import CHEAPER_WORK, LEAVE_IT, decide
+from profkit.testing import draw, kernel, launch, operator, span, trace_of
+from profkit.verdict import CHEAPER_WORK, FASTER_PRODUCTS, LEAVE_IT, decide
 from tests.analyzers.test_findings import Job, starved
 from tests.drawing import MS, finding_in, in_steps, launched
 
@@ -78,6 +78,33 @@ def test_work_is_left_alone_where_there_is_little_else(share, fix):
     _, verdict = triage_trace(worked(share))
     assert verdict.bottleneck is Bottleneck.KERNEL
     assert verdict.fixes == (fix,)
+
+
+def multiplied(us: int, *, rows: int = 2400, last: int = 256):
+    """Steps of a CPU: a product of 0.47 GFLOP in 8 ms, and one that takes so long."""
+
+    def drawn(at, _):
+        kinds = {"Input_type": ["float", "float"]}
+        fast = operator("aten::mm", at, at + 8 * MS, Input_Dims=[[2400, 384], [384, 256]], **kinds)
+        at += 8 * MS
+        slow = operator("aten::mm", at, at + us * 1000, Input_Dims=[[rows, 300], [300, last]], **kinds)
+        return [fast, slow]
+
+    return triage_trace(trace_of(in_steps(8, 8 * MS + us * 1000, drawn)))[1]
+
+
+def test_products_far_behind_others_are_not_left_alone():
+    verdict = multiplied(60_000)
+    assert not verdict.is_healthy
+    assert "aten::mm of 2400x300, 300x256 reaches 6.14 GFLOP/s, another 59.0 GFLOP/s: why?" in verdict.headline
+    assert verdict.fixes == (FASTER_PRODUCTS,)
+
+
+@pytest.mark.parametrize("drawn", [{"us": 30_000}, {"us": 60_000, "last": 4}, {"us": 60_000, "rows": 60, "last": 60}])
+def test_products_that_are_small_thin_or_little_slower_are_healthy(drawn):
+    verdict = multiplied(**drawn)
+    assert verdict.is_healthy
+    assert verdict.fixes == (LEAVE_IT,)
 
 
 def test_without_an_operator_in_the_step_there_is_no_verdict():

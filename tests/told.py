@@ -107,7 +107,11 @@ TOLD: Final[dict[str, Any]] = {
         "lengths": [64],
         "of": "input_ids",
     },
-    "profkit_subnormals": {"flushes": False, "kinds": [{"of": "what Cell gives", "n_found": 3, "n_looks": 9}]},
+    "profkit_subnormals": {
+        "flushes": False,
+        "kinds": [{"of": "what Cell gives", "n_found": 3, "n_looks": 9}],
+        "products": [{"of": "x", "shape": [8, 9], "flop_per_s": 2 * 10**9, "flop_per_s_of_zeros": 3 * 10**10}],
+    },
     "profkit_call_lines": {"unix_ns": [5 * MS], "line": [3], "looked_unix_ns": [6 * MS]},
     "profkit_scheduling": {
         "span_ns": 300 * MS,

@@ -51,18 +51,24 @@ SUBNORMAL: Final = FindingKind(
         Supersedes("host.launch_bound", Way.BEHIND, NAMES),
         Supersedes("kernel.unfused", Way.BEHIND, NAMES),
     ),
-    meaning="Numbers below 1.2e-38 in single precision are subnormal. A CPU computes with them by microcode, many times as slowly. What decays without input becomes so and may stay so: currents and voltages of neurons, traces, the state of a filter.",
-    measured="profkit capture reads some values of what modules give, of parameters, gradients and the optimizer's state, in a step that it does not time. Where some are subnormal, and the thread does not take them for zero: operators of arithmetic that take longer at the same passes of a loop in each step. Their time, less what the quickest passes take.",
+    meaning="Numbers below 1.2e-38 in single precision are subnormal. A CPU computes with them by microcode, many times as slowly. What decays without input becomes so and may stay so: currents and voltages of neurons, traces, the state of a filter. Those that are one factor of a product make all of it slow.",
+    measured="profkit capture reads some values of what modules take and give, of what functions hold, of parameters, gradients and the optimizer's state, in a step that it does not time. Where some are subnormal, and the thread does not take them for zero: operators of arithmetic that take longer at the same passes of a loop in each step. Their time, less what the quickest passes take. Of what modules take and functions hold it times a product of 64 x 64 values, and one with zeros in place of the subnormal ones: products with a tensor of that shape, by recorded shapes, at twice the first one's rate or less. Their time, less the part that zeros take.",
     thresholds={
         "window": WORTH_WORK,
         "longer": Threshold(4, "where an operator takes {} times as long or more", "measured: 12 to 17 times", ""),
         "quickest": Threshold(0.25, "as in the quickest {} of the passes", "chosen: they compute with usual numbers"),
+        "times": Threshold(
+            2,
+            "where a product takes {} times as long or more",
+            "measured: 7 to 12 times where 6 % of a factor are so",
+            "",
+        ),
         "passes": Threshold(0.1, "in {} of the passes or more", "chosen: fewer save little"),
         "steps": Threshold(2, "in each of {} steps or more", "chosen: what is late in one alone had no core", ""),
     },
     lookalikes=("a tensor that grows from pass to pass, beside a few subnormal numbers elsewhere",),
     proof="Call torch.set_flush_denormal(True) right behind import torch: the step becomes shorter by about the time shown.",
-    fixes=(FLUSH,),
+    fixes=(FLUSH, FLUSH + "; or set them to zero once where they are made: x[x.abs() < 1e-30] = 0"),
 )
 
 RECOMPILE: Final = FindingKind(

@@ -290,6 +290,21 @@ AWKWARD_FFT: Final = FindingKind(
     ),
 )
 
+FFT_SHIFTS: Final = FindingKind(
+    id="work.fft_shifts",
+    title="fftshift and ifftshift copy whole tensors around FFTs",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
+    meaning="torch.fft.fftshift moves the zero frequency to the middle, ifftshift moves it back: torch.roll, a copy of the tensor for each axis. Around a transform, a mask or filter and the transform back they undo each other, if the mask has its zero frequency first.",
+    measured="Operators aten::fft_fftshift and aten::fft_ifftshift, next to transforms on their thread, where both occur: they and their backward nodes.",
+    thresholds={"window": WORTH_WORK},
+    lookalikes=("a spectrum that is shown, or given to a network, with the zero frequency in its middle",),
+    proof="Shift the mask once before the loop and leave the other shifts out: the result is the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "shift the mask or filter once where it is made (mask = torch.fft.ifftshift(mask, dim=...)), and use fft2 and ifft2 without fftshift and ifftshift: between a transform and the one back the shifts cancel; data that a spectrum is compared with is shifted once as well",
+    ),
+)
+
 ONE_MATRIX: Final = FindingKind(
     id="work.one_matrix",
     title="one matrix is expanded to a copy per sample, and each copy is worked on",

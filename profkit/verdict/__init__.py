@@ -8,11 +8,12 @@ from profkit.verdict.case import MOSTLY_WORK, Case
 from profkit.verdict.compete import said_once
 from profkit.verdict.decide import decide
 from profkit.verdict.on_cpu import bounded
-from profkit.verdict.shown import CHEAPER_WORK, LEAVE_IT, capped, of_mean_step, ruled_out
+from profkit.verdict.shown import CHEAPER_WORK, FASTER_PRODUCTS, LEAVE_IT, capped, of_mean_step, ruled_out
 from profkit.verdict.unprofiled import in_unprofiled_time
 
 __all__ = [
     "CHEAPER_WORK",
+    "FASTER_PRODUCTS",
     "LEAVE_IT",
     "MOSTLY_WORK",
     "Case",

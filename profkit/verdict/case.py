@@ -90,6 +90,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What the host does where the capture allows no verdict; "" where that is not known."""
     at_roof: str = ""
     """What the step takes with all work at the device's peaks, as a clause; "" where that is not known."""
+    slow_products: str = ""
+    """On a CPU, that products with much of the time are far slower than others, as a clause; "" elsewhere."""
     is_alone: bool = True
     """Whether it is one rank's case, without what the other ranks' traces would tell."""
 

@@ -274,7 +274,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     weighty = compete.ranked_work(weighty, is_cpu=case.is_cpu)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
     is_owed = any(_is_owed(case, one) for one in causes)
-    is_healthy = is_healthy and not _is_odd(case.question) and not is_owed
+    is_healthy = is_healthy and not _is_odd(case.question) and not is_owed and not case.slow_products
     top = weighty[0] if weighty else None
     asked = _asked(case, top) if not is_healthy else None
     top = None if asked is not None else top
@@ -286,6 +286,8 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     # in another number format the roof is another
     is_other_roof = first is not None and first.id in {FALLBACK.id, NO_TF32.id}
     roof = f"; {case.at_roof}" if case.at_roof and not is_other_roof else ""
+    is_slow = bool(case.slow_products) and (first is None or first.id == LINE.id)
+    roof = f"; {case.slow_products}" if is_slow else roof
     if is_healthy:
         matrix = format_fraction(case.matrix_share or 0)
         headline = (
@@ -322,7 +324,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             "the hottest names in --verbose",
             flags="--shapes",
         ),
-        fixes=tuple(dict.fromkeys(f.fix for f in listed))[:MAX_HEADLINE]
+        fixes=tuple(dict.fromkeys((*[shown.FASTER_PRODUCTS] * is_slow, *(f.fix for f in listed))))[:MAX_HEADLINE]
         or (shown.CHEAPER_WORK if is_owed else shown.fix_of_work(case),),
         proof=(top.proof or kind_of(top.id).proof_for(is_cpu=case.is_cpu)) if top is not None else "",
         measure=_measured_by(case, top) if top is not None else None,

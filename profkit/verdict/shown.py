@@ -21,6 +21,10 @@ from profkit.verdict.case import HEALTHY_MATRIX, HEALTHY_WORK, MANY_GAPS, Case
 LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a smaller model or lower precision"
 LATER: Final = "find out what takes longer late in the run: record it there as well, and compare the two"
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
+FASTER_PRODUCTS: Final = (
+    "find out what makes these products slow: numbers below 1.2e-38 (torch.set_flush_denormal(True) right behind"
+    " import torch shows it), another number format, or an operand that lies in memory in an odd order"
+)
 FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
 SAID: Final = 0.8

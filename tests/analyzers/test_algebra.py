@@ -169,7 +169,32 @@ def test_solves_with_other_matrices_are_left_out() -> None:
     assert one.evidence[0].value == N_STEPS * (80 + 4) * US
 
 
+def centred(step: int, *, back: bool = True, fft: str = "aten::_fft_c2c") -> list[Row]:
+    """Shifts of 100 us around a transform, and one in a backward node that is a function of the script's."""
+    first, last = "aten::fft_ifftshift" if back else "aten::fft_fftshift", "aten::fft_fftshift"
+    number = {"Sequence_number": 100 * step + 1}
+    return [
+        at(step, first, 5, 105),
+        at(step, "aten::roll", 6, 104, **number, Fwd_thread_id=0),
+        at(step, fft, 110, 150),
+        at(step, last, 160, 260),
+        at(step, NODE + "RollBackward0", 931, 939, **number, Fwd_thread_id=1),
+    ]
+
+
+def test_shifts_around_ffts_are_named() -> None:
+    one = found("work.fft_shifts", centred)
+    assert one.title == "fftshift and ifftshift copy whole tensors around FFTs"
+    assert one.evidence[0].value == N_STEPS * 208 * US
+    assert one.recoverable_ns == pytest.approx(208 * US, rel=1e-3)
+    assert "shift the mask or filter once" in one.fix
+
+
 HEALTHY = {
+    "work.fft_shifts": {
+        "a spectrum that is centred and read": lambda step: centred(step, back=False),
+        "no transform beside them": lambda step: centred(step, fft="aten::mul"),
+    },
     "work.awkward_fft": {
         f"{n:,} has small factors": lambda step, n=n: convolved(step, n=n) for n in (2048, 2025, 1980, 1300, 1024)
     },

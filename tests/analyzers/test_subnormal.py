@@ -1,11 +1,12 @@
-"""Arithmetic on subnormal numbers: slow at the same passes of a loop in each step, where the capture saw such."""
+"""Arithmetic on subnormal numbers: slow at the same passes of a loop, and products with what the capture has timed."""
 
 from typing import Any
 
 import pytest
 
 from profkit.testing import Row, operator
-from tests.drawing import finding_in, in_steps
+from tests.analyzers.test_spared import N_STEPS, steps
+from tests.drawing import at, finding_in, in_steps
 
 US = 1000
 BASE, STEP = 10**9, 4000 * US
@@ -68,3 +69,52 @@ def test_a_larger_tensor_is_no_subnormal_number(told: Any) -> None:
 )
 def test_passes_that_tell_nothing(slow_in: tuple[range, ...], n_steps: int) -> None:
     assert found(*slow_in, n_steps=n_steps) is None
+
+
+SHAPE = [8, 300, 384]
+MADE = {"of": "what Linear takes", "shape": SHAPE, "flop_per_s": 2 * 10**12, "flop_per_s_of_zeros": 2 * 10**13}
+
+
+def multiplied(step: int, factor: int = 384, us: int = 200) -> list[Row]:
+    """Forward and weight gradient of a layer of 0.47 GFLOP each, 2.4 TFLOP/s, and a product of other shapes."""
+    return [
+        at(step, "aten::addmm", 10, 10 + us, [(256,), (2400, factor), (factor, 256)]),
+        at(step, "aten::mm", 420, 420 + us, [(256, 2400), (2400, factor)]),
+        at(step, "aten::mm", 830, 930, [(2400, 256), (256, 64)]),
+    ]
+
+
+def products(made: Any = MADE, *, flushes: bool = False, **drawn: int) -> Any:
+    told = {"flushes": flushes, "kinds": [], "products": made if made == 3 else [made]}
+    return finding_in(steps(lambda step: multiplied(step, **drawn)), "work.subnormal", profkit_subnormals=told)
+
+
+def test_products_with_what_is_subnormal_take_the_part_of_zeros() -> None:
+    one = products()
+    assert (
+        one.title == "products with what Linear takes take 10.0 times as long: some of it is subnormal (below 1.2e-38)"
+    )
+    assert one.evidence[0].value == N_STEPS * 400 * US
+    assert one.recoverable_ns == pytest.approx(360 * US, rel=0.01)
+    assert "set_flush_denormal(True)" in one.fix
+    assert "x[x.abs() < 1e-30] = 0" in one.fix
+
+
+@pytest.mark.parametrize(
+    ("made", "drawn"),
+    [
+        (MADE, {"flushes": True}),
+        (MADE, {"factor": 383}),
+        (MADE, {"us": 40}),  # as fast as with zeros
+        ({**MADE, "shape": [2400, 383]}, {}),
+        ({**MADE, "shape": ["a"]}, {}),
+        ({**MADE, "shape": []}, {}),
+        ({**MADE, "flop_per_s": 15 * 10**12}, {}),
+        ({**MADE, "flop_per_s": "2"}, {}),
+        ({**MADE, "flop_per_s": float("nan")}, {}),
+        ({**MADE, "flop_per_s_of_zeros": float("inf")}, {}),
+        (3, {}),
+    ],
+)
+def test_other_products_are_not_slow_by_subnormal_numbers(made: Any, drawn: Any) -> None:
+    assert products(made, **drawn) is None

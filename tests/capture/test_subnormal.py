@@ -42,13 +42,44 @@ def seen(*modules, optimizer=None):
 
 
 def test_what_a_module_gives_is_looked_at():
-    assert seen(Cell(TINY)) == {"flushes": False, "kinds": [{"of": "what Cell gives", "n_found": 1, "n_looks": 2}]}
+    kinds = [{"of": "what Cell gives", "n_found": 1, "n_looks": 2}]
+    assert seen(Cell(TINY)) == {"flushes": False, "kinds": kinds, "products": []}
     assert seen(Cell(-TINY)) is not None
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 1.2e-38, float("inf"), float("nan")])
 def test_other_numbers_are_not_subnormal(value):
     assert seen(Cell(value)) is None
+
+
+def looked_at(given, module=None):
+    """What a step tells that gives a module this, which a function of the script holds."""
+    looks = Subnormals()
+    looks.begin()
+    try:
+        if module is not None:
+            module(given)
+    finally:
+        looks.end()
+    return looks.told()
+
+
+@pytest.mark.parametrize("laid", [lambda given: given, torch.t])
+def test_of_what_a_layer_takes_a_product_is_timed(laid):
+    given = laid(torch.full((512, 512), TINY))
+    with torch.no_grad():
+        told = looked_at(given, torch.nn.Linear(512, 8))
+    [one] = told["products"]
+    assert (one["of"], one["shape"]) == ("what Linear takes", [512, 512])
+    assert one["flop_per_s_of_zeros"] >= 2 * one["flop_per_s"] > 0
+    del given  # the script holds it no more
+    assert looked_at(torch.ones(512, 512), torch.nn.Linear(512, 8)) is None
+
+
+def test_of_what_a_loop_keeps_a_product_is_timed(monkeypatch):
+    monkeypatch.setattr(subnormal, "is_own_path", lambda file: file == __file__)
+    told = looked_at(torch.full((512, 512), TINY))
+    assert [one["of"] for one in told["products"]] == ["given"]
 
 
 def test_parameters_and_what_the_optimizer_keeps_are_looked_at():

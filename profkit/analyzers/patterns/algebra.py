@@ -1,6 +1,6 @@
 """Transforms and linear algebra that another length, one matrix or fewer steps would spare.
 
-FFTs of awkward lengths, one matrix expanded to a copy per sample and factors of tiny matrices are known by recorded
+FFTs of awkward lengths, shifts around them, one matrix expanded to a copy per sample and factors of tiny matrices are known by recorded
 shapes and strides; figures that no gradient goes through by autograd's numbers.
 """
 
@@ -20,11 +20,12 @@ from profkit.analyzers.patterns.shaped import (
     Waste,
     behind,
     each_with_backward,
+    function_of,
     number_of,
     numbers_of,
     timed_rows,
 )
-from profkit.findings.wasted import AWKWARD_FFT, SMALL_MATRICES
+from profkit.findings.wasted import AWKWARD_FFT, FFT_SHIFTS, SMALL_MATRICES
 from profkit.model.arrays import I64, distinct, place_among
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
@@ -112,6 +113,27 @@ def _is_padded(seen: Forward, n: int) -> bool:
         elif any(size + sum(numbers[2 * at : 2 * at + 2]) == n for at, size in enumerate(reversed(dims))):
             return True
     return False
+
+
+_SHIFT: Final = "aten::fft_fftshift"
+_SHIFT_BACK: Final = "aten::fft_ifftshift"
+
+
+def fft_shifts(facts: Facts) -> Waste | None:
+    """Shifts of the zero frequency right before or behind transforms, forth and back, with their backward nodes."""
+    trace, ops = facts.trace, facts.trace.ops
+    if not {_SHIFT, _SHIFT_BACK} <= set(trace.strings):
+        return None
+    back, forth = (ops.name == trace.strings.index(one) for one in (_SHIFT_BACK, _SHIFT))
+    is_shift = back | forth
+    rows = np.flatnonzero(is_shift | trace.named(ops.name, _FFT)).astype(np.int64)
+    rows = rows[np.lexsort((ops.start_ns[rows], ops.thread[rows]))]
+    is_joint = (is_shift[rows[1:]] != is_shift[rows[:-1]]) & (ops.thread[rows[1:]] == ops.thread[rows[:-1]])
+    mine = rows[is_shift[rows] & (np.append(is_joint, False) | np.append(False, is_joint))]
+    if not back[mine].any() or not forth[mine].any():
+        return None
+    name = function_of(facts, mine)
+    return Waste(each_with_backward(facts, mine), 0.0, f"{FFT_SHIFTS.title}, in {name}" if name else "")
 
 
 _DECOMPOSES: Final = later(

@@ -1,19 +1,24 @@
 """Arithmetic on subnormal numbers on a CPU: the same operator at the same place of a loop takes many times as long.
 
-That alone may be a larger tensor. So it counts where the capture has seen such numbers.
+That alone may be a larger tensor. So it counts where the capture has seen such numbers. Of products it has timed what
+they cost: those of the same shape that are as slow count as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
 from profkit.analyzers.patterns.ranges import Ranges
+from profkit.analyzers.patterns.shaped import timed_rows, with_shapes
 from profkit.findings.patterns import SUBNORMAL
 from profkit.model.arrays import I64
 from profkit.redact.later import later
+from profkit.roof.formulas import work_of
+from profkit.roof.products import product_rows
 from profkit.shell import clean
 from profkit.timeline import Facts
 from profkit.timeline.code.helpers import whole_ns
@@ -26,6 +31,7 @@ _AROUND: Final = 2
 _LEAST_PASSES: Final = 16
 """Of a loop in each step: the fastest quarter of them is then what it takes of usual numbers. Chosen."""
 _LONGEST_NAME: Final = 60
+_MOST_AXES: Final = 16
 
 
 def subnormal(facts: Facts) -> Ranges | None:
@@ -41,24 +47,97 @@ def stays(facts: Facts, _: Ranges) -> float:
 
 
 def title_of_subnormal(facts: Facts, _: Ranges) -> str:
-    """Where they were seen."""
+    """Where they were seen, and what products with them cost."""
+    products = facts.once(_slow_products)
+    if products is not None:
+        of, times = products[2:]
+        return f"products with {of} take {times:.1f} times as long: some of it is subnormal (below 1.2e-38)"
     return f"the CPU is slow where numbers are subnormal (below 1.2e-38), as {_seen(facts)} is in part"
+
+
+def fix_of_subnormal(facts: Facts, _: Ranges) -> str:
+    """How they become zero: a factor of products is made at one place."""
+    return SUBNORMAL.fixes[0 if facts.once(_slow_products) is None else 1]
+
+
+def _told(facts: Facts, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What the capture has seen, with the names; nothing where such numbers are taken for zero."""
+    told = facts.trace.meta.metadata.get("profkit_subnormals")
+    every = told.get(key) if isinstance(told, Mapping) and told.get("flushes") is False else None
+    for one in every if isinstance(every, list) else []:
+        if isinstance(one, Mapping):
+            yield clean(str(one.get("of", ""))[:_LONGEST_NAME]) or "a tensor", one
 
 
 def _seen(facts: Facts) -> str:
     """What holds such numbers; "" where the capture has seen none, or they are taken for zero."""
-    told = facts.trace.meta.metadata.get("profkit_subnormals")
-    kinds = told.get("kinds") if isinstance(told, Mapping) and told.get("flushes") is False else None
-    for one in kinds if isinstance(kinds, list) else []:
-        if isinstance(one, Mapping) and whole_ns(one.get("n_found")):
-            return clean(str(one.get("of", ""))[:_LONGEST_NAME]) or "a tensor"
-    return ""
+    return next((of for of, one in _told(facts, "kinds") if whole_ns(one.get("n_found"))), "")
 
 
 def _slow(facts: Facts) -> tuple[I64, float] | None:
     """The rows of slow operators, and the share of their time that stays."""
+    if facts.cpu is None:
+        return None
+    passes, products = facts.once(_slow_passes), facts.once(_slow_products)
+    found = [one[:2] for one in (passes, products) if one is not None]
+    if not found:
+        return None
+    ops, rows = facts.trace.ops, np.sort(np.concatenate([rows for rows, _ in found]))
+    return rows, sum(usual_ns for _, usual_ns in found) / float((ops.end_ns - ops.start_ns)[rows].sum())
+
+
+def _slow_products(facts: Facts) -> tuple[I64, float, str, float] | None:
+    """Products with a tensor of a shape that was seen to be slow, what they would take, its name, how many times as long.
+
+    At the rate that the capture has timed, or little more.
+    """
+    known = [(of, *one) for of, told in _told(facts, "products") if (one := _rates(told))]
+    seen = facts.once(with_shapes) if known else None
+    if seen is None:
+        return None
+    trace, ops = seen.trace, facts.trace.ops
+    rows = product_rows(trace)
+    rows = rows[trace.ops.signature[rows] >= 0].astype(np.int64)
+    n = max(len(trace.signatures), 1)
+    pair = trace.ops.name[rows].astype(np.int64) * n + trace.ops.signature[rows]
+    slow: list[tuple[I64, float, str, float]] = []
+    for one in np.unique(pair).tolist():
+        signature = trace.signatures[one % n]
+        work = work_of(trace.name(one // n), signature) if signature is not None else None
+        shapes = [_flat(shape) for shape in signature.tensors] if signature is not None else []
+        mine = next((each for each in known if shapes and _flat(each[1]) & set().union(*shapes)), None)
+        if work is None or not work.flops or mine is None:
+            continue
+        of, _, rate, of_zeros = mine
+        timed = timed_rows(facts, seen, rows[pair == one])
+        spent_ns = float((ops.end_ns - ops.start_ns)[timed].sum())
+        if timed.size and work.flops * timed.size / spent_ns * 1e9 <= SUBNORMAL.limit("times") * rate:
+            slow.append((timed, spent_ns * rate / of_zeros, of, of_zeros / rate))
+    if not slow:
+        return None
+    _, _, of, times = max(slow, key=lambda one: one[1] * one[3])
+    return np.concatenate([one[0] for one in slow]), sum(one[1] for one in slow), of, times
+
+
+def _flat(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """A shape as it is, and as the matrix that a layer makes of it, either way round."""
+    rows = (prod(shape[:-1]), shape[-1]) if len(shape) > 1 else shape
+    return {shape, rows, rows[::-1]}
+
+
+def _rates(told: Mapping[str, Any]) -> tuple[tuple[int, ...], int, int] | None:
+    """The shape of a tensor and both rates of products with it, in FLOP/s; None of what is no such."""
+    shape = told.get("shape")
+    sizes = tuple(map(whole_ns, shape[:_MOST_AXES])) if isinstance(shape, list) else ()
+    rate, of_zeros = whole_ns(told.get("flop_per_s")), whole_ns(told.get("flop_per_s_of_zeros"))
+    is_slow = 0 < SUBNORMAL.limit("times") * rate <= of_zeros
+    return (sizes, rate, of_zeros) if sizes and all(sizes) and is_slow else None
+
+
+def _slow_passes(facts: Facts) -> tuple[I64, float] | None:
+    """The rows of slow operators, and the time that they would take, ns."""
     trace = facts.trace
-    if facts.cpu is None or not _seen(facts):
+    if not _seen(facts):
         return None
     steps, ops = steps_in_window(trace), trace.ops
     threads = training_threads(trace)
@@ -87,5 +166,4 @@ def _slow(facts: Facts) -> tuple[I64, float] | None:
             usual_ns += usual * late.size * len(steps)
     if not slow:
         return None
-    found = np.sort(np.concatenate(slow))
-    return found, usual_ns / float((ops.end_ns - ops.start_ns)[found].sum())
+    return np.concatenate(slow), usual_ns

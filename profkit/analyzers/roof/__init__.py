@@ -85,13 +85,13 @@ def roof_summary(result: Distance | None) -> str:
     return roof_summary(result)
 
 
-def at_roof(result: Distance | None) -> str:
-    """What a step takes with every operator that has a roof at its roof; "" where too little has one."""
+def for_headline(result: Distance | None) -> dict[str, str]:
+    """Clauses of a verdict: what a step takes with all at its roof, and products that are slow; "" where neither is known."""
     if result is None:
-        return ""
-    from profkit.analyzers.roof.shown import at_roof
+        return {}
+    from profkit.analyzers.roof.shown import at_roof, slow_products
 
-    return at_roof(result)
+    return {"at_roof": at_roof(result), "slow_products": slow_products(result)}
 
 
 ANALYZER = Analyzer(
@@ -104,4 +104,4 @@ ANALYZER = Analyzer(
     present=present,
 )
 
-__all__ = ["ANALYZER", "at_roof", "judge", "measure", "roof_summary"]
+__all__ = ["ANALYZER", "for_headline", "judge", "measure", "roof_summary"]

@@ -32,6 +32,16 @@ NAMES: Final = {
 }
 
 
+_DENSE: Final = 16
+"""FLOPs for each byte, and..."""
+_LARGE: Final = 10_000_000
+"""...FLOPs of each call from which a product can have much of a CPU's rate: memory and dispatch allow it. Chosen."""
+_BEHIND: Final = 5
+"""Times as fast as it are others of the trace. Chosen: sizes alone make it three; subnormal numbers seven or more."""
+_SLOW: Final = 0.3
+"""Of the compute, such products. Chosen: less leaves most of the work as it is."""
+
+
 def tera(flop_per_s: float) -> str:
     """FLOP/s in a sentence."""
     return format_quantity(flop_per_s / 1e12, "TFLOP/s")
@@ -56,6 +66,26 @@ def at_roof(result: Distance) -> str:
     if result.step_ns:
         return f"{roof} this step takes {format_ns(_left_over(result, result.step_ns))}"
     return f"{roof} this window takes {format_ns(_left_over(result, result.scope.window_ns))}"
+
+
+def slow_products(result: Distance) -> str:
+    """That large products of a CPU take much of its time at a fifth or less of the rate of others; "" where none do."""
+    dense = [
+        (use, (use.flops or 0) / use.time_ns)
+        for use in result.uses
+        if result.scope.is_cpu
+        and use.work.is_matrix
+        and use.time_ns
+        and use.row_ns is not None
+        and (use.flops or 0) >= max(_DENSE * (use.n_bytes or 0), _LARGE * use.n_calls)
+    ]
+    best = max((rate for _, rate in dense), default=0.0)
+    slow = [(use, rate) for use, rate in dense if _BEHIND * rate <= best]
+    if sum(use.time_ns for use, _ in slow) <= _SLOW * result.work_ns:
+        return ""
+    use, rate = max(slow, key=lambda one: one[0].time_ns)
+    reached = format_quantity(rate, "GFLOP/s")
+    return f"{use.operator} of {use.shapes} reaches {reached}, another {format_quantity(best, 'GFLOP/s')}: why?"
 
 
 def step_sentence(result: Distance) -> str:
