@@ -372,12 +372,21 @@ def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     By arrivals it is the distance from the second last of its group (docs/sources.md, rule 7). The replay knows what of
     the lateness comes back elsewhere, and that another group waits for another rank meanwhile.
     """
-    if (alone := joint.alone.get(straggler.rank)) is not None:
-        return alone.gain_ns * joint.n_steps
     prediction = joint.prediction
-    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
-        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns([straggler], joint)
-    return round(straggler.excess_ns * _unseen(straggler, joint))
+    if (alone := joint.alone.get(straggler.rank)) is not None:
+        won = alone.gain_ns * joint.n_steps
+    elif isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
+        won = prediction.most_gain_ns * joint.n_steps + _sent_more_ns([straggler], joint)
+    else:
+        won = round(straggler.excess_ns * _unseen(straggler, joint))
+    return min(won, _room_ns([straggler.rank], joint))
+
+
+def _room_ns(late: Sequence[int], joint: Joint) -> int:
+    """What the steps can become shorter, whatever these ranks do: no other rank's host can be done sooner."""
+    longest = max(high - low for low, high in (one.window_ns for one in joint.summaries))
+    busy = max((one.busy_ns[0] for one in joint.summaries if one.rank not in late), default=0)
+    return max(longest - max(busy, 0), 0)
 
 
 def _unseen(straggler: Straggler, joint: Joint) -> float:
@@ -418,9 +427,12 @@ def _together_ns(joint: Joint, late: Sequence[Straggler]) -> tuple[int, bool]:
     Else by arrivals, in the group where it is most: no less than one of them alone has there.
     """
     prediction, ranks = joint.prediction, sorted(one.rank for one in late)
-    if isinstance(prediction, Counterfactual) and sorted(item.rank for item in prediction.equalised) == ranks:
-        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns(late, joint), True
-    return max((_excess_of_ns(waits, ranks) for waits in joint.waits), default=0), False
+    is_replayed = isinstance(prediction, Counterfactual) and sorted(item.rank for item in prediction.equalised) == ranks
+    if isinstance(prediction, Counterfactual) and is_replayed:
+        won = prediction.most_gain_ns * joint.n_steps + _sent_more_ns(late, joint)
+    else:
+        won = max((_excess_of_ns(waits, ranks) for waits in joint.waits), default=0)
+    return min(won, _room_ns(ranks, joint)), is_replayed
 
 
 def _waiting_for(late: Sequence[Late]) -> list[int]:

@@ -7,7 +7,7 @@ without clocks says the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -94,6 +94,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """What makes its compute longer, where that is its phase."""
     more: MoreWork | None = None
     """What it has more to do, on a CPU: operators and the time between them count as compute then."""
+    busier_ns: int | None = None
+    """By how much its host does more than that of any rank that is not as late, at most; None if that is not known."""
     is_gross: bool = False
     """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_once: bool = False
@@ -226,7 +228,8 @@ def _largest(
     explained = _phase_excess(waits, waits.own_ns if is_between else waits.lead_ns, late, column).sum()
     lateness = int(late[:, column].sum())
     others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
-    usual = float(np.median(late.sum(axis=0)[others]))
+    totals = late.sum(axis=0)
+    usual = float(np.median(totals[others]))
     members = {member: by_rank[member] for member in waits.ranks}
     more = more_work(members, rank)
     if more is not None:  # on a CPU more operators also take more dispatch
@@ -262,7 +265,16 @@ def _largest(
         compute_factor=compute_factor(members if longer is Longer.DEVICE else by_rank, rank),
         longer=longer,
         more=more if main == _COMPUTE else None,
+        busier_ns=_busier_ns(by_rank, rank, [waits.ranks[one] for one in others if totals[one] < _AS_LATE * lateness]),
     )
+
+
+def _busier_ns(by_rank: Mapping[int, RankSummary], rank: int, others: Iterable[int]) -> int | None:
+    """What a host that never waits for its device does longer; others, which do, do as much while they wait for it."""
+    mine, known = by_rank[rank].busy_ns[1], [by_rank[other].busy_ns[0] for other in others]
+    if mine < 0 or min(known, default=-1) < 0:
+        return None
+    return max(mine - max(known), 0)
 
 
 def _span_ns(waits: GroupWaits) -> int:
@@ -306,6 +318,12 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
         )
     if found.explained_fraction < LATE_RANK.limit("own_work"):
         return _explained_by_little(found.rank, found.explained_fraction)
+    if found.phase == PHASES[_HOST] and found.busier_ns is not None and found.busier_ns < least * _span_ns(waits):
+        return (
+            f"rank {found.rank} is late by host work, but its host is busy for only"
+            f" {format_fraction(found.busier_ns / max(_span_ns(waits), 1))} of the time longer than the next: the"
+            " others' hosts do as much while they wait"
+        )
     free = late_free.sum(axis=0)
     if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
         return (
