@@ -111,3 +111,21 @@ def test_what_a_rank_does_before_the_recorded_steps_is_no_gain_that_is_lost(tmp_
     report = triaged(ranks, tmp_path, Writing(windows=dict.fromkeys(range(8), (1, 5))))
     assert [one.rank for one in of(report, "straggler.rank")] == [0]
     assert is_right(report.verdict.recoverable_ns, 8 * MS)
+
+
+@in_steps(N_STEPS)
+def experts(rank: int, more: float) -> Iterator[Op]:
+    """The expert of rank 4 is sent others' tokens; an all-to-all lasts as long as its busiest rank sends or receives."""
+    all_to_all = Group(name="ep", ranks=tuple(range(8)), transfer_ns=round(700 * US * more))
+    mine = more if rank == 4 else (8 - more) / 7
+    exchange = Op(what="collective", name="all_to_allv", group=all_to_all, elements=round(4_000_000 * mine))
+    for ops in layers(rank, 4, 300 * US, "ampere_sgemm_128x64_tn"):
+        expert = Op(what="compute", ns=round(900 * US * mine), name="flash_fwd_kernel", grid=round(64 * mine))
+        yield from [*ops, exchange, Op(what="join"), expert, exchange, Op(what="join")]
+
+
+def test_a_hot_expert_makes_the_exchange_longer_too(tmp_path: Path) -> None:
+    ranks, spared = (run({rank: experts(rank, more) for rank in range(8)}) for more in (1.6, 1.0))
+    report = triaged(ranks, tmp_path)
+    assert [one.rank for one in of(report, "straggler.rank")] == [4]
+    assert is_right(report.verdict.recoverable_ns, step_ns(ranks) - step_ns(spared))

@@ -32,6 +32,7 @@ from profkit.ranks.measure.permutation_test import MIN_STEPS, lateness_ns
 from profkit.ranks.measure.replay import Counterfactual
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import PHASES
 from profkit.shell import line_of, path_word
 from profkit.units import format_ns, format_numbers, format_speedup
@@ -404,9 +405,9 @@ def _unseen(straggler: Straggler, joint: Joint) -> float:
 
 
 def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:
-    """By how much ranks with more work may make their groups' transfers longer than the twins', which have none.
+    """By how much ranks with more work may make their groups' transfers longer: they get more to work on.
 
-    They get more to work on.
+    Longer than the twins', which have none; of an all-to-all, as far as what its busiest rank moves exceeds the mean.
     """
     ranks = {one.rank for one in late if one.phase == "compute" and one.longer is Longer.WORK}
     longer = 0
@@ -418,7 +419,24 @@ def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:
         ]
         if ranks & set(waits.ranks) and twins:
             longer += max(int(waits.transfer_ns.sum()) - round(float(np.median(twins))), 0)
+        elif ranks & set(waits.ranks):
+            longer += _unequal_ns(waits, joint)
     return longer
+
+
+def _unequal_ns(waits: GroupWaits, joint: Joint) -> int:
+    """What all-to-alls would last less, did each rank send and receive what the mean rank does."""
+    rows = np.flatnonzero((waits.kind == CollectiveKind.ALL_TO_ALL) & waits.present.all(axis=1))
+    tables = [joint.outcome_of(rank).summary.collectives for rank in waits.ranks]
+    chosen = list(zip(tables, waits.rows[rows].T, strict=True))
+    given, taken = (
+        np.stack([getattr(table, name)[mine] for table, mine in chosen]).astype(np.float64)
+        for name in ("in_elements", "out_elements")
+    )
+    most = np.maximum(given.max(axis=0), taken.max(axis=0))
+    usual = np.maximum(given.mean(axis=0), taken.mean(axis=0))
+    share = 1 - np.divide(usual, most, out=np.ones(rows.size), where=most > 0)
+    return round(float((waits.transfer_ns[rows] * share).sum()))
 
 
 def _together_ns(joint: Joint, late: Sequence[Straggler]) -> tuple[int, bool]:
