@@ -115,7 +115,7 @@ def test_what_a_rank_does_before_the_recorded_steps_is_no_gain_that_is_lost(tmp_
 
 @in_steps(N_STEPS)
 def experts(rank: int, more: float) -> Iterator[Op]:
-    """The expert of rank 4 is sent others' tokens; an all-to-all lasts as long as its busiest rank sends or receives."""
+    """The expert of rank 4 is sent others' tokens; an all-to-all lasts as long as its busiest rank needs."""
     all_to_all = Group(name="ep", ranks=tuple(range(8)), transfer_ns=round(700 * US * more))
     mine = more if rank == 4 else (8 - more) / 7
     exchange = Op(what="collective", name="all_to_allv", group=all_to_all, elements=round(4_000_000 * mine))

@@ -26,6 +26,7 @@ from profkit.ranks.measure.permutation_test import (
     lateness_ns,
     middle_of_others,
     own_by_step,
+    p_of_few_steps,
     p_of_largest,
     summed_by_block,
 )
@@ -52,6 +53,10 @@ _FEW_STEPS: Final = 2
 """Chosen: in one step nothing tells a single delay from a habit."""
 _IN_OTHERS: Final = 0.5
 """Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
+
+
+_BY_STEP: Final = 0.05
+"""The p of whole steps, where these are few, up to which collectives may be the witnesses. Chosen: a usual level."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,9 +341,12 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
 def _reason_of_one_step(found: Straggler, late: I64, present: Bool, waits: GroupWaits) -> str:
     least = _IN_OTHERS * LATE_RANK.limit("effect") * _span_ns(waits) / max(waits.n_steps, 1)
     column = waits.ranks.index(found.rank)
-    if not is_of_one_step(waits.step, late, present, column, least_ns=least):
+    if is_of_one_step(waits.step, late, present, column, least_ns=least):
+        return f"in the other steps it is hardly late ({waits.n_steps} recorded): a checkpoint or a first pass looks so"
+    p_value = p_of_few_steps(waits.step, late, present)
+    if p_value < _BY_STEP:
         return ""
-    return f"in the other steps it is hardly late ({waits.n_steps} recorded): a checkpoint or a first pass looks so"
+    return f"in {waits.n_steps} steps another rank may be latest as often by chance: p = {p_value:.2g} by whole steps"
 
 
 def _copies_once(found: Straggler, late: I64, waits: GroupWaits) -> bool:
