@@ -270,11 +270,11 @@ def _largest(
         compute_factor=compute_factor(members if longer is Longer.DEVICE else by_rank, rank),
         longer=longer,
         more=more if main == _COMPUTE else None,
-        busier_ns=_busier_ns(by_rank, rank, [waits.ranks[one] for one in others if totals[one] < _AS_LATE * lateness]),
+        busier_ns=busier_ns(by_rank, rank, [waits.ranks[one] for one in others if totals[one] < _AS_LATE * lateness]),
     )
 
 
-def _busier_ns(by_rank: Mapping[int, RankSummary], rank: int, others: Iterable[int]) -> int | None:
+def busier_ns(by_rank: Mapping[int, RankSummary], rank: int, others: Iterable[int]) -> int | None:
     """What a host that never waits for its device does longer; others, which do, do as much while they wait for it."""
     mine, known = by_rank[rank].busy_ns[1], [by_rank[other].busy_ns[0] for other in others]
     if mine < 0 or min(known, default=-1) < 0:
