@@ -57,7 +57,7 @@ def bounded(verdict: Verdict, findings: Sequence[Finding], *, is_cpu: bool) -> t
         return replace(verdict, most_recoverable_ns=whole_ns), tuple(findings)
 
     def most(recoverable_ns: int, part_ns: int | None, name: str) -> int | None:
-        if recoverable_ns <= 0:
+        if recoverable_ns <= 0 and not part_ns:
             return None
         return most_ns(max(recoverable_ns, part_ns or 0), verdict.step_ns, beyond_of(kind_of(name)))
 

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from analyses.accuracy.shares import Share
 from analyses.accuracy.shown.tables import share_words
 from analyses.blind import foreign, page, rounds, score
 from analyses.blind.rounds import FIRST, HEALTHY, SEEN, SLOW, Found, Look, Round, Score, Timing, Truth
@@ -93,9 +94,12 @@ def test_kept_rounds_are_whole(one):
 
 def test_the_readme_has_the_figures_of_the_rounds():
     readme = (rounds.HERE.parents[1] / "README.md").read_text(encoding="utf-8")
-    found = [score.scored(rounds.read_round(number)) for number in (1, 2)]
-    for share in (found[0].right, found[1].right):
-        assert share_words(share) in readme
+    found = [score.scored(one) for one in rounds.rounds() if one.scores]
+    each = [str(one.right.k) for one in found]
+    assert f"{', '.join(each[:-1])} and {each[-1]};" in " ".join(readme.split())
+    for shares in ([one.right for one in found], [one.right_or_partly for one in found]):
+        together = Share(k=sum(one.k for one in shares), n=sum(one.n for one in shares))
+        assert share_words(together) in readme
 
 
 def test_the_page_names_every_program_of_a_round_that_was_read():

@@ -53,8 +53,9 @@ def test_a_line_of_its_own_leads_with_its_operators() -> None:
     first = found.findings[0]
     assert (first.id, found.recoverable_ns) == ("work.line", 0)
     assert first.evidence[0].statement.startswith(
-        "of the time at that line, by operator: aten::sort 100.0 %, 1 per step"
+        "of the time at that line (2.00 ms per step), by operator: aten::sort 100.0 %, 1 per step"
     )
+    assert first.most_recoverable_ns == 2_000_000
     assert first.evidence[1].value == pytest.approx(1 / 3)
     assert "topk" in first.fix
 

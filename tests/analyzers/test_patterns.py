@@ -733,6 +733,13 @@ def test_a_thread_that_sleeps_for_its_helpers_and_hardly_waits_has_too_many_of_t
     assert scheduled(**{**told, "run_ns": 900}, children=0, threads=4) is None, "it computes, and does not sleep"
 
 
+def test_threads_that_spin_until_the_others_have_a_core_look_like_work() -> None:
+    told = {"span_ns": 1000, "run_ns": 600, "wait_ns": 100, "all_run_ns": 1500, "all_wait_ns": 900, "cores": 2}
+    many, enough = scheduled(**told, threads=3), scheduled(**told, threads=2)
+    compute = triaged(on_cpu()).rank.devices[0].budget.fraction("compute")
+    assert many.most_recoverable_ns >= compute * STEP > enough.most_recoverable_ns
+
+
 def test_too_many_threads_are_named_beside_programs_of_others_with_their_own_part_alone() -> None:
     told = {"span_ns": 1000, "run_ns": 370, "wait_ns": 510, "all_run_ns": 640, "all_wait_ns": 1150, "children": 0}
     found = triaged(on_cpu(), profkit_scheduling={**told, "cores": 2, "threads": 4}).found

@@ -113,6 +113,7 @@ def test_steps_that_grow_are_told_from_a_loop_at_another_pace(is_growing):
     assert run.grows() is is_growing
 
 
+@pytest.mark.afresh  # on a busy machine a wait for a core is a slow step
 def test_short_loops_with_an_optimizer_each_are_one_loop_and_what_lies_between_has_its_line(tmp_path):
     done = capture(tmp_path / "out", sys.executable, str(SCRIPTS / "clients.py"))
     assert done.code == 0

@@ -187,6 +187,7 @@ def question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...]) -> Find
 def question_of_own(scope: Scope, own: Own) -> Finding:
     """The place of the script's own operators as such a finding, with what it starts of all operators."""
     finding = _question(scope, own.place, own.operators, OWN_SHARE, "outside the layers of any model")
+    finding = replace(finding, most_recoverable_ns=scope.per_step(round(own.place.share * scope.window_ns)))
     if own.started < LINE.limit("started"):
         return finding
     said = f"{format_fraction(own.started)} of the operators are started there"
@@ -195,6 +196,7 @@ def question_of_own(scope: Scope, own: Own) -> Finding:
 
 def _question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...], metric: str, *outside: str) -> Finding:
     where, there = ("at", "at that line") if one.place.line else ("in", "in that function")
+    ns = round(one.share * scope.window_ns)
     each = "; ".join(
         f"{of.name} {format_fraction(of.share)}, {format_count(of.count / scope.n_steps)} {scope.each}"
         + (f", mostly {of.shapes}" if of.shapes else "")
@@ -206,7 +208,7 @@ def _question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...], metric
         fraction=one.share,
         confidence=_CONFIDENCE,
         recoverable_ns=0,
-        evidence=(Evidence.share(metric, one.share, f"of the time {there}, by operator: {each}"),),
+        evidence=(Evidence.share(metric, one.share, f"of the time {there} ({scope.time(ns)}), by operator: {each}"),),
         fix=questions([(of.name, of.count / scope.n_steps) for of in found if of.share >= _NAMES], one.place.text),
     )
     return replace(finding, places=(replace(one, share=1.0),))

@@ -48,7 +48,9 @@ def _found(scope: Scope, taken: Taken, cored: float) -> Finding:
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),
         recoverable_ns=scope.per_step(round((taken.cost_ns - taken.stays_ns) * cored)),
-        most_recoverable_ns=scope.per_step(round(taken.cost_ns * cored)) if kind.is_estimated else None,
+        most_recoverable_ns=scope.per_step(round(taken.cost_ns * cored))
+        if kind.is_estimated and taken.stays_ns < taken.cost_ns
+        else None,
         evidence=(
             Evidence(
                 f"{statement} ({format_fraction(fraction)} of the window)",

@@ -175,8 +175,12 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
 def _most_ns(result: Scheduling) -> int | None:
     """With its waits for a core, where programs of others run and its own threads alone want more cores than there are.
 
-    Whose turn it waits for, nobody tells. None elsewhere: these waits are in what a fix saves, or others' alone.
+    Whose turn it waits for, nobody tells. With more threads than cores on a CPU all that operators take: a thread that
+    spins until the others have had a core looks like work. None elsewhere: these waits are in what a fix saves, or
+    others' alone.
     """
+    if result.scope.is_cpu and _is_crowded(result) and not result.is_beside and not _is_outside(result):
+        return result.scope.per_step(result.scope.budget.compute)
     wanted, cores = result.wanted_cores, result.usable_cores
     if not result.is_beside or wanted is None or cores is None or wanted <= cores:
         return None
