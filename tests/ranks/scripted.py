@@ -19,7 +19,7 @@ _ORIGIN_NS = 1_790_857_026_000_000_000
 _LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 _KERNELS = {
     "allreduce": "AllReduce_Sum_f32_RING_LL", "_allgather_base": "AllGather_RING_LL", "barrier": "AllReduce",
-    "send": "SendRecv", "recv": "SendRecv",
+    "send": "SendRecv", "recv": "SendRecv", "all_to_allv": "SendRecv",
 }  # fmt: skip
 
 

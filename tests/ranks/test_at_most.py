@@ -9,7 +9,7 @@ from profkit.findings.host import LAUNCH_BOUND, SYNC
 from profkit.model.documents.report import Bottleneck
 from profkit.model.finding import Evidence
 from profkit.verdict.compete import put_first, ranked_causes
-from tests.ranks.scripted import MS, US, Group, Op, in_steps, run
+from tests.ranks.scripted import MS, US, Group, Op, Writing, in_steps, of, run
 from tests.ranks.test_pipelines import job as pipelines
 from tests.ranks.test_pipelines import step_ns as pipeline_step_ns
 from tests.ranks.test_who_must_be_mended import N_STEPS, WORLD, layers, step_ns, triaged
@@ -94,3 +94,38 @@ def test_of_several_pipelines_the_one_with_the_slowest_loader_counts(tmp_path: P
     assert report.verdict.headline == "12 ranks wait for ranks 0-3, which wait for their DataLoaders"
     won = pipeline_step_ns(ranks) - pipeline_step_ns(pipelines(4))
     assert 0.98 * won <= report.verdict.recoverable_ns <= 1.3 * won
+
+
+def logged(rank: int, nap_ns: int) -> Iterator[Op]:
+    """Rank 0 writes its metrics once its device is done: behind the last collective of each step."""
+    for _ in range(5):
+        yield Op(what="step")
+        for ops in layers(rank, 6, 600 * US, "ampere_sgemm_128x64_tn"):
+            yield from [*ops, Op(what="collective", name="allreduce", group=WORLD, stream=24)]
+        yield from [Op(what="join"), Op(what="sync"), Op(what="host", ns=nap_ns if rank == 0 else 0)]
+
+
+def test_what_a_rank_does_before_the_recorded_steps_is_no_gain_that_is_lost(tmp_path: Path) -> None:
+    """The first step that is recorded waits for what the rank did in the one before; without it, no step does."""
+    ranks = run({rank: logged(rank, 8 * MS) for rank in range(8)})
+    report = triaged(ranks, tmp_path, Writing(windows=dict.fromkeys(range(8), (1, 5))))
+    assert [one.rank for one in of(report, "straggler.rank")] == [0]
+    assert is_right(report.verdict.recoverable_ns, 8 * MS)
+
+
+@in_steps(N_STEPS)
+def experts(rank: int, more: float) -> Iterator[Op]:
+    """The expert of rank 4 is sent others' tokens; an all-to-all lasts as long as its busiest rank needs."""
+    all_to_all = Group(name="ep", ranks=tuple(range(8)), transfer_ns=round(700 * US * more))
+    mine = more if rank == 4 else (8 - more) / 7
+    exchange = Op(what="collective", name="all_to_allv", group=all_to_all, elements=round(4_000_000 * mine))
+    for ops in layers(rank, 4, 300 * US, "ampere_sgemm_128x64_tn"):
+        expert = Op(what="compute", ns=round(900 * US * mine), name="flash_fwd_kernel", grid=round(64 * mine))
+        yield from [*ops, exchange, Op(what="join"), expert, exchange, Op(what="join")]
+
+
+def test_a_hot_expert_makes_the_exchange_longer_too(tmp_path: Path) -> None:
+    ranks, spared = (run({rank: experts(rank, more) for rank in range(8)}) for more in (1.6, 1.0))
+    report = triaged(ranks, tmp_path)
+    assert [one.rank for one in of(report, "straggler.rank")] == [4]
+    assert is_right(report.verdict.recoverable_ns, step_ns(ranks) - step_ns(spared))

@@ -11,7 +11,7 @@ from profkit.testing import to_json
 from tests.analyzers.test_overlap import stages
 from tests.ranks.jobs import edited
 from tests.ranks.pipeline import schedule
-from tests.ranks.scripted import MS, US, Group, Op, Rank, cause, run, triaged, write
+from tests.ranks.scripted import MS, US, Group, Op, Rank, cause, of, run, triaged, write
 
 N_STEPS, N_STAGES, N_MICRO = 6, 4, 8
 KERNELS = {"F": ("flash_fwd_kernel", "ampere_sgemm_128x64_tn"), "B": ("flash_bwd_kernel", "ampere_sgemm_64x64_nt")}
@@ -24,6 +24,8 @@ def program(
     data_ns: int,
     pairs: Mapping[tuple[int, int], int],
     is_each: bool,
+    *,
+    more: float,
 ) -> Iterator[Op]:
     """One stage of one of the pipelines; what goes between two stages takes 60 us, or as `pairs` says.
 
@@ -50,7 +52,7 @@ def program(
                 yield Op(what="data", ns=data_ns)
             if 0 <= stage + towards < N_STAGES:
                 yield from between("recv", rank + towards * n_lines, 30 + towards)
-            for number in range(8):
+            for number in range(round(8 * more)):
                 usual = (2 if what == "F" else 4) * MS / 8 * slow.get(rank, 1.0)
                 ns = round(usual * (1 + 0.02 * generator.standard_normal()))
                 yield Op(what="compute", ns=ns, name=KERNELS[what][number % 2])
@@ -69,15 +71,27 @@ def job(
     data_ns: int = 0,
     pairs: Mapping[tuple[int, int], int] | None = None,
     uneven: float = 0.0,
+    more: Mapping[int, float] | None = None,
 ) -> dict[int, Rank]:
-    """All stages; with `uneven` all is loaded at once, by this share longer in each pipeline than in the one before."""
+    """All stages, `more`: of layers; with `uneven` all is loaded at once, by this share longer in each pipeline."""
 
     def of_line(rank: int) -> int:
         return round(data_ns * (1 + uneven * (rank % n_lines)))
 
     ranks = range(N_STAGES * n_lines)
     return run(
-        {rank: program(rank, n_lines, slow or {}, of_line(rank), pairs or {}, data_ns > 0 == uneven) for rank in ranks}
+        {
+            rank: program(
+                rank,
+                n_lines,
+                slow or {},
+                of_line(rank),
+                pairs or {},
+                data_ns > 0 == uneven,
+                more=(more or {}).get(rank, 1.0),
+            )
+            for rank in ranks
+        }
     )
 
 
@@ -149,3 +163,18 @@ def test_stages_on_cpus_whose_sends_nothing_joins_are_told_what_to_spare_first(t
     assert "micro-batches" in found.fix
     assert found.next_tools[0].purpose == "which stage does the schedule wait for?"
     assert not [item for item in found.evidence if "one rank's trace" in item.statement]
+
+
+@pytest.mark.parametrize(
+    ("stage", "factor", "is_named"), [(1, 1.5, True), (1, 1.15, False), (N_STAGES - 1, 1.5, False)]
+)
+def test_a_middle_stage_with_more_layers_sets_the_pace(tmp_path, stage, factor, is_named):
+    """The last stage has the loss as well, by design; grids of other sizes are no slow device."""
+    ranks, spared = (job(2, more={2 * stage: more, 2 * stage + 1: more}) for more in (factor, 1.0))
+    report = triaged(ranks, tmp_path)
+    assert bool(of(report)) == is_named
+    if is_named:
+        assert report.verdict.headline == "6 ranks wait for ranks 2-3, which compute longer"
+        assert cause(report, 2) == "compute: more work"
+        won = step_ns(ranks) - step_ns(spared)
+        assert won <= report.verdict.recoverable_ns <= 1.4 * won  # part of what the others wait is the schedule's

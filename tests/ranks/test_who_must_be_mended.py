@@ -196,3 +196,26 @@ def test_parts_of_other_sizes_are_the_same_collective_where_steps_say_so(tmp_pat
     report = profkit.triage([str(folder)])
     assert report.fleet.refusals == ()
     assert report.verdict.rank == 3
+
+
+@in_steps(N_STEPS)
+def free_hosts(rank: int) -> Iterator[Op]:
+    """Small kernels, and a host that waits for its device at the end of a step alone."""
+    for ops in layers(rank, 12, 8 * US, "ampere_sgemm_128x64_tn"):
+        yield from [*ops, Op(what="collective", name="allreduce", group=WORLD), Op(what="join")]
+
+
+def of_free_hosts(slowest_us: float) -> dict[int, Rank]:
+    hosts_us = (60, 61, slowest_us, 60.5, 62.2, 61.2, 61.5, 60.8)
+    machines = {rank: {"launch_ns": round(us * US)} for rank, us in enumerate(hosts_us)}
+    return run({rank: free_hosts(rank) for rank in range(8)}, transfer_ns=20 * US, machines=machines)
+
+
+@pytest.mark.parametrize(("slowest_us", "is_named"), [(63.5, False), (80, True)])
+def test_the_slowest_of_hosts_that_all_run_free_is_named_only_if_the_next_is_faster(tmp_path, slowest_us, is_named):
+    """All devices wait for the slowest host; the others' hosts do nearly as much meanwhile."""
+    ranks = of_free_hosts(slowest_us)
+    report = triaged(ranks, tmp_path)
+    assert [one.rank for one in of(report, "straggler.rank")] == ([2] if is_named else [])
+    won = step_ns(ranks) - step_ns(of_free_hosts(61))
+    assert not is_named or 0.98 * won <= report.verdict.recoverable_ns <= 1.1 * won

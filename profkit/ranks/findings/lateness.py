@@ -32,6 +32,7 @@ from profkit.ranks.measure.permutation_test import MIN_STEPS, lateness_ns
 from profkit.ranks.measure.replay import Counterfactual
 from profkit.ranks.measure.stragglers import Straggler
 from profkit.ranks.measure.waits import GroupWaits
+from profkit.ranks.reduce.collective_kinds import CollectiveKind
 from profkit.ranks.reduce.records import PHASES
 from profkit.shell import line_of, path_word
 from profkit.units import format_ns, format_numbers, format_speedup
@@ -372,12 +373,21 @@ def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
     By arrivals it is the distance from the second last of its group (docs/sources.md, rule 7). The replay knows what of
     the lateness comes back elsewhere, and that another group waits for another rank meanwhile.
     """
-    if (alone := joint.alone.get(straggler.rank)) is not None:
-        return alone.gain_ns * joint.n_steps
     prediction = joint.prediction
-    if isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
-        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns([straggler], joint)
-    return round(straggler.excess_ns * _unseen(straggler, joint))
+    if (alone := joint.alone.get(straggler.rank)) is not None:
+        won = alone.gain_ns * joint.n_steps
+    elif isinstance(prediction, Counterfactual) and {item.rank for item in prediction.equalised} == {straggler.rank}:
+        won = prediction.most_gain_ns * joint.n_steps + _sent_more_ns([straggler], joint)
+    else:
+        won = round(straggler.excess_ns * _unseen(straggler, joint))
+    return min(won, _room_ns([straggler.rank], joint))
+
+
+def _room_ns(late: Sequence[int], joint: Joint) -> int:
+    """What the steps can become shorter, whatever these ranks do: no other rank's host can be done sooner."""
+    longest = max(high - low for low, high in (one.window_ns for one in joint.summaries))
+    busy = max((one.busy_ns[0] for one in joint.summaries if one.rank not in late), default=0)
+    return max(longest - max(busy, 0), 0)
 
 
 def _unseen(straggler: Straggler, joint: Joint) -> float:
@@ -395,9 +405,9 @@ def _unseen(straggler: Straggler, joint: Joint) -> float:
 
 
 def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:
-    """By how much ranks with more work may make their groups' transfers longer than the twins', which have none.
+    """By how much ranks with more work may make their groups' transfers longer: they get more to work on.
 
-    They get more to work on.
+    Longer than the twins', which have none; of an all-to-all, as far as what its busiest rank moves exceeds the mean.
     """
     ranks = {one.rank for one in late if one.phase == "compute" and one.longer is Longer.WORK}
     longer = 0
@@ -409,7 +419,24 @@ def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:
         ]
         if ranks & set(waits.ranks) and twins:
             longer += max(int(waits.transfer_ns.sum()) - round(float(np.median(twins))), 0)
+        elif ranks & set(waits.ranks):
+            longer += _unequal_ns(waits, joint)
     return longer
+
+
+def _unequal_ns(waits: GroupWaits, joint: Joint) -> int:
+    """What all-to-alls would last less, did each rank send and receive what the mean rank does."""
+    rows = np.flatnonzero((waits.kind == CollectiveKind.ALL_TO_ALL) & waits.present.all(axis=1))
+    tables = [joint.outcome_of(rank).summary.collectives for rank in waits.ranks]
+    chosen = list(zip(tables, waits.rows[rows].T, strict=True))
+    given, taken = (
+        np.stack([getattr(table, name)[mine] for table, mine in chosen]).astype(np.float64)
+        for name in ("in_elements", "out_elements")
+    )
+    most = np.maximum(given.max(axis=0), taken.max(axis=0))
+    usual = np.maximum(given.mean(axis=0), taken.mean(axis=0))
+    share = 1 - np.divide(usual, most, out=np.ones(rows.size), where=most > 0)
+    return round(float((waits.transfer_ns[rows] * share).sum()))
 
 
 def _together_ns(joint: Joint, late: Sequence[Straggler]) -> tuple[int, bool]:
@@ -418,9 +445,12 @@ def _together_ns(joint: Joint, late: Sequence[Straggler]) -> tuple[int, bool]:
     Else by arrivals, in the group where it is most: no less than one of them alone has there.
     """
     prediction, ranks = joint.prediction, sorted(one.rank for one in late)
-    if isinstance(prediction, Counterfactual) and sorted(item.rank for item in prediction.equalised) == ranks:
-        return prediction.most_gain_ns * joint.n_steps + _sent_more_ns(late, joint), True
-    return max((_excess_of_ns(waits, ranks) for waits in joint.waits), default=0), False
+    is_replayed = isinstance(prediction, Counterfactual) and sorted(item.rank for item in prediction.equalised) == ranks
+    if isinstance(prediction, Counterfactual) and is_replayed:
+        won = prediction.most_gain_ns * joint.n_steps + _sent_more_ns(late, joint)
+    else:
+        won = max((_excess_of_ns(waits, ranks) for waits in joint.waits), default=0)
+    return min(won, _room_ns(ranks, joint)), is_replayed
 
 
 def _waiting_for(late: Sequence[Late]) -> list[int]:

@@ -189,6 +189,19 @@ def is_of_one_step(step: I64, late_ns: I64, present: Bool, column: int, *, least
     return float(rest[column] - np.median(rest[others])) < least_ns * (n_steps - 1)
 
 
+def p_of_few_steps(step: I64, late_ns: I64, present: Bool) -> float:
+    """How often chance makes some rank as late as the latest in two to five steps, whose collectives are late together.
+
+    0 where the steps are so few, for so many ranks, that it would be large however late a rank is.
+    """
+    numbers, block = np.unique(step, return_inverse=True)
+    there = np.flatnonzero(present.any(axis=0))
+    n_steps = int((numbers >= 0).sum())
+    if not 1 < n_steps < MIN_STEPS or there.size ** (1.0 - n_steps) >= LATE_RANK.limit("p"):
+        return 0.0
+    return p_of_largest(summed_by_block(block.reshape(-1), late_ns[:, there])[numbers >= 0])
+
+
 _AS_LATE: Final = 0.5
 """Of a late rank's lateness, from which another is late together with it. Chosen, as for naming it (`stragglers`)."""
 _FEW: Final = 3

@@ -22,6 +22,7 @@ from profkit.model.arrays import I64
 from profkit.model.intervals import Intervals
 from profkit.ranks.align.match_types import Matching, PairMatch
 from profkit.ranks.measure.longer_compute import Longer, compute_factor, longer_by, slow_device_ns
+from profkit.ranks.measure.stragglers import busier_ns
 from profkit.ranks.measure.windows import common_steps, of_steps
 from profkit.ranks.reduce.records import PHASES, RankSummary
 
@@ -30,6 +31,8 @@ _STEADY: Final = 0.5
 """Of its mean, what the excess must come to in nearly every step. Chosen: half, as for ranks that are late together."""
 _NEARLY: Final = 0.8
 """Of the steps, in which the excess must be steady. Chosen: nearly all."""
+_MORE_LAYERS: Final = 1.25
+"""Of the other middle stages' compute. Chosen: one layer more than four; by design stages differ by less."""
 _LEAST_STEPS: Final = 3
 """Chosen: one slow step of two is half of them."""
 
@@ -237,7 +240,8 @@ def late_stages(pipelines: Sequence[PipelineBubbles], by_rank: Mapping[int, Rank
         for stage, column in enumerate(columns.tolist()):
             others = [int(rank) for place, ranks in enumerate(columns.tolist()) if place != stage for rank in ranks]
             if not known & set(column):
-                found += _against(column, others, (stage, size), by_rank, are_twins=False)
+                slow = _against(column, others, (stage, size), by_rank, are_twins=False)
+                found += slow or _with_more_layers(columns.tolist(), stage, by_rank)
     return tuple(sorted(found, key=lambda one: -one.saved_ns))
 
 
@@ -269,7 +273,9 @@ def _against(
     most = _own_ns([by_rank[rank] for rank in ranks], np.max)[:n_steps] - mine[:n_steps]
     apart_ns = most[:, main].mean() if n_steps and main != _COMPUTE else 0.0
     is_steady = (excess[:, main] >= _STEADY * mean[main]).mean() >= _NEARLY if n_steps >= _LEAST_STEPS else False
-    if not is_steady or mean[main] < BUBBLE.limit("late_stage") * step_ns:
+    busier = busier_ns(by_rank, ranks[0], [other for other in by_rank if other not in ranks])
+    is_ahead = PHASES[main] == "host" and busier is not None and busier < BUBBLE.limit("late_stage") * step_ns * n_steps
+    if not is_steady or is_ahead or mean[main] < BUBBLE.limit("late_stage") * step_ns:
         return []
     return [
         LateStage(
@@ -283,6 +289,42 @@ def _against(
             longer=longer,
             factor=compute_factor(beside, ranks[0]),
             are_twins=are_twins,
+        )
+    ]
+
+
+def _with_more_layers(
+    columns: Sequence[Sequence[int]], stage: int, by_rank: Mapping[int, RankSummary]
+) -> list[LateStage]:
+    """A middle stage, by its rank in each pipeline, that computes for longest of all, far beyond the other middle ones.
+
+    By design the first has the embedding and the last the loss; what is saved is up to the next stage, which then sets
+    the pace.
+    """
+    middle = [other for other in range(1, len(columns) - 1) if other != stage]
+    if not middle or not 0 < stage < len(columns) - 1:
+        return []
+    by_step = [_own_ns([by_rank[rank] for rank in column])[:, _COMPUTE] for column in columns]
+    n_steps = min(map(len, by_step))
+    compute = np.array([one[:n_steps] for one in by_step], np.float64)
+    beyond = compute[stage] - np.delete(compute, stage, axis=0).max(axis=0)
+    steps_ns = [(one.end_ns - one.start_ns).mean() for rank in columns[stage] for one in [by_rank[rank].steps]]
+    usual = np.median(compute[middle], axis=0)
+    is_steady = n_steps >= _LEAST_STEPS and (compute[stage] >= _MORE_LAYERS * usual).mean() >= _NEARLY
+    if not is_steady or beyond.mean() < BUBBLE.limit("late_stage") * np.mean(steps_ns):
+        return []
+    return [
+        LateStage(
+            ranks=tuple(columns[stage]),
+            peers=tuple(rank for other in middle for rank in columns[other]),
+            stage=stage,
+            n_stages=len(columns),
+            phase=PHASES[_COMPUTE],
+            excess_ns=round((compute[stage] - usual).mean()),
+            saved_ns=round(beyond.mean()),
+            longer=Longer.WORK,
+            factor=None,
+            are_twins=False,
         )
     ]
 

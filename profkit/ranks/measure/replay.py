@@ -65,6 +65,13 @@ class Counterfactual(Prediction, frozen=True, kw_only=True):
 
     equalised: tuple[Equalised, ...]
     n_instances: int
+    later_gain_ns: int = 0
+    """What steps behind the first gain; that one waits for what a host that runs ahead did before it. 0: not told."""
+
+    @property
+    def most_gain_ns(self) -> int:
+        """What is gained at most; all steps gain what those behind the first do, or more of them would be late."""
+        return max(self.gain_ns, self.observed_ns - self.predicted_ns, self.later_gain_ns)
 
 
 class ReplayRefusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +95,7 @@ def counterfactual(
     if as_it_was is None:
         return ReplayRefusal(reason="the order in which collectives end is impossible: the clocks are wrong")
     observed = np.array([line.window_ns / len(line.summary.steps) for line in graph.ranks])
-    error = float((np.abs(as_it_was - observed) / observed).max())
+    error = float((np.abs(as_it_was[0] - observed) / observed).max())
     if error > MAX_ERROR:
         missed = f"by {format_fraction(error)}, more than {format_fraction(MAX_ERROR)}"
         reason = f"the replay of the unchanged job misses its step time {missed}"
@@ -99,18 +106,20 @@ def counterfactual(
     if least is None or most is None:
         return ReplayRefusal(reason="the order in which collectives end would change", error_fraction=error)
     lines = graph.ranks
+    is_usual = not any(one.event or one.is_once for one in stragglers)
     return Counterfactual(
         ranks=tuple(sorted(lines[place].summary.rank for place in cuts)),
         observed_ns=round(observed.mean()),
-        replayed_ns=round(as_it_was.mean()),
+        replayed_ns=round(as_it_was[0].mean()),
         error_fraction=error,
-        predicted_ns=round(least.mean()),
-        predicted_most_ns=round(max(least.mean(), most.mean())),
+        predicted_ns=round(least[0].mean()),
+        predicted_most_ns=round(max(least[0].mean(), most[0].mean())),
+        later_gain_ns=round((as_it_was[1] - np.minimum(least[1], most[1])).mean()) if is_usual else 0,
         equalised=tuple(
             Equalised(
                 rank=lines[place].summary.rank,
                 phases=_phases_of(stragglers)[lines[place].summary.rank],
-                removed_ns=round(cut.removed_ns[-1] / len(lines[place].summary.steps)),
+                removed_ns=round((cut.removed_ns[-1] - cut.removed_ns[0]) / len(lines[place].summary.steps)),
             )
             for place, cut in cuts.items()
         ),
@@ -191,13 +200,20 @@ def _cuts(graph: Graph, matching: Matching, phases: Mapping[int, tuple[str, ...]
         usual = np.median([tail for other, tail in tails.items() if other not in phases] or [tails[rank]])
         left = max(tails[rank] - round(float(usual)), 0)
         at = np.concatenate(([0], at, [int(at[-1]) + tails[rank]]))
-        out[list(lines).index(rank)] = _Cut(at, np.concatenate(([0], np.cumsum(np.append(cut, left)))))
+        cut = np.concatenate(([_late_at_first_ns(line, lines, phases, int(cut.sum()) + left)], cut, [left]))
+        out[list(lines).index(rank)] = _Cut(at, np.cumsum(cut))
     return out
+
+
+def _late_at_first_ns(line: RankTimeline, lines: Mapping[int, RankTimeline], late: Collection[int], cut: int) -> int:
+    """By how much a rank begins after its peers, for what it did in the step before; no more than in a usual step."""
+    others = [other.begin_ns for rank, other in lines.items() if rank not in late] or [line.begin_ns]
+    return min(max(line.begin_ns - round(float(np.median(others))), 0), cut // len(line.summary.steps))
 
 
 def _tail_ns(line: RankTimeline) -> int:
     """A rank's own work behind its last collective, to the end of its last step."""
-    return max(int(line.steps.own_ns[1]) - int(line.ready.own_ns.max()), 0)
+    return max(int(line.steps.own_ns[-1]) - int(line.ready.own_ns.max()), 0)
 
 
 def _peers(rank: int, part: tuple[tuple[int, ...], I64], matching: Matching, late: Collection[int]) -> dict[int, I64]:
@@ -288,7 +304,10 @@ class _Delays:
 
 
 def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | None:
-    """Each rank's mean step of a replay with own work cut; None where the order of ends contradicts itself."""
+    """[2, R]: each rank's mean step of a replay with own work cut, of all steps and without the first.
+
+    None where the order of ends contradicts itself.
+    """
     lines = graph.ranks
     delays = _Delays(graph)
     own = np.concatenate([line.begin_ns + _moved(moved.get(i), line.ready) for i, line in enumerate(lines)])
@@ -307,12 +326,12 @@ def _steps_ns(graph: Graph, moved: Mapping[int, _Cut]) -> NDArray[np.float64] | 
         delays.note(graph.rank[waiting], block[waiting], end[waiting] - block_own[waiting])
     edges = [_moved(moved.get(i), line.steps) for i, line in enumerate(lines)]
     every = np.arange(len(lines))
-    late = [delays.at(every, np.array([line.steps.n_blocks[side] for line in lines])) for side in (0, 1)]
+    late = [delays.at(every, np.array([line.steps.n_blocks[side] for line in lines])) for side in range(3)]
     if max(side.max() for side in late) >= _UNKNOWN_NS:
         return None
-    window = np.array([to - begin for begin, to in edges]) + late[1] - late[0]
-    mean: NDArray[np.float64] = window / np.array([len(line.summary.steps) for line in lines])
-    return mean
+    at = np.array(edges).T + np.array(late)
+    n_steps = np.array([len(line.summary.steps) for line in lines])
+    return np.stack(((at[2] - at[0]) / n_steps, (at[2] - at[1]) / np.maximum(n_steps - 1, 1)))
 
 
 # --------------------------------------------------------------------------------------------------------- the graph
@@ -340,9 +359,11 @@ class RankTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """The collective each wait was for, as a place in the flat columns."""
     ready: Places
     steps: Places
-    """The begin of the first step and the end of the last."""
+    """The begin of the first step, its end, and the end of the last."""
     window_ns: int
-    """From the one to the other."""
+    """From that begin to the last end."""
+    later_ns: int
+    """From the first step's end to there."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,7 +430,7 @@ def _timeline(summary: RankSummary, clocks: Clocks, first: int, *, is_each_end_n
     waits = Intervals(shown(summary.blocks.start_ns), shown(summary.blocks.end_ns))
     ends, row = waits.end_ns, summary.blocks.row
     begin = int(shown(np.array([summary.window_ns[0]]))[0])
-    span = shown(np.array([steps.start_ns.min(), steps.end_ns.max()]))
+    span = shown(np.array([steps.start_ns.min(), steps.end_ns.min(), steps.end_ns.max()]))
     end = shown(rows.end_ns)
     own = _own_ns(waits, begin, waits.start_ns)
     if is_each_end_needed:
@@ -428,7 +449,8 @@ def _timeline(summary: RankSummary, clocks: Clocks, first: int, *, is_each_end_n
         block_row=row + first,
         ready=_places(waits, ends, begin, shown(rows.ready_ns)),
         steps=_places(waits, ends, begin, span),
-        window_ns=int(span[1] - span[0]),
+        window_ns=int(span[-1] - span[0]),
+        later_ns=int(span[-1] - span[1]),
     )
 
 

@@ -7,7 +7,7 @@ without clocks says the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ from profkit.ranks.measure.permutation_test import (
     lateness_ns,
     middle_of_others,
     own_by_step,
+    p_of_few_steps,
     p_of_largest,
     summed_by_block,
 )
@@ -52,6 +53,10 @@ _FEW_STEPS: Final = 2
 """Chosen: in one step nothing tells a single delay from a habit."""
 _IN_OTHERS: Final = 0.5
 """Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
+
+
+_BY_STEP: Final = 0.05
+"""The p of whole steps, where these are few, up to which collectives may be the witnesses. Chosen: a usual level."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +99,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """What makes its compute longer, where that is its phase."""
     more: MoreWork | None = None
     """What it has more to do, on a CPU: operators and the time between them count as compute then."""
+    busier_ns: int | None = None
+    """By how much its host does more than that of any rank that is not as late, at most; None if that is not known."""
     is_gross: bool = False
     """Whether it is named by the size of its lateness alone, in a capture too short for a test against chance."""
     is_once: bool = False
@@ -226,7 +233,8 @@ def _largest(
     explained = _phase_excess(waits, waits.own_ns if is_between else waits.lead_ns, late, column).sum()
     lateness = int(late[:, column].sum())
     others = np.setdiff1d(np.flatnonzero(present.any(axis=0)), column)
-    usual = float(np.median(late.sum(axis=0)[others]))
+    totals = late.sum(axis=0)
+    usual = float(np.median(totals[others]))
     members = {member: by_rank[member] for member in waits.ranks}
     more = more_work(members, rank)
     if more is not None:  # on a CPU more operators also take more dispatch
@@ -262,7 +270,16 @@ def _largest(
         compute_factor=compute_factor(members if longer is Longer.DEVICE else by_rank, rank),
         longer=longer,
         more=more if main == _COMPUTE else None,
+        busier_ns=busier_ns(by_rank, rank, [waits.ranks[one] for one in others if totals[one] < _AS_LATE * lateness]),
     )
+
+
+def busier_ns(by_rank: Mapping[int, RankSummary], rank: int, others: Iterable[int]) -> int | None:
+    """What a host that never waits for its device does longer; others, which do, do as much while they wait for it."""
+    mine, known = by_rank[rank].busy_ns[1], [by_rank[other].busy_ns[0] for other in others]
+    if mine < 0 or min(known, default=-1) < 0:
+        return None
+    return max(mine - max(known), 0)
 
 
 def _span_ns(waits: GroupWaits) -> int:
@@ -306,6 +323,12 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
         )
     if found.explained_fraction < LATE_RANK.limit("own_work"):
         return _explained_by_little(found.rank, found.explained_fraction)
+    if found.phase == PHASES[_HOST] and found.busier_ns is not None and found.busier_ns < least * _span_ns(waits):
+        return (
+            f"rank {found.rank} is late by host work, but its host is busy for only"
+            f" {format_fraction(found.busier_ns / max(_span_ns(waits), 1))} of the time longer than the next: the"
+            " others' hosts do as much while they wait"
+        )
     free = late_free.sum(axis=0)
     if free[waits.ranks.index(found.rank)] < LATE_RANK.limit("agreed") * found.lateness_ns:
         return (
@@ -318,9 +341,12 @@ def _reason_against(found: Straggler, free_column: int, late_free: I64, waits: G
 def _reason_of_one_step(found: Straggler, late: I64, present: Bool, waits: GroupWaits) -> str:
     least = _IN_OTHERS * LATE_RANK.limit("effect") * _span_ns(waits) / max(waits.n_steps, 1)
     column = waits.ranks.index(found.rank)
-    if not is_of_one_step(waits.step, late, present, column, least_ns=least):
+    if is_of_one_step(waits.step, late, present, column, least_ns=least):
+        return f"in the other steps it is hardly late ({waits.n_steps} recorded): a checkpoint or a first pass looks so"
+    p_value = p_of_few_steps(waits.step, late, present)
+    if p_value < _BY_STEP:
         return ""
-    return f"in the other steps it is hardly late ({waits.n_steps} recorded): a checkpoint or a first pass looks so"
+    return f"in {waits.n_steps} steps another rank may be latest as often by chance: p = {p_value:.2g} by whole steps"
 
 
 def _copies_once(found: Straggler, late: I64, waits: GroupWaits) -> bool:

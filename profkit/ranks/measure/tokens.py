@@ -343,4 +343,6 @@ def _with_reason(skew: TokenSkew) -> TokenSkew:
         reason = f"ranks with more tokens do not wait less: Spearman {-skew.correlation:.2f}, not below {-related}"
     elif skew.p_value >= TOKEN_SKEW.limit("p"):
         reason = f"the link of tokens and waiting may be chance: p = {skew.p_value:.2g} in {skew.n_steps} steps"
+    elif skew.recoverable_ns <= 0:
+        reason = "a rank's own time does not grow with its tokens"
     return replace(skew, reason=reason)

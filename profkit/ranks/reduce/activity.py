@@ -24,7 +24,7 @@ _MAX_LEADS: Final = 3
 _MIN_RANGE_NS: Final = 20_000
 """A host range shorter than this before a collective explains no lateness worth a report."""
 _NOT_WORK: Final = (SpanKind.STEP, SpanKind.COMM, SpanKind.LOADER)
-_MIN_QUIET_NS: Final = 1_000_000
+MIN_QUIET_NS: Final = 1_000_000
 """Host time without operator, call or range is quiet from so long on. Chosen: eager modules leave 10 to 200 us."""
 
 
@@ -164,7 +164,7 @@ def quiet_before(trace: Trace, issued_ns: I64, tops: NDArray[Any]) -> LeadRanges
     """
     start, end, name = _recorded(trace, tops)
     quiet = _closed(start, end).gaps(*trace.window_ns)
-    rows = np.flatnonzero(quiet.lengths_ns >= _MIN_QUIET_NS)
+    rows = np.flatnonzero(quiet.lengths_ns >= MIN_QUIET_NS)
     begun, over = quiet.start_ns[rows], quiet.end_ns[rows]
     place = np.searchsorted(start, over)
     following = np.append(name, NO_CODE)[place].astype(np.int64)
@@ -182,7 +182,7 @@ def _closed(start: I64, end: I64) -> Intervals:
     if start.size == 0:
         return Intervals.empty()
     reach = np.maximum.accumulate(end)
-    begins = np.flatnonzero(start[1:] - reach[:-1] >= _MIN_QUIET_NS) + 1
+    begins = np.flatnonzero(start[1:] - reach[:-1] >= MIN_QUIET_NS) + 1
     return Intervals(start[np.append(0, begins)], reach[np.append(begins - 1, -1)])
 
 

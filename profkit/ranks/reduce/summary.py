@@ -13,8 +13,9 @@ from profkit.model.arrays import I64, Bool, is_one_of, rows_by_value
 from profkit.model.code import Phase
 from profkit.model.intervals import Intervals, from_where_alone
 from profkit.model.table import NO_CODE
-from profkit.model.trace import I32, Kind, Trace
+from profkit.model.trace import I32, CallKind, Kind, Trace
 from profkit.ranks.reduce.activity import (
+    MIN_QUIET_NS,
     host_ranges,
     issuers,
     longest_before,
@@ -49,6 +50,10 @@ _LAYER: Final = later(
 _AFTER_WEIGHTS: Final = ("aten::embedding", "aten::embedding_bag")
 """What these look up is their second argument, else the input is the first."""
 _STEPPING: Final = later(r"^Optimizer\.step#")
+_QUICK: Final = 10
+"""Percentile of a rank's launches that surely found room in the queue. Chosen."""
+_LONG_LAUNCH: Final = 3
+"""Times that, from which a launch waits. Chosen: others take up to twice as long."""
 _MOST_INPUTS: Final = 8
 """Steps whose shapes are kept. Chosen: enough for a sentence."""
 
@@ -103,6 +108,7 @@ def summarise(facts: Facts, *, rank: int | None = None) -> RankSummary:
         inputs=first_inputs(facts.trace),
         batch_place=_batch_place(facts),
         unasked_ns=_unasked(facts).total_ns,
+        busy_ns=_busy_ns(facts),
     )
 
 
@@ -123,6 +129,25 @@ def _phase_sets(facts: Facts) -> dict[str, Intervals]:
 
 def _unasked(facts: Facts) -> Intervals:
     return facts.main_device.unasked if facts.main_device is not None else Intervals.empty()
+
+
+def _busy_ns(facts: Facts) -> tuple[int, int]:
+    """What the host did itself, at least and at most; (-1, -1) if operators or launches are not known.
+
+    At least its operators and calls with short gaps between; a launch that lasts may wait for room in the queue.
+    """
+    host, calls, (low, high) = facts.host, facts.trace.calls, facts.trace.window_ns
+    if facts.main_device is None or not host.has_ops:
+        return -1, -1
+    known = (host.dispatching | host.loader).clip(low, high)
+    between = known.gaps(low, high)
+    short = between.lengths_ns < MIN_QUIET_NS
+    known |= Intervals(between.start_ns[short], between.end_ns[short])
+    rows = facts.calls_in_window(CallKind.LAUNCH)
+    lasts = calls.end_ns[rows] - calls.start_ns[rows]
+    usual = _LONG_LAUNCH * np.percentile(lasts, _QUICK) if rows.size else 0.0
+    at_least = (known - host.blocked).total_ns - int(np.maximum(lasts - usual, 0).sum())
+    return max(at_least, 0), high - low - host.blocked.clip(low, high).total_ns
 
 
 def _phases(sets: dict[str, Intervals], start: I64, end: I64, *, comm: I64) -> I64:
