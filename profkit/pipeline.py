@@ -189,7 +189,7 @@ def _analysed(chosen: Paced, code: Code | None) -> Analysed:
     every = [finding for answer in answers.values() for finding in answer.findings]
     findings = _ranked([one for one in every if one.id == QUALITY.id or not gate.is_blind], facts)
     faults = tuple(answer.result.reason for answer in answers.values() if answer.is_fault)
-    of_run = whole_run.confidence_cap(_of(found, whole_run.Seen))
+    of_run = whole_run.confidence_cap(_of(found, whole_run.Seen), findings)
     cap = min(quality.confidence_cap(gate), steps.confidence_cap(step_times), of_run, FAULT_CAP if faults else 1.0)
     sections = tuple(section for answer in answers.values() for section in answer.sections)
     rank = RankReport(
@@ -280,7 +280,7 @@ def _case(facts: Facts, rank: RankReport, findings: tuple[Finding, ...], cap: fl
     gate: quality.Quality = found[quality.ANALYZER.name]
     scope, main = scope_of(facts), facts.main_device
     other_loop, on_other_loop = steps.not_the_job(facts)
-    slowing = whole_run.unexplained(_of(found, whole_run.Seen))
+    slowing = whole_run.unexplained(_of(found, whole_run.Seen), findings)
     return Case(
         budget=facts.budget,
         step_ns=rank.steps.mean_ns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import late_steps, operators, py_spy_main
 from profkit.findings.chores import Does, chore_of, decomposes, fix_of_growth, fix_of_rare, joins, makes_square_bases
 from profkit.findings.kind import FindingKind
+from profkit.findings.patterns import SUBNORMAL
 from profkit.findings.whole_run import (
     DECOMPOSES,
     GROWS,
@@ -226,14 +227,14 @@ def _acts(line: Line) -> bool:
     return bool(words & ACTING - ({"collect"} if "gc" in words else set()))
 
 
-def confidence_cap(result: Seen | None) -> float:
-    """The most a verdict may claim: less where the step becomes slower and nothing says why."""
-    return _SLOWER_CAP if result is not None and _is_unexplained(result.run) else 1.0
+def confidence_cap(result: Seen | None, findings: Iterable[Finding]) -> float:
+    """The most a verdict may claim: less where the step becomes slower and nothing says why, no finding either."""
+    return _SLOWER_CAP if result is not None and _is_unexplained(result.run, findings) else 1.0
 
 
-def unexplained(result: Seen | None) -> Unexplained | None:
-    """What to say of a run that becomes slower by itself, and no line is known; None of others."""
-    if result is None or not result.run.is_far_slower or not _is_unexplained(result.run):
+def unexplained(result: Seen | None, findings: Iterable[Finding]) -> Unexplained | None:
+    """What to say of a run that becomes slower by itself, and neither line nor finding is known; None of others."""
+    if result is None or not result.run.is_far_slower or not _is_unexplained(result.run, findings):
         return None
     run = result.run
     said = f"a step takes {format_ns(run.first_ns)} in the first third of the run, {format_ns(run.last_ns)} in its last{_most_grown(run)}: the recorded steps, early in it, do not show why"
@@ -248,8 +249,10 @@ def _most_grown(run: WholeRun) -> str:
     return f", {format_fraction(min(share, 1.0))} of that at {line.place.words}" if line and share >= _MOSTLY else ""
 
 
-def _is_unexplained(run: WholeRun) -> bool:
-    return run.is_slower and run.memory is None and _growing(run) is None
+def _is_unexplained(run: WholeRun, findings: Iterable[Finding]) -> bool:
+    """What decays becomes subnormal in more places with each step: that is why, where the recorded ones have some."""
+    is_named = any(one.id == SUBNORMAL.id for one in findings)
+    return run.is_slower and run.memory is None and _growing(run) is None and not is_named
 
 
 def _kind_of_growth(run: WholeRun, grown: Slower | Hot | Filling, line: Line) -> FindingKind:

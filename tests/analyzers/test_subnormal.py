@@ -6,7 +6,8 @@ import pytest
 
 from profkit.testing import Row, operator
 from tests.analyzers.test_spared import N_STEPS, steps
-from tests.drawing import at, finding_in, in_steps
+from tests.analyzers.test_whole_run import RUN, UNKNOWN
+from tests.drawing import at, finding_in, in_steps, triaged
 
 US = 1000
 BASE, STEP = 10**9, 4000 * US
@@ -40,6 +41,13 @@ def test_what_slow_passes_take_more_is_spared() -> None:
     assert one.recoverable_ns == pytest.approx(20 * 37 * US, rel=0.01)
     assert "what Cell gives" in one.title
     assert "set_flush_denormal(True)" in one.fix
+
+
+def test_they_are_why_a_run_becomes_slower() -> None:
+    run = {**RUN, "n_long": 0, "last_ns": 41 * 10**6, "slower": UNKNOWN}
+    rows = in_steps(4, STEP, passes(range(20, 40)), begin_ns=BASE)
+    unknown, known = (triaged(rows, profkit_run=run, profkit_subnormals=told).verdict for told in (None, TOLD))
+    assert (unknown.confidence, known.confidence) == (0.7, 0.97)
 
 
 @pytest.mark.parametrize(
