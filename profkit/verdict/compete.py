@@ -80,12 +80,13 @@ def ranked_causes(findings: Sequence[Finding], *, is_alone: bool = True, is_cpu:
 def ranked_work(findings: Sequence[Finding], *, is_cpu: bool = False) -> list[Finding]:
     """Findings on the work: those that lead, then those whose change no other one names, by what a fix saves.
 
-    A question (no surer than `UNSURE`) comes behind a finding that is no question and has half of its time.
+    A question (no part of the budget, no surer than `UNSURE`) comes behind a surer finding that has half of its time.
     """
     named = [one for one in findings if one.confidence > UNSURE and one.recoverable_ns and one.id not in _GENERIC]
 
     def is_asked(one: Finding) -> bool:
-        return one.confidence <= UNSURE and any(by_time(other, one) >= _OF_QUESTION for other in named)
+        is_question = one.confidence <= UNSURE and kind_of(one.id).part is None  # no measured idle time
+        return is_question and any(by_time(other, one) >= _OF_QUESTION for other in named)
 
     def place(one: Finding) -> tuple[bool, bool, tuple[float, float]]:
         is_behind = is_asked(one) or superseding(one, findings, Way.BEHIND) is not None
