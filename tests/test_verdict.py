@@ -13,6 +13,7 @@ from profkit.findings.kernels import DOUBLE, UNFUSED
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, NO_GRADIENT, OPTIMIZER_LOOP, SLOW_PATH
 from profkit.findings.wasted import DENSE_EXPERTS
+from profkit.findings.whole_run import RARE
 from profkit.model.budget import IDLE_PARTS, NO_TIME, words
 from profkit.model.code import CodePlace, Phase, PlaceShare
 from profkit.model.documents.report import Bottleneck, Verdict
@@ -305,6 +306,12 @@ def test_a_gpu_that_works_or_communicates_most_of_the_time_is_not_bound_by_its_h
     budget = replace(case.budget, **parts)
     verdict = decide(replace(case, budget=budget, findings=(of_step(SYNC, 0.2),)))
     assert verdict.bottleneck is bound
+
+
+@pytest.mark.parametrize(("compute", "share"), [(0.8, 0.3), (0.9, 0.22)], ids=["busy", "two thirds"])
+def test_what_rare_steps_add_to_the_run_is_no_late_launch_in_a_window_of_work(compute: float, share: float) -> None:
+    case = analyse(worked(compute)).case
+    assert decide(replace(case, findings=(of_step(RARE, share),))).bottleneck is Bottleneck.OVERHEAD
 
 
 @pytest.mark.parametrize(("saves", "bound"), [(0.035, Bottleneck.KERNEL), (0.09, Bottleneck.OVERHEAD)])

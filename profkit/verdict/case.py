@@ -26,11 +26,13 @@ NEARLY_ALL_WORK: Final = 0.75
 """From that share of compute on, the work is the bottleneck, and other causes are findings beside it (chosen: what is
 left can give 1.33x at most)."""
 NEARLY_ALL_BESIDE_HOST: Final = 2 / 3
-"""The same beside late launches, waits for the GPU and copies: the readers of all ten public captures with 67 to 75 %
-of compute accept it as the bottleneck (docs/field.md). A batch made elsewhere saves its wait: input keeps 75 %."""
+"""The same beside late launches, waits for the GPU and copies. Chosen with the answers of public captures' readers in
+view, who accept compute as the bottleneck from there on. A batch made elsewhere saves its wait: input keeps 75 %."""
 NEARLY_ALL_WORK_ON_CPU: Final = 0.85
 """The same where the CPU is the device: the best on docs/accuracy.md, which tries it on families it never saw."""
-_OF_HOST: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.COPY)
+_IDLES: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC)
+"""Causes that win idle time alone: beside them communication and copies are work as well. Chosen with one public
+capture in view."""
 UNEXPLAINED: Final = 0.3
 """Idle time of unknown or unresolved cause at which no verdict stands (chosen: twice the dominant share)."""
 HEALTHY_WORK: Final = 0.8
@@ -52,6 +54,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     confidence_cap: float
     is_cpu: bool
     matrix_share: float | None
+    """Of the work, products of matrices, convolutions and attention; without PyTorch those alone that a library wrote."""
     hottest_kernel_tool: NextTool | None
     scope: Scope
     is_unlinked: bool
@@ -115,18 +118,20 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compute(self) -> float:
         """The share of compute beside start-up and single stalls, and beside what only the whole run shows."""
-        rare = sum(one.fraction for one in self.findings if kind_of(one.id).is_of_run)
-        return self.beside(self.budget.fraction("compute")) * max(1 - rare, 0.0)
+        return self._of_run("compute")
 
-    def is_nearly_all_work(self, cause: Bottleneck | None) -> bool:
-        """Whether the work is the bottleneck beside a cause of that class, whatever share the cause has.
-
-        Where the host makes the device wait, communication and copies are work as well: idle time alone can be won.
-        """
+    def is_nearly_all_work(self, cause: Finding | None) -> bool:
+        """Whether the work is the bottleneck beside that cause, whatever share the cause has."""
+        kind = kind_of(cause.id) if cause is not None else None
         if self.is_cpu:
             return self.compute >= NEARLY_ALL_WORK_ON_CPU
-        if cause not in _OF_HOST:
+        # what only the whole run shows, a save every so many steps, is no launch that is late
+        if kind is None or kind.is_of_run or kind.bottleneck not in (*_IDLES, Bottleneck.COPY):
             return self.compute >= NEARLY_ALL_WORK
-        busy = self.beside(sum(map(self.budget.fraction, WORK_PARTS)))
-        is_busy = self.is_alone and cause is not Bottleneck.COPY and busy >= NEARLY_ALL_WORK
+        is_busy = kind.bottleneck in _IDLES and self.is_alone and self._of_run(*WORK_PARTS) >= NEARLY_ALL_WORK
         return self.compute >= (MOSTLY_WORK if is_busy else NEARLY_ALL_BESIDE_HOST)
+
+    def _of_run(self, *parts: str) -> float:
+        """What these parts have beside start-up and single stalls, and beside what only the whole run shows."""
+        rare = sum(one.fraction for one in self.findings if kind_of(one.id).is_of_run)
+        return self.beside(sum(map(self.budget.fraction, parts))) * max(1 - rare, 0.0)

@@ -122,8 +122,7 @@ def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     is_late = top is not None and kind_of(top.id).bottleneck is Bottleneck.STRAGGLER
     is_late = is_late or (top is not None and top.id in _INSIDE_WORK)
     is_of_hosts = not case.is_alone and top is not None and _can_be_had(top)
-    cause = kind_of(top.id).bottleneck if top is not None else None
-    is_work = compute >= NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else case.is_nearly_all_work(cause)
+    is_work = compute >= NEARLY_ALL_WORK_OF_HOSTS if is_of_hosts else case.is_nearly_all_work(top)
     least = min(case.dominant, DOMINANT_OF_HOSTS if is_of_hosts else 1.0)
     may_be_small = not is_late and compute >= MOSTLY_WORK
     is_small = top is not None and may_be_small and (_outweighs(case, top) or _saves_little(case, top))
