@@ -14,7 +14,7 @@ from profkit.findings.host import SYNC, SYNC_AT_ONCE
 from profkit.model.arrays import coded, looked_up
 from profkit.model.budget import HOST_PARTS
 from profkit.model.documents.rank_report import Section, TableView
-from profkit.model.finding import Evidence, Finding, Skipped
+from profkit.model.finding import UNSURE, Evidence, Finding, Skipped
 from profkit.model.trace import CallKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts, IdlePlaces
@@ -42,8 +42,6 @@ _WAIT_ONCE = "wait once for several launches, by an event or at the end, not aft
 _COPY_ASYNC = "copy from and into pinned memory with the asynchronous calls, on a stream of its own"
 _ADVICE_OF_OTHERS = ((later(r"Synchronize"), _WAIT_ONCE), (later(r"Mem(?:cpy|set)"), _COPY_ASYNC))
 """The same for programs without PyTorch."""
-UNSURE = 0.5
-"""Chosen: below that of a finding that is seen in the idle time itself; as in one step only."""
 _LEFT_OUT = "Leave the call out for one run: the run becomes shorter by about the cost shown."
 
 
@@ -162,7 +160,7 @@ def judge(result: Syncs) -> tuple[Finding, ...]:
 
 
 def _confidence(result: Syncs) -> float:
-    """Less where nearly all comes later: a host that is late by itself as well would be so without the calls."""
+    """None too sure where nearly all comes later: a host that is late by itself would be so without the calls."""
     if result.cost_ns < SYNC.limit("later") * result.gain_ns:
         return UNSURE
     return 0.8 if result.scope.has_steps else 0.6

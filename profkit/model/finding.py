@@ -26,6 +26,8 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
+UNSURE: Final = 0.5
+"""Confidence up to which a finding takes no other one's place (chosen: what is in one step only has it)."""
 _WHOLE: Final = 1 + 1e-9
 """What a share is at most: all, and what adding up in float64 leaves."""
 

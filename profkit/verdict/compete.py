@@ -9,14 +9,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from profkit.findings import kind_of
+from profkit.findings.host import LAUNCH_BOUND
+from profkit.findings.kernels import UNFUSED
 from profkit.findings.kind import Way
-from profkit.model.finding import Finding
+from profkit.model.finding import UNSURE, Finding
 
-UNSURE: Final = 0.5
-"""Confidence up to which a finding takes no other one's place (chosen: what is in one step only has it)."""
 _OF_QUESTION: Final = 0.5
-"""Of the time of an unsure finding, from which a sure one comes before it. Chosen: as where a finding is said once."""
-_GENERIC: Final = frozenset({"kernel.unfused", "host.launch_bound"})
+"""Of the time of a question, from which a surer finding comes before it. Chosen: it then explains most of it."""
+_GENERIC: Final = frozenset({UNFUSED.id, LAUNCH_BOUND.id})
 """What most programs have, and names no single thing to change."""
 Explains = Callable[[Finding, Finding], float]
 """The share (0-1) of the second finding's time that the first one explains; negative: it is not known."""

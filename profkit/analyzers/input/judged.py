@@ -11,7 +11,7 @@ from profkit.analyzers.tools import after_change, py_spy_loader
 from profkit.findings.input import KEPT_FIX, RESTARTED, STARVED
 from profkit.model.code import OF_THREAD, PlaceShare
 from profkit.model.documents.rank_report import Section
-from profkit.model.finding import Evidence, Finding
+from profkit.model.finding import UNSURE, Evidence, Finding
 from profkit.model.names import OFF_CORE
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
@@ -20,11 +20,11 @@ from profkit.units import format_fraction, format_ns
 ONCE = "once, not every step"
 OS_SHARE = 0.05  # chosen: of the waits, from which calls of the operating system are named
 WORTH_A_NAME = 0.01  # chosen: a call below a percent explains nothing
-_MADE = _ASLEEP = 0.75
+_RANGE = 0.9
+_MEANWHILE = 0.75
+"""Confidence where no range tells, but what the host does meanwhile: it sleeps, or makes the batch. Chosen."""
 _PLACE = 0.55
-"""Confidence where no range tells: chosen below 0.9; 0.55 where the host may as well be at work of another kind."""
-_CROWDED_OUT = 0.5
-"""Confidence where other programs may be what makes batches late. Chosen: as of what is seen once."""
+"""The same where its place alone does: the host may as well be at work of another kind. Chosen."""
 _EVEN = 1.5  # chosen: times the mean of the steps that wait; below, no step stands out
 
 
@@ -121,7 +121,7 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
     return (
         STARVED.found(
             title=f"{title} {ONCE}" if is_once else title,
-            confidence=(0.5 if is_once else _confidence(result)) - (0 if scope.has_steps else 0.15),
+            confidence=(UNSURE if is_once else _confidence(result)) - (0 if scope.has_steps else 0.15),
             recoverable_ns=scope.per_step(result.saved_ns),
             most_recoverable_ns=scope.per_step(result.gain_ns) if result.saved_ns < result.gain_ns else None,
             fraction=fraction,
@@ -139,12 +139,11 @@ def _starved(result: InputWaits) -> tuple[Finding, ...]:
 def _confidence(result: InputWaits) -> float:
     """How sure it is that the host waits for input: by ranges, by what it does meanwhile, or by its place alone."""
     if result.is_late_for_cores and not result.is_handed_over:
-        return _CROWDED_OUT
-    if result.loader == OPERATORS:
-        return _MADE
-    if result.loader != UNMARKED:
-        return 0.9
-    return _ASLEEP if 2 * sum(spent for _, spent in result.os_waits) >= result.waited_ns else _PLACE
+        return UNSURE  # other programs may be what makes batches late
+    if result.loader not in (OPERATORS, UNMARKED):
+        return _RANGE
+    is_asleep = 2 * sum(spent for _, spent in result.os_waits) >= result.waited_ns
+    return _MEANWHILE if is_asleep or result.loader == OPERATORS else _PLACE
 
 
 def _is_handover(result: InputWaits) -> bool:
