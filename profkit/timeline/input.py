@@ -51,9 +51,9 @@ class InputTimes(msgspec.Struct, frozen=True, kw_only=True):
     awaited: Intervals
     """The part of `waits` that ends when another process or thread has a batch ready, whenever the host came to it."""
     is_marked: bool
-    """Whether ranges show them; else they are known by their place before the copy of a batch."""
+    """Whether ranges, or the operators of `makers`, show them; else their place before the copy of a batch does."""
     threads: tuple[int, ...] = ()
-    """Where not: the thread that copies after most of these waits."""
+    """Where no ranges do: those of `makers`, or the thread that copies after most of these waits."""
     makers: tuple[int, ...] = ()
     """Where operators on the CPU make the batches: their rows, which are these waits."""
 

@@ -32,7 +32,7 @@ from profkit.timeline.code.helpers import (
     workers,
     workers_busy,
 )
-from profkit.timeline.host import enclosing_op, os_waits
+from profkit.timeline.host import enclosing_op, os_waits, outermost
 from profkit.timeline.input import loader_ranges
 from profkit.timeline.scheduled import cored_share, own_share, share_of_cores
 from profkit.timeline.steps import edges, whole_steps
@@ -285,11 +285,12 @@ def _handed(trace: Trace, rows: NDArray[np.intp]) -> Handed:
 
 
 def _longest_name(trace: Trace, rows: NDArray[np.intp]) -> str:
-    """The outer operator of these with most of their time; "" for none."""
+    """The operator of these, beside those inside them, with most of their time; "" for none."""
     ops = trace.ops.take(rows)
+    ops = ops.take(outermost(ops))
     names, place = coded(ops.name)
     total = np.bincount(place, weights=ops.end_ns - ops.start_ns)
-    return trace.name(int(names[total.argmax()])) if rows.size else ""
+    return trace.name(int(names[total.argmax()])) if names.size else ""
 
 
 def _feeders(trace: Trace) -> tuple[PythonThread, ...]:
@@ -299,7 +300,7 @@ def _feeders(trace: Trace) -> tuple[PythonThread, ...]:
 
 
 def _waiting_threads(facts: Facts, rows: NDArray[np.intp]) -> tuple[int, ...]:
-    """The threads of these ranges; without any, the one that copies most batches."""
+    """The threads of these ranges; without any, those that make or copy the batches."""
     if rows.size:
         return tuple(distinct_codes(facts.trace.spans.thread[rows]).tolist())
     return facts.host.input.threads
