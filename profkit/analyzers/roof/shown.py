@@ -37,7 +37,7 @@ _DENSE: Final = 16
 _LARGE: Final = 10_000_000
 """...FLOPs of each call from which a product can have much of a CPU's rate: memory and dispatch allow it. Chosen."""
 _BEHIND: Final = 5
-"""Times as fast as it are others of the trace. Chosen: sizes alone make it three; subnormal numbers seven or more."""
+"""Times as fast as it is another of the trace. Chosen: more than sizes alone make of it, less than subnormal numbers."""
 _SLOW: Final = 0.3
 """Of the compute, such products. Chosen: less leaves most of the work as it is."""
 
@@ -70,14 +70,14 @@ def at_roof(result: Distance) -> str:
 
 def slow_products(result: Distance) -> str:
     """That large products of a CPU take much of its time at a fifth or less of the rate of others; "" where none do."""
+    if not result.scope.is_cpu:
+        return ""
     dense = [
-        (use, (use.flops or 0) / use.time_ns)
+        (use, flops / use.time_ns)
         for use in result.uses
-        if result.scope.is_cpu
-        and use.work.is_matrix
+        if use.work.is_matrix
         and use.time_ns
-        and use.row_ns is not None
-        and (use.flops or 0) >= max(_DENSE * (use.n_bytes or 0), _LARGE * use.n_calls)
+        and (flops := use.least_flops or 0) >= max(_DENSE * (use.n_bytes or 0), _LARGE * use.n_calls)
     ]
     best = max((rate for _, rate in dense), default=0.0)
     slow = [(use, rate) for use, rate in dense if _BEHIND * rate <= best]
