@@ -54,7 +54,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     confidence_cap: float
     is_cpu: bool
     matrix_share: float | None
-    """Of the work, products of matrices, convolutions and attention; without PyTorch those alone that a library wrote."""
+    """Of the work, products of matrices, convolutions and attention; without PyTorch only what a library wrote."""
     hottest_kernel_tool: NextTool | None
     scope: Scope
     is_unlinked: bool

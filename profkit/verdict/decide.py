@@ -269,16 +269,17 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute, said = case.budget.fraction("compute"), format_fraction(case.budget.shown("compute"))
     beside = case.beside(compute)
     work = shown.of_work(case)
+    owed = [one for one in causes if _is_owed(case, one)]
+    causes = [one for one in causes if one not in owed]
     weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
     weighty = compete.ranked_work(weighty, is_cpu=case.is_cpu)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
-    is_owed = any(_is_owed(case, one) for one in causes)
-    is_healthy = is_healthy and not _is_odd(case.question) and not is_owed and not case.slow_products
+    is_healthy = is_healthy and not _is_odd(case.question) and not owed and not case.slow_products
     top = weighty[0] if weighty else None
     asked = _asked(case, top) if not is_healthy else None
     top = None if asked is not None else top
     first = asked or top or next(iter(work), None)
-    others = dict.fromkeys((*filter(None, [asked]), *work, *(one for one in causes if not _is_owed(case, one))))
+    others = dict.fromkeys((*filter(None, [asked]), *work, *causes))
     listed = [shown.with_line(one, case) if one is first else one for one in compete.led_by(first, others)]
     line = f"; {shown.line(case)}" if case.busiest is not None and first is None else ""
     what = "operators" if case.is_cpu else "kernels"
@@ -324,7 +325,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             flags="--shapes",
         ),
         fixes=tuple(dict.fromkeys((*[shown.FASTER_PRODUCTS] * is_slow, *(f.fix for f in listed))))[:MAX_HEADLINE]
-        or (shown.CHEAPER_WORK if is_owed else shown.fix_of_work(case),),
+        or (shown.CHEAPER_WORK if owed else shown.fix_of_work(case),),
         proof=(top.proof or kind_of(top.id).proof_for(is_cpu=case.is_cpu)) if top is not None else "",
         measure=_measured_by(case, top) if top is not None else None,
         caveats=shown.caveats(case, top),
@@ -413,7 +414,7 @@ def _saves_little(case: Case, cause: Finding) -> bool:
 
 
 def _is_owed(case: Case, finding: Finding) -> bool:
-    """Whether waits of a program cost little at once: that it could go on without their result, nobody knows."""
+    """Whether waits cost little at once: that a program without PyTorch could go on without a result, nobody knows."""
     is_late = finding.has(SYNC_AT_ONCE) and not case.scope.is_of_torch
     return is_late and case.budget.fraction("idle_sync") < SEVERITY_FROM[Severity.MEDIUM]
 
@@ -421,8 +422,6 @@ def _is_owed(case: Case, finding: Finding) -> bool:
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
     if (finding.id in _ASKED and not finding.recoverable_ns) or finding.has(SENDS_METRIC):
-        return False
-    if _is_owed(case, finding):
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]
