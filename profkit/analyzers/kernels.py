@@ -143,13 +143,15 @@ def measure(facts: Facts) -> Kernels | Skipped:
 
 
 def _half_name(facts: Facts, ns_by_name: Mapping[str, int]) -> str:
-    """The format of half precision that the device has; "" where most matrix-kernel time is in such a one."""
+    """The device's format of half precision; "" if it computes slower in it, or has most matrix-kernel time in one."""
     formats = {name: made for name in ns_by_name if (made := precision_of(name)) is not None}
     half_ns = sum(ns_by_name[name] for name in formats if formats[name] in HALF)
     if 2 * half_ns > sum(map(ns_by_name.__getitem__, formats)):
         return ""
     rates = rates_of(facts.trace, facts.main_device.device) if facts.main_device is not None else None
-    return rates.half_name if rates is not None else "bfloat16"
+    if rates is None:
+        return "bfloat16"
+    return rates.half_name if rates.half > 1 else ""
 
 
 def _rows(facts: Facts, _: Kernels) -> Mapping[str, Rows]:

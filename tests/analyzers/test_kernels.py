@@ -133,6 +133,7 @@ MOVE = f"void at::native::elementwise_kernel<128, 2, void at::native::gpu_kernel
     [
         (FP32, "TITAN RTX", "fp16"),
         (FP32, "NVIDIA A100-SXM4-80GB", "bf16"),
+        (FP32, "Tesla P4", ""),
         (FP16, "TITAN RTX", ""),
         (BF16, "NVIDIA A100-SXM4-80GB", ""),
     ],
