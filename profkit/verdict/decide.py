@@ -325,7 +325,7 @@ def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
             flags="--shapes",
         ),
         fixes=tuple(dict.fromkeys((*[shown.FASTER_PRODUCTS] * is_slow, *(f.fix for f in listed))))[:MAX_HEADLINE]
-        or (shown.CHEAPER_WORK if owed else shown.fix_of_work(case),),
+        or (shown.fix_of_work(case, may_be_left=not owed),),
         proof=(top.proof or kind_of(top.id).proof_for(is_cpu=case.is_cpu)) if top is not None else "",
         measure=_measured_by(case, top) if top is not None else None,
         caveats=shown.caveats(case, top),

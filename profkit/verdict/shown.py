@@ -22,8 +22,8 @@ LEAVE_IT: Final = "leave it alone: the next gain takes a better algorithm, a sma
 LATER: Final = "find out what takes longer late in the run: record it there as well, and compare the two"
 CHEAPER_WORK: Final = "make the work itself cheaper, the longest part first: lower precision, fusion, less of it"
 FASTER_PRODUCTS: Final = (
-    "find out what makes these products slow: numbers below 1.2e-38 (torch.set_flush_denormal(True) right behind"
-    " import torch shows it), another number format, or an operand that lies in memory in an odd order"
+    "find out what makes these products slow: numbers below 1.2e-38 (does torch.set_flush_denormal(True) right behind"
+    " import torch help?), another number format, or an operand that lies in memory in an odd order"
 )
 FEWER_KERNELS: Final = "use fewer and longer kernels: fuse them, or give each more work (a larger batch)"
 MAX_HEADLINE: Final = 3
@@ -100,8 +100,8 @@ def with_line(finding: Finding, case: Case) -> Finding:
     return replace(finding, evidence=(*finding.evidence, evidence))
 
 
-def fix_of_work(case: Case) -> str:
-    """What is to be done where nothing but the work takes time."""
+def fix_of_work(case: Case, *, may_be_left: bool) -> str:
+    """What is to be done where nothing but the work takes time: nothing, if it may be left and is at its best."""
     if case.slows:
         return LATER
     if case.turnaround_fraction >= MANY_GAPS:
@@ -109,7 +109,7 @@ def fix_of_work(case: Case) -> str:
     is_steady = case.budget.fraction("compute") >= HEALTHY_WORK and not any(f.id == STALL.id for f in case.findings)
     # how far from the roof other kernels are, nobody knows
     is_matrix = (case.matrix_share or 0) >= HEALTHY_MATRIX
-    return LEAVE_IT if is_steady and is_matrix else CHEAPER_WORK
+    return LEAVE_IT if may_be_left and is_steady and is_matrix else CHEAPER_WORK
 
 
 def largest_part(budget: Budget) -> str:
