@@ -169,7 +169,12 @@ MUCH_WORK_NS: Final = 100_000_000
 TINY: Final = CheckKind(
     id="content.tiny",
     meaning="The trace holds almost nothing.",
-    allows=Threshold(20, "rows of activity >= {}, or a marked step", "chosen", ""),
+    allows=Threshold(
+        20,
+        "rows of activity >= {}, a marked step, or 100 ms of a device that works for 80 % of the window",
+        "chosen",
+        "",
+    ),
     cap=0.2,
     is_refusing=True,
 )
