@@ -82,6 +82,54 @@ def test_of_what_a_loop_keeps_a_product_is_timed(monkeypatch):
     assert [one["of"] for one in told["products"]] == ["given"]
 
 
+def test_a_mode_of_the_script_sees_nothing_of_it():
+    from torch.overrides import TorchFunctionMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Calls(TorchFunctionMode):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.names.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    given = torch.full((512, 512), TINY)
+    layer = torch.nn.Linear(512, 8)
+    with torch.no_grad(), Calls() as alone:
+        layer(given)
+    with torch.no_grad(), Calls() as calls:
+        told = looked_at(given, layer)
+    assert calls.names == alone.names
+    assert told["products"]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        told = looked_at(given, layer)
+    assert counter.get_total_flops() == 2 * 512 * 512 * 8
+    assert told["kinds"]
+
+
+def test_looks_that_fail_take_their_share_of_the_step_as_well(monkeypatch):
+    looks = Subnormals()
+    looks.begin()
+    monkeypatch.setattr(subnormal, "_is_plain", lambda _: 1 // 0)
+    try:
+        Cell(TINY)(torch.ones(ROWS))
+        assert looks._spent_ns > 0
+    finally:
+        looks.end()
+
+
+def test_a_module_is_not_asked_for_its_parameters():
+    class Asked(torch.nn.Linear):
+        def parameters(self, *, recurse=True):
+            raise AssertionError
+
+    with torch.no_grad():
+        told = looked_at(torch.full((512, 512), TINY), Asked(512, 8))
+    assert told["products"][0]["of"] == "what Asked takes"
+
+
 def test_parameters_and_what_the_optimizer_keeps_are_looked_at():
     weight = torch.nn.Parameter(torch.ones(ROWS))
     optimizer = torch.optim.Adam([weight])

@@ -127,8 +127,20 @@ def convolved(kept):
     return loss_of
 
 
+def convolved_alone(kept):
+    """As `convolved`, of one image without an axis of the batch."""
+
+    def loss_of(_, rows):
+        first, second = (torch.nn.Conv2d(n, 32, 1) for n in (4, 32))
+        return second(input=first(rows.view(4, 256, WIDTH)) * kept).square().mean()
+
+    return loss_of
+
+
 def test_channels_that_are_zero_are_no_rows():
     """A ReLU sets so many to zero, and the others of their position count."""
     quarter = torch.arange(32) % 4 == 0
     assert run(convolved(quarter.view(1, 32, 1, 1)))[0] == []
     assert run(convolved(quarter[:16].view(1, 1, 16, 1)))[0]
+    assert run(convolved_alone(quarter.view(32, 1, 1)))[0] == []
+    assert run(convolved_alone(quarter.repeat(8).view(1, 256, 1)))[0]

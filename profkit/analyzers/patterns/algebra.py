@@ -1,7 +1,7 @@
 """Transforms and linear algebra that another length, one matrix or fewer steps would spare.
 
-FFTs of awkward lengths, shifts around them, one matrix expanded to a copy per sample and factors of tiny matrices are known by recorded
-shapes and strides; figures that no gradient goes through by autograd's numbers.
+FFTs of awkward lengths, one matrix expanded to a copy per sample and factors of tiny matrices are known by recorded
+shapes and strides; shifts around FFTs by their names; figures that no gradient goes through by autograd's numbers.
 """
 
 from __future__ import annotations
@@ -120,7 +120,10 @@ _SHIFT_BACK: Final = "aten::fft_ifftshift"
 
 
 def fft_shifts(facts: Facts) -> Waste | None:
-    """Shifts of the zero frequency right before or behind transforms, forth and back, with their backward nodes."""
+    """Shifts of the zero frequency forth and back, with their backward nodes.
+
+    Those that have a transform before or behind them, with no other shift between.
+    """
     trace, ops = facts.trace, facts.trace.ops
     if not {_SHIFT, _SHIFT_BACK} <= set(trace.strings):
         return None

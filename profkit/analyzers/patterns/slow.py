@@ -45,13 +45,16 @@ def slow_paths(facts: Facts) -> Ranges:
         trace.named(ops.name, re.compile("|".join(sign for sign in _SLOW_PATHS if sign != _INDEX_PUT)))
     )
     if facts.cpu is not None:
-        rows = rows[~is_one_of(ops.name[rows], _names_of_products(trace))]
+        rows = rows[~is_one_of(ops.name[rows], _names_of_pointwise(trace))]
     naive = around_launches(facts, _NAIVE)
     return Ranges.of(ops, distinct(np.concatenate((rows, naive, _accumulating(facts)))), trace.window_ns)
 
 
-def _names_of_products(trace: Trace) -> list[int]:
-    """The names whose calls copy no columns, as far as shapes are known: 1x1 convolutions."""
+def _names_of_pointwise(trace: Trace) -> list[int]:
+    """Codes of names of which all calls with known shapes are 1x1 convolutions, which copy no columns.
+
+    A name goes out whole: the timed steps need not have shapes. One larger filter, and all its calls stay.
+    """
     told = trace.again if trace.again is not None and trace.again.signatures else trace
     mine = np.flatnonzero(told.named(told.ops.name, _SLOW_2D) & (told.ops.signature >= 0))
     n = max(len(told.signatures), 1)

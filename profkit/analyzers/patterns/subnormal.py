@@ -11,18 +11,20 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import timed_rows, with_shapes
 from profkit.findings.patterns import SUBNORMAL
-from profkit.model.arrays import I64
+from profkit.model.arrays import I64, rows_by_value
+from profkit.plain import clean
 from profkit.redact.later import later
 from profkit.roof.formulas import work_of
 from profkit.roof.products import product_rows
-from profkit.shell import clean
 from profkit.timeline import Facts
 from profkit.timeline.code.helpers import whole_ns
 from profkit.timeline.cpu import training_threads
+from profkit.timeline.host import outermost
 from profkit.timeline.steps import step_of, steps_in_window
 
 _ARITHMETIC: Final = later(r"^aten::(?:add|sub|rsub|mul|div|lerp|addcmul|addcdiv|square|pow|sum|mean)_?$")
@@ -32,6 +34,8 @@ _LEAST_PASSES: Final = 16
 """Of a loop in each step: the fastest quarter of them is then what it takes of usual numbers. Chosen."""
 _LONGEST_NAME: Final = 60
 _MOST_AXES: Final = 16
+_MOST_TOLD: Final = 16
+"""Entries of one list that a file tells. Chosen: a capture writes 4."""
 
 
 def subnormal(facts: Facts) -> Ranges | None:
@@ -64,9 +68,10 @@ def _told(facts: Facts, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What the capture has seen, with the names; nothing where such numbers are taken for zero."""
     told = facts.trace.meta.metadata.get("profkit_subnormals")
     every = told.get(key) if isinstance(told, Mapping) and told.get("flushes") is False else None
-    for one in every if isinstance(every, list) else []:
+    for one in every[:_MOST_TOLD] if isinstance(every, list) else []:
         if isinstance(one, Mapping):
-            yield clean(str(one.get("of", ""))[:_LONGEST_NAME]) or "a tensor", one
+            of = one.get("of")
+            yield (clean(of[:_LONGEST_NAME]) if isinstance(of, str) else "") or "a tensor", one
 
 
 def _seen(facts: Facts) -> str:
@@ -75,21 +80,25 @@ def _seen(facts: Facts) -> str:
 
 
 def _slow(facts: Facts) -> tuple[I64, float] | None:
-    """The rows of slow operators, and the share of their time that stays."""
+    """The rows of slow operators, each without what it calls, and the share of their time that stays."""
     if facts.cpu is None:
         return None
     passes, products = facts.once(_slow_passes), facts.once(_slow_products)
     found = [one[:2] for one in (passes, products) if one is not None]
     if not found:
         return None
-    ops, rows = facts.trace.ops, np.sort(np.concatenate([rows for rows, _ in found]))
-    return rows, sum(usual_ns for _, usual_ns in found) / float((ops.end_ns - ops.start_ns)[rows].sum())
+    ops = facts.trace.ops
+    rows, usual_ns = (np.concatenate(each) for each in zip(*found, strict=True))
+    rows, first = np.unique(rows, return_index=True)
+    tops = outermost(ops.take(rows))
+    spent_ns = (ops.end_ns - ops.start_ns)[rows[tops]]
+    return rows[tops], float(usual_ns[first[tops]].sum() / spent_ns.sum())
 
 
-def _slow_products(facts: Facts) -> tuple[I64, float, str, float] | None:
-    """Products with a tensor of a shape that was seen to be slow, what they would take, its name, how many times as long.
+def _slow_products(facts: Facts) -> tuple[I64, NDArray[np.float64], str, float] | None:
+    """Products with a tensor of a shape that was seen to be slow, what each would take, its name, how many times as long.
 
-    At the rate that the capture has timed, or little more.
+    At the rate that the capture has timed, or little more. None becomes faster than zeros were.
     """
     known = [(of, *one) for of, told in _told(facts, "products") if (one := _rates(told))]
     seen = facts.once(with_shapes) if known else None
@@ -100,8 +109,8 @@ def _slow_products(facts: Facts) -> tuple[I64, float, str, float] | None:
     rows = rows[trace.ops.signature[rows] >= 0].astype(np.int64)
     n = max(len(trace.signatures), 1)
     pair = trace.ops.name[rows].astype(np.int64) * n + trace.ops.signature[rows]
-    slow: list[tuple[I64, float, str, float]] = []
-    for one in np.unique(pair).tolist():
+    slow: list[tuple[I64, NDArray[np.float64], str, float]] = []
+    for one, here in rows_by_value(pair):
         signature = trace.signatures[one % n]
         work = work_of(trace.name(one // n), signature) if signature is not None else None
         shapes = [_flat(shape) for shape in signature.tensors] if signature is not None else []
@@ -109,14 +118,15 @@ def _slow_products(facts: Facts) -> tuple[I64, float, str, float] | None:
         if work is None or not work.flops or mine is None:
             continue
         of, _, rate, of_zeros = mine
-        timed = timed_rows(facts, seen, rows[pair == one])
-        spent_ns = float((ops.end_ns - ops.start_ns)[timed].sum())
-        if timed.size and work.flops * timed.size / spent_ns * 1e9 <= SUBNORMAL.limit("times") * rate:
-            slow.append((timed, spent_ns * rate / of_zeros, of, of_zeros / rate))
+        timed = timed_rows(facts, seen, rows[here])
+        spent_ns = (ops.end_ns - ops.start_ns)[timed]
+        if timed.size and 1e9 * work.flops * timed.size <= SUBNORMAL.limit("times") * rate * float(spent_ns.sum()):
+            usual_ns = np.maximum(spent_ns * (rate / of_zeros), 1e9 * work.flops / of_zeros)
+            slow.append((timed, np.minimum(usual_ns, spent_ns), of, of_zeros / rate))
     if not slow:
         return None
-    _, _, of, times = max(slow, key=lambda one: one[1] * one[3])
-    return np.concatenate([one[0] for one in slow]), sum(one[1] for one in slow), of, times
+    _, _, of, times = max(slow, key=lambda one: float(one[1].sum()) * one[3])
+    return np.concatenate([one[0] for one in slow]), np.concatenate([one[1] for one in slow]), of, times
 
 
 def _flat(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
@@ -126,16 +136,19 @@ def _flat(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
 
 
 def _rates(told: Mapping[str, Any]) -> tuple[tuple[int, ...], int, int] | None:
-    """The shape of a tensor and both rates of products with it, in FLOP/s; None of what is no such."""
+    """The shape of a tensor and both rates of products with it, in FLOP/s; None of what is no such.
+
+    Nor of a vector: a bias, which is added, may be as long.
+    """
     shape = told.get("shape")
     sizes = tuple(map(whole_ns, shape[:_MOST_AXES])) if isinstance(shape, list) else ()
     rate, of_zeros = whole_ns(told.get("flop_per_s")), whole_ns(told.get("flop_per_s_of_zeros"))
     is_slow = 0 < SUBNORMAL.limit("times") * rate <= of_zeros
-    return (sizes, rate, of_zeros) if sizes and all(sizes) and is_slow else None
+    return (sizes, rate, of_zeros) if len(sizes) > 1 and all(sizes) and is_slow else None
 
 
-def _slow_passes(facts: Facts) -> tuple[I64, float] | None:
-    """The rows of slow operators, and the time that they would take, ns."""
+def _slow_passes(facts: Facts) -> tuple[I64, NDArray[np.float64]] | None:
+    """The rows of slow operators, and the time that each would take, ns."""
     trace = facts.trace
     if not _seen(facts):
         return None
@@ -151,7 +164,7 @@ def _slow_passes(facts: Facts) -> tuple[I64, float] | None:
         return None
     group = np.unique(np.stack([one[mine] for one in shifted], axis=1), axis=0, return_inverse=True)[1].ravel()
     length = (ops.end_ns - ops.start_ns)[rows[mine]]
-    slow, usual_ns = [], 0.0
+    slow, usual_ns = [], []
     for one in np.flatnonzero(np.bincount(group) >= _LEAST_PASSES * len(steps)).tolist():
         here = np.flatnonzero(group == one)
         each = np.bincount(step[mine[here]], minlength=len(steps))
@@ -163,7 +176,5 @@ def _slow_passes(facts: Facts) -> tuple[I64, float] | None:
         late = np.flatnonzero(best > SUBNORMAL.limit("longer") * usual)
         if late.size >= SUBNORMAL.limit("passes") * best.size:
             slow.append(rows[mine[here.reshape(shape)[:, late].ravel()]])
-            usual_ns += usual * late.size * len(steps)
-    if not slow:
-        return None
-    return np.concatenate(slow), usual_ns
+            usual_ns.append(np.full(slow[-1].size, usual))
+    return (np.concatenate(slow), np.concatenate(usual_ns)) if slow else None

@@ -1,8 +1,9 @@
 """Whether the step computes with subnormal numbers on the CPU: a look at a few values, outside recorded steps.
 
 Some of what modules take and give is looked at, of parameters, gradients, what the optimizer keeps and what functions
-hold. Their bytes are read, nothing is changed. Behind the step a product with a copy of such values is timed, and one
-with zeros in their place. Runs in the traced process: standard library and torch only.
+hold. Their bytes are read, nothing is changed, and no mode of the script's sees it. Behind the step a product with a
+copy of such values is timed, and one with zeros in their place. Runs in the traced process: standard library and torch
+only.
 """
 
 from __future__ import annotations
@@ -90,6 +91,10 @@ class Subnormals:
         if handle is None:
             return
         handle.remove()
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - a mode of the script's would see each look
+            self._look_behind(optimizer)
+
+    def _look_behind(self, optimizer: Any) -> None:
         with suppress(Exception):  # the script's own classes may be of any kind
             held = _held(sys._getframe(), is_own_path, set())  # noqa: SLF001
             for name, one in islice(held, _MOST_HELD):
@@ -120,16 +125,17 @@ class Subnormals:
             return
         if self._spent_ns > _SHARE * (time.perf_counter_ns() - self._begun_ns):  # so looks lie all over the step
             return
-        with suppress(Exception):
-            if next(module.parameters(recurse=False), None) is not None:
+        begun_ns = time.perf_counter_ns()
+        with suppress(Exception), torch._C.DisableTorchFunction():  # noqa: SLF001
+            if any(one is not None for one in module._parameters.values()):  # noqa: SLF001 - its method may be the script's
                 for one in _tensors(taken):
                     self._look(f"what {type(module).__name__} takes", one, is_operand=True)
             for one in _tensors(given):
                 self._look(f"what {type(module).__name__} gives", one)
+        self._spent_ns += time.perf_counter_ns() - begun_ns
 
     def _look(self, kind: str, tensor: Any, *, is_operand: bool = False) -> None:
         """Of an operand a copy of some values is kept, where products with it may be slow."""
-        begun_ns = time.perf_counter_ns()
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and _is_plain(tensor):
             self._n_looks[kind] += 1
             if _share(tensor):
@@ -137,7 +143,6 @@ class Subnormals:
                 shape = tuple(tensor.shape)
                 if is_operand and shape not in self._operands and len(self._operands) < _MOST_OPERANDS:
                     self._operands[shape] = (kind, b"".join(_pieces(tensor, *_PIECES)))
-        self._spent_ns += time.perf_counter_ns() - begun_ns
 
 
 def flushes() -> bool:
@@ -182,7 +187,12 @@ def _is_subnormal(bits: int) -> bool:
 
 
 def _timed(operands: dict[tuple[int, ...], tuple[str, bytes]]) -> list[dict[str, Any]]:
-    """Of those whose products take longer than of zeros in place of subnormal values: both rates, on all threads."""
+    """Of those whose products take longer than of zeros in place of subnormal values: both rates, on all threads.
+
+    None while a mode of the script's counts or records operators.
+    """
+    if torch._C._len_torch_dispatch_stack():  # noqa: SLF001
+        return []
     n_values = _PIECES[0] * _PIECES[1]
     flops = 2 * 10**9 * n_values * _COLUMNS * torch.get_num_threads()
     other = torch.frombuffer(array("f", [1.0] * _PIECES[1] * _COLUMNS), dtype=torch.float32).view(-1, _COLUMNS)
@@ -224,10 +234,11 @@ def held_subnormals(frame: Any, owns: Callable[[str], bool]) -> dict[str, int]:
     if flushes():
         return found
     seen: set[int] = set()
-    for name, tensor in islice(_held(frame, owns, seen), _MOST_HELD):
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and _is_plain(tensor) and (share := _share(tensor)):
-            key = redact().redacted_text(name)[:_LONGEST_NAME]
-            found[key] = found.get(key, 0) + round(share * tensor.numel())
+    with torch._C.DisableTorchFunction():  # noqa: SLF001
+        for name, tensor in islice(_held(frame, owns, seen), _MOST_HELD):
+            if type(tensor) in (torch.Tensor, torch.nn.Parameter) and _is_plain(tensor) and (share := _share(tensor)):
+                key = redact().redacted_text(name)[:_LONGEST_NAME]
+                found[key] = found.get(key, 0) + round(share * tensor.numel())
     return found
 
 

@@ -49,8 +49,8 @@ class ZeroRows:
         self._n = self._spent_ns = 0
         self._is_on = True
         self._task, self._is_chosen = -1, False
-        self._by_channel: set[Any] = set()
-        """Shapes of what convolutions take and give: there axis 1 has the values of a row, the last one rows."""
+        self._channels: dict[Any, int] = {}
+        """By shapes of what convolutions take and give: the axis with the values of a row; the last one has rows."""
 
     def end(self) -> None:
         """Look no longer, whatever graph lives on."""
@@ -61,7 +61,9 @@ class ZeroRows:
         if self._is_on and self._n < _MOST and type(result) is torch.Tensor and not torch.jit.is_tracing():
             with suppress(Exception):  # whatever tensor this is: nothing is said of it
                 if name.startswith("conv"):
-                    self._by_channel |= {result.shape, given[0].shape}
+                    n_axes = int(name[-2]) if name.endswith("d") else result.ndim - 2
+                    shapes = (result.shape, *(one.shape for one in given[:1]))
+                    self._channels.update(dict.fromkeys(shapes, result.ndim - 1 - n_axes))
                 self._watch(result, name in PRODUCTS)
 
     def _watch(self, result: Any, is_product: bool) -> None:
@@ -91,8 +93,8 @@ class ZeroRows:
                 # nearest to the loss: rows that are zero there are chosen by their values, or have no target
                 self._task, self._is_chosen = task, share > 0.1
             is_told = is_large and share >= _TOLD and task == self._task and not self._is_chosen
-            if is_told and gradients[0].shape in self._by_channel:
-                share = zero_share(gradients[0], by_channel=True)
+            if is_told and gradients[0].shape in self._channels:
+                share = zero_share(gradients[0], self._channels[gradients[0].shape])
             if is_told and share >= _TOLD:
                 with record_function(f"{ZERO_ROWS}{number}, {round(100 * share)} %"):
                     pass
@@ -108,10 +110,10 @@ def _spread(n: int, most: int) -> list[int]:
     return [int(number * _APART % 1 * n) if n > most else number for number in range(min(n, most))]
 
 
-def zero_share(gradient: Any, *, by_channel: bool = False) -> float:
+def zero_share(gradient: Any, channels: int | None = None) -> float:
     """The share (0-1) of the rows that are looked at which are zero in each column; 0 where they cannot be read.
 
-    By channel, a row is zero where it is so in each one on axis 1: a ReLU sets channels to zero, not positions.
+    With an axis of channels, a row is zero where it is so in each of them: a ReLU sets channels to zero, not positions.
     """
     if type(gradient) is not torch.Tensor or gradient.device.type != "cpu" or gradient.layout is not torch.strided:
         return 0.0
@@ -119,7 +121,9 @@ def zero_share(gradient: Any, *, by_channel: bool = False) -> float:
         return 0.0
     storage = gradient.untyped_storage()
     shape, strides, size = list(gradient.shape[:-1]), list(gradient.stride()[:-1]), gradient.element_size()
-    channels, apart = (_spread(shape.pop(1), _CHANNELS), strides.pop(1) * size) if by_channel else ([0], 0)
+    each, apart = ([0], 0)
+    if channels is not None:
+        each, apart = _spread(shape.pop(channels), _CHANNELS), strides.pop(channels) * size
     length, first = gradient.shape[-1] * size, address_of(gradient, storage)
     looked = _spread(prod(shape), _ROWS) if first else []
     n_zero = 0
@@ -128,7 +132,7 @@ def zero_share(gradient: Any, *, by_channel: bool = False) -> float:
         for extent, stride in zip(reversed(shape), reversed(strides)):  # noqa: B905 - Python 3.9
             left, place = divmod(left, extent)
             at += place * stride
-        begins = [first + at * size + channel * apart for channel in channels]
+        begins = [first + at * size + channel * apart for channel in each]
         n_zero += all(_is_zero(begin, min(length, _BEGIN)) and _is_zero(begin, length) for begin in begins)
         if number == _FIRST and not n_zero:
             return 0.0
