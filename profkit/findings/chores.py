@@ -22,6 +22,8 @@ class Chore(msgspec.Struct, frozen=True):
     does: str
     """What the line does, after its name."""
     fix: str
+    is_aside: bool = False
+    """Whether it is no part of training wherever it runs: in a module's forward, in what makes a batch."""
 
 
 _OF_ONE: Final = r"_(?:norm|value)_\(\s*\[?(?:p|par|param|parameter|w|weight)\]?\s*,"
@@ -157,6 +159,7 @@ INTO_TEXT: Final = Chore(
     later(r"^Tensor\.__(?:format|repr|str)__\("),
     "turns tensors into text",
     'give the logger the tensors as arguments (log.debug("%s", x)): it makes text only of what it shows; or ask log.isEnabledFor(logging.DEBUG) first; what is shown, print every few hundred steps, as a few numbers',
+    is_aside=True,
 )
 """Told by what a line calls: an f-string does so also where nobody shows it."""
 _MODEL_CALLS: Final = later(
@@ -172,9 +175,9 @@ _GIVEN: Final = later(
 """A tensor is made for what a name of the script's own is called with: that may be the model, which takes the time."""
 
 
-def chore_of(text: str, call: str = "") -> Chore | None:
-    """What a line with that text, or what it calls, does beside training; None where they do not tell, or it trains."""
-    if INTO_TEXT.calls.search(call):
+def chore_of(text: str, call: str = "", way: str = "") -> Chore | None:
+    """What a line does beside training, by its text, what it calls, or the way of looks at it; None where none tells."""
+    if way == "text" or INTO_TEXT.calls.search(call):
         return INTO_TEXT
     if not text or _MODEL_CALLS.search(text) or _GIVEN.search(text):
         return None
