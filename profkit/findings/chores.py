@@ -26,13 +26,14 @@ class Chore(msgspec.Struct, frozen=True):
     """Whether it is no part of training wherever it runs: in a module's forward, in what makes a batch."""
 
 
+_ALL: Final = "saves a whole object"
 _OF_ONE: Final = r"_(?:norm|value)_\(\s*\[?(?:p|par|param|parameter|w|weight)\]?\s*,"
 CHORES: Final = tuple(
     Chore(later(calls), does, fix)
     for calls, does, fix in (
         (
             r"\btorch\.save\(self,",
-            "saves a whole object",
+            _ALL,
             "save what changes alone: the state_dict of model, optimizer and scheduler, and the step; the whole object takes with it all that it holds, data sets as well; and save less often",
         ),
         (
@@ -271,8 +272,7 @@ _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 _DECODES: Final = frozenset({"beam", "decode", "decoding", "greedy"})
 """Words of functions that make sequences one token after the other."""
 _WRITES: Final = frozenset(
-    {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
-    | {"saves a whole object"}
+    {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint", _ALL}
 )
 _BUILDS: Final = later(r"=\s*(?:\w+\.)*[A-Z]\w*[a-z]\w*\(")
 """An object of a class is made and kept."""
@@ -311,7 +311,8 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
 
 def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
-    if rare.way == "save" and "save(self," not in rare.text:
+    chore = chore_of(rare.text)
+    if rare.way == "save" and (chore is None or chore.does != _ALL):
         return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
     if rare.functions & _DECODES and not other:
         return (
@@ -331,7 +332,6 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
         fixes = DECOMPOSES.fixes if "svd" in rare.text else DECOMPOSES.fixes[1:]
         thin = ("full_matrices=False",) if makes_square_bases(rare.text) else ()
         return "", "; ".join((*thin, *fixes))
-    chore = chore_of(rare.text)
     if chore is None and rare.is_evaluation:
         fix = "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches"
         return "evaluation", fix
