@@ -219,7 +219,7 @@ CHORE: Final = FindingKind(
         *(Supersedes(one, Way.SAID_ONCE, 0.5) for one in ("host.line", "host.stall")),
         *(Supersedes(one, Way.BEHIND, 0.5) for one in ("kernel.unfused", "kernel.copies")),  # most programs have these
     ),
-    meaning="A line of the script's own saves, writes, copies, converts or waits, while nothing trains. It is told by what stands in it. Its share is that of the run beside the recorded steps, whatever lies between two loops with it.",
+    meaning="A line of the script's own saves, writes, copies, converts or waits, while nothing trains. It is told by what stands in it; text of tensors by what it calls, inside a model as well. Its share is that of the run beside the recorded steps, whatever lies between two loops with it.",
     measured="Beside the recorded steps a thread looks at the line that runs, up to 50 times a second, after 500 looks up to 20. Each look stands for the time since the one before: a line that keeps Python's lock puts looks off. Of pure Python that lasts less than 5 ms they see little: Python hands its lock over no sooner. Only on a CPU: beside a GPU, a line may cost nothing. What loaders do is not counted, nor what a line calls that trains.",
     thresholds={
         "run": Threshold(0.05, "fires at {} of the run", "chosen: the severity medium"),
@@ -235,7 +235,7 @@ HOST_LINE: Final = FindingKind(
     title="one line takes much of the time between operators",
     bottleneck=Bottleneck.OVERHEAD,
     supersedes=(*_BEHIND, Supersedes("host.stall", Way.SAID_ONCE, 0.8)),
-    meaning="Of the time in which no operator runs, much lies at one line, or in one function, of the script's own that is no part of the model, the backward pass or the optimizer.",
+    meaning="Of the time in which no operator runs, much lies at one line, or in one function, of the script's own that is no part of the model, the backward pass or the optimizer, or makes text of tensors.",
     measured="The time of the training thread between operators, by the lines that Python stacks name; where the text of a line says what it does beside training, with the operators that it calls. On a CPU only.",
     thresholds={
         "known": Threshold(0.05, "fires at {} of the window where its text says what it does", "chosen: medium"),
