@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profkit.analyzers.base import Analyzer, Scope, scope_of
 from profkit.analyzers.tools import py_spy_main
-from profkit.findings.chores import CHORE, EVERY_METRIC, HOST_LINE, INTO_TEXT, Chore, chore_of
+from profkit.findings.chores import CHORE, EVERY_METRIC, HOST_LINE, Chore, chore_of
 from profkit.model.arrays import distinct
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
 from profkit.model.documents.rank_report import Section, TableView
@@ -106,8 +106,8 @@ def _of_run(result: Chores) -> tuple[Chore, tuple[Hot, ...]] | None:
     """The kind of chore with most of the run, and its lines."""
     found: dict[str, tuple[Chore, list[Hot]]] = {}
     for line in result.run.lines if result.run is not None else ():
-        chore = INTO_TEXT if line.way == "text" else chore_of(line.text)
-        if chore is not None and (chore is INTO_TEXT or not line.acts):
+        chore = chore_of(line.text, way=line.way)
+        if chore is not None and (chore.is_aside or not line.acts):
             found.setdefault(chore.does, (chore, []))[1].append(line)
     chore, lines = max(found.values(), key=lambda one: _share(one[1]), default=(None, []))
     is_seen = sum(line.n_looks for line in lines) >= CHORE.limit("looks") and _share(lines) >= CHORE.limit("run")
@@ -169,19 +169,24 @@ def _held(run: WholeRun | None, place: CodePlace) -> tuple[Evidence, ...]:
 def _between(result: Chores) -> PlaceShare | None:
     """The line, or the function, that has most of the time between operators and no part in training."""
     scope = result.scope
-    aside = [one for one in result.between if _is_aside(result, one)]
     chores = [one for one in result.whole if _is_aside(result, one) and _chore_at(one.place) is not None]
     found = [one for one in chores if scope.fraction(one.ns) >= HOST_LINE.limit("known")]
-    by_function: dict[tuple[str, str], list[PlaceShare]] = {}
-    for one in aside:
-        by_function.setdefault(_key(one), []).append(one)
     least_ns = max(HOST_LINE.limit("between") * result.between_ns, HOST_LINE.limit("window") * scope.window_ns)
-    functions = (_of_function(result, key, lines) for key, lines in by_function.items())
+    functions = (_of_function(result, key, lines) for key, lines in _by_function(result).items())
     most = max([*found, *(one for one in functions if one.ns >= least_ns)], key=lambda one: one.ns, default=None)
     if most is not None and not most.place.line:
         inside = (one for one in found if _key(one) == _key(most) and one.ns >= _ONE_CHORE * most.ns)
         most = max(inside, key=lambda one: one.ns, default=most)
     return _at_lock(result.run, most) if most is not None and result.run is not None else most
+
+
+def _by_function(result: Chores) -> dict[tuple[str, str], list[PlaceShare]]:
+    """What has time between operators and no part in training."""
+    found: dict[tuple[str, str], list[PlaceShare]] = {}
+    for one in result.between:
+        if _is_aside(result, one):
+            found.setdefault(_key(one), []).append(one)
+    return found
 
 
 def _chore_at(place: CodePlace) -> Chore | None:
@@ -196,7 +201,7 @@ def _at_lock(run: WholeRun, one: PlaceShare) -> PlaceShare:
     """A function as its line that waits for a lock, where looks at the run find it mostly there: no call tells of a `with`."""
     if one.place.line:
         return one
-    inside = [line for line in run.lines if (line.place.file, line.function) == (one.place.file, one.place.function)]
+    inside = [line for line in run.lines if (line.place.file, line.function) == _key(one)]
     held = next((line for line in inside if run.lock_at(line.place) is not None), None)
     is_there = held is not None and held.share >= _ONE_LINE * sum(line.share for line in inside)
     return replace(one, place=held.place) if held is not None and is_there else one
@@ -204,13 +209,14 @@ def _at_lock(run: WholeRun, one: PlaceShare) -> PlaceShare:
 
 def _is_aside(result: Chores, one: PlaceShare) -> bool:
     """Whether a place is no part of training, nor the loop as a whole, nor what a package's loop calls."""
-    place = one.place
-    if _chore_at(place) is INTO_TEXT:  # in a module's forward as well: no text is trained on
-        return not (place.inside or place.beside)
-    is_loop = not place.line and (place.function == "<module>" or (place.file, place.function) in result.training)
+    place, chore = one.place, _chore_at(one.place)
+    if place.inside or place.beside:
+        return False
+    if chore is not None and chore.is_aside:
+        return True
+    is_loop = not place.line and (place.function == "<module>" or _key(one) in result.training)
     is_loop |= any((one.file, one.line) == (place.file, place.line) for one in result.loops if place.line)
-    is_other = place.inside or place.beside or is_loop or place.single_words & ACTING
-    return one.phase is Phase.OTHER and not is_other
+    return one.phase is Phase.OTHER and not (is_loop or place.single_words & ACTING)
 
 
 def _of_function(result: Chores, key: tuple[str, str], lines: list[PlaceShare]) -> PlaceShare:
@@ -254,11 +260,9 @@ def places(_: Facts, result: Chores) -> Mapping[str, tuple[PlaceShare, ...]]:
         total, ns = sum(line.share for line in hot[1]), result.run.mean_ns * result.run.n
         found[CHORE.id] = tuple(line.shown(line.share / total, round(line.share * ns), line.n_looks) for line in hot[1])
     if named is not None:
-        inside = [
-            one for one in result.between if _key(one) == _key(named) and one.place.line and _is_aside(result, one)
-        ]
-        of_function = () if named.place.line else [replace(one, share=one.ns / named.ns) for one in inside]
-        found[HOST_LINE.id] = tuple(of_function) or (replace(named, share=1.0),)
+        lines = () if named.place.line else _by_function(result).get(_key(named), ())
+        each = tuple(replace(one, share=one.ns / named.ns) for one in lines if one.place.line)
+        found[HOST_LINE.id] = each or (replace(named, share=1.0),)
     return found
 
 

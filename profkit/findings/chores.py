@@ -22,15 +22,18 @@ class Chore(msgspec.Struct, frozen=True):
     does: str
     """What the line does, after its name."""
     fix: str
+    is_aside: bool = False
+    """Whether it is no part of training wherever it runs: in a module's forward, in what makes a batch."""
 
 
+_ALL: Final = "saves a whole object"
 _OF_ONE: Final = r"_(?:norm|value)_\(\s*\[?(?:p|par|param|parameter|w|weight)\]?\s*,"
 CHORES: Final = tuple(
     Chore(later(calls), does, fix)
     for calls, does, fix in (
         (
             r"\btorch\.save\(self,",
-            "saves a whole object",
+            _ALL,
             "save what changes alone: the state_dict of model, optimizer and scheduler, and the step; the whole object takes with it all that it holds, data sets as well; and save less often",
         ),
         (
@@ -157,6 +160,7 @@ INTO_TEXT: Final = Chore(
     later(r"^Tensor\.__(?:format|repr|str)__\("),
     "turns tensors into text",
     'give the logger the tensors as arguments (log.debug("%s", x)): it makes text only of what it shows; or ask log.isEnabledFor(logging.DEBUG) first; what is shown, print every few hundred steps, as a few numbers',
+    is_aside=True,
 )
 """Told by what a line calls: an f-string does so also where nobody shows it."""
 _MODEL_CALLS: Final = later(
@@ -172,9 +176,9 @@ _GIVEN: Final = later(
 """A tensor is made for what a name of the script's own is called with: that may be the model, which takes the time."""
 
 
-def chore_of(text: str, call: str = "") -> Chore | None:
-    """What a line with that text, or what it calls, does beside training; None where they do not tell, or it trains."""
-    if INTO_TEXT.calls.search(call):
+def chore_of(text: str, call: str = "", way: str = "") -> Chore | None:
+    """What a line does beside training, by its text, what it calls, or the way of looks at it; None where none tells."""
+    if way == "text" or INTO_TEXT.calls.search(call):
         return INTO_TEXT
     if not text or _MODEL_CALLS.search(text) or _GIVEN.search(text):
         return None
@@ -215,7 +219,7 @@ CHORE: Final = FindingKind(
         *(Supersedes(one, Way.SAID_ONCE, 0.5) for one in ("host.line", "host.stall")),
         *(Supersedes(one, Way.BEHIND, 0.5) for one in ("kernel.unfused", "kernel.copies")),  # most programs have these
     ),
-    meaning="A line of the script's own saves, writes, copies, converts or waits, while nothing trains. It is told by what stands in it. Its share is that of the run beside the recorded steps, whatever lies between two loops with it.",
+    meaning="A line of the script's own saves, writes, copies, converts or waits, while nothing trains. It is told by what stands in it; text of tensors by what it calls, inside a model as well. Its share is that of the run beside the recorded steps, whatever lies between two loops with it.",
     measured="Beside the recorded steps a thread looks at the line that runs, up to 50 times a second, after 500 looks up to 20. Each look stands for the time since the one before: a line that keeps Python's lock puts looks off. Of pure Python that lasts less than 5 ms they see little: Python hands its lock over no sooner. Only on a CPU: beside a GPU, a line may cost nothing. What loaders do is not counted, nor what a line calls that trains.",
     thresholds={
         "run": Threshold(0.05, "fires at {} of the run", "chosen: the severity medium"),
@@ -231,7 +235,7 @@ HOST_LINE: Final = FindingKind(
     title="one line takes much of the time between operators",
     bottleneck=Bottleneck.OVERHEAD,
     supersedes=(*_BEHIND, Supersedes("host.stall", Way.SAID_ONCE, 0.8)),
-    meaning="Of the time in which no operator runs, much lies at one line, or in one function, of the script's own that is no part of the model, the backward pass or the optimizer.",
+    meaning="Of the time in which no operator runs, much lies at one line, or in one function, of the script's own that is no part of the model, the backward pass or the optimizer, or makes text of tensors.",
     measured="The time of the training thread between operators, by the lines that Python stacks name; where the text of a line says what it does beside training, with the operators that it calls. On a CPU only.",
     thresholds={
         "known": Threshold(0.05, "fires at {} of the window where its text says what it does", "chosen: medium"),
@@ -268,8 +272,7 @@ _DATA: Final = frozenset({"dataloader", "dataloaders", "dataset", "datasets"})
 _DECODES: Final = frozenset({"beam", "decode", "decoding", "greedy"})
 """Words of functions that make sequences one token after the other."""
 _WRITES: Final = frozenset(
-    {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint"}
-    | {"saves a whole object"}
+    {"writes or reads JSON text", "writes a log or a file", "packs or unpacks objects", "saves a checkpoint", _ALL}
 )
 _BUILDS: Final = later(r"=\s*(?:\w+\.)*[A-Z]\w*[a-z]\w*\(")
 """An object of a class is made and kept."""
@@ -308,7 +311,8 @@ def fix_of_rare(rare: Does, other: str, package: str) -> str:
 
 def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
     """What a trainer's setting for it is called, and what to do without one."""
-    if rare.way == "save" and "save(self," not in rare.text:
+    chore = chore_of(rare.text)
+    if rare.way == "save" and (chore is None or chore.does != _ALL):
         return "save", "save less often, or beside the training (torch.distributed.checkpoint.async_save, a thread)"
     if rare.functions & _DECODES and not other:
         return (
@@ -328,7 +332,6 @@ def _fix_of_line(rare: Does, other: str) -> tuple[str, str]:
         fixes = DECOMPOSES.fixes if "svd" in rare.text else DECOMPOSES.fixes[1:]
         thin = ("full_matrices=False",) if makes_square_bases(rare.text) else ()
         return "", "; ".join((*thin, *fixes))
-    chore = chore_of(rare.text)
     if chore is None and rare.is_evaluation:
         fix = "compute the metric on whole batches with torch, as running sums; evaluate less often or on fewer batches"
         return "evaluation", fix

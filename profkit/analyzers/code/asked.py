@@ -181,21 +181,21 @@ def _computations(code: Code, trains: Collection[int]) -> I64:
 
 def question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...]) -> Finding | None:
     """A line as a finding that asks: no trace shows whether all of its work is needed. None without operators."""
-    return _question(scope, one, found, LINE_SHARE) if found else None
+    return _question(scope, one, found, is_own=False) if found else None
 
 
 def question_of_own(scope: Scope, own: Own) -> Finding:
     """The place of the script's own operators as such a finding, with what it starts of all operators."""
-    finding = _question(scope, own.place, own.operators, OWN_SHARE, "outside the layers of any model")
-    finding = replace(finding, most_recoverable_ns=scope.per_step(round(own.place.share * scope.window_ns)))
+    finding = _question(scope, own.place, own.operators, is_own=True)
     if own.started < LINE.limit("started"):
         return finding
     said = f"{format_fraction(own.started)} of the operators are started there"
     return replace(finding, evidence=(*finding.evidence, Evidence.share(OWN_STARTED, own.started, said)))
 
 
-def _question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...], metric: str, *outside: str) -> Finding:
+def _question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...], *, is_own: bool) -> Finding:
     where, there = ("at", "at that line") if one.place.line else ("in", "in that function")
+    metric, outside = (OWN_SHARE, ", outside the layers of any model") if is_own else (LINE_SHARE, "")
     ns = round(one.share * scope.window_ns)
     each = "; ".join(
         f"{of.name} {format_fraction(of.share)}, {format_count(of.count / scope.n_steps)} {scope.each}"
@@ -203,11 +203,12 @@ def _question(scope: Scope, one: PlaceShare, found: tuple[Operator, ...], metric
         for of in found
     )
     finding = LINE.found(
-        title=", ".join((f"{format_fraction(one.share)} of the step is {where} {one.place.name}", *outside)),
+        title=f"{format_fraction(one.share)} of the step is {where} {one.place.name}{outside}",
         severity=Severity.INFO,
         fraction=one.share,
         confidence=_CONFIDENCE,
         recoverable_ns=0,
+        most_recoverable_ns=scope.per_step(ns) if is_own else None,
         evidence=(Evidence.share(metric, one.share, f"of the time {there} ({scope.time(ns)}), by operator: {each}"),),
         fix=questions([(of.name, of.count / scope.n_steps) for of in found if of.share >= _NAMES], one.place.text),
     )

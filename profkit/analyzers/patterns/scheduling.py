@@ -173,11 +173,11 @@ def _waits(result: Scheduling) -> tuple[Finding, ...]:
 
 
 def _most_ns(result: Scheduling) -> int | None:
-    """With its waits for a core, where programs of others run and its own threads alone want more cores than there are.
+    """What a fix saves at most, where that may be more than what is told; None elsewhere.
 
-    Whose turn it waits for, nobody tells. With more threads than cores on a CPU all that operators take: a thread that
-    spins until the others have had a core looks like work. None elsewhere: these waits are in what a fix saves, or
-    others' alone.
+    With more threads than cores on a CPU, all that operators take: a thread that spins until the others have had a core
+    looks like work. Where programs of others run, and its own threads alone want more cores than there are, its waits
+    for a core as well: nobody tells whose turn it waits for. Elsewhere these are in what a fix saves, or others' alone.
     """
     if result.scope.is_cpu and _is_crowded(result) and not result.is_beside and not _is_outside(result):
         return result.scope.per_step(result.scope.budget.compute)
