@@ -53,8 +53,6 @@ _FEW_STEPS: Final = 2
 """Chosen: in one step nothing tells a single delay from a habit."""
 _IN_OTHERS: Final = 0.5
 """Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
-
-
 _BY_STEP: Final = 0.05
 """The p of whole steps, where these are few, up to which collectives may be the witnesses. Chosen: a usual level."""
 
