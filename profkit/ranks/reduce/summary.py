@@ -51,7 +51,8 @@ _AFTER_WEIGHTS: Final = ("aten::embedding", "aten::embedding_bag")
 """What these look up is their second argument, else the input is the first."""
 _STEPPING: Final = later(r"^Optimizer\.step#")
 _QUICK: Final = 10
-"""Percentile of a rank's calls of one name that surely found room in the queue. Chosen."""
+"""Percentile of a rank's calls of one name that surely found room in the queue. Chosen: few of them wait, as a rule, and
+`MAX_LATENCY_NS` holds where all do."""
 _LONG_CALL: Final = 3
 """Times that, from which a call waits. Chosen: others take up to twice as long."""
 _WAITS: Final = frozenset({CallKind.SYNC, CallKind.ALLOC})
@@ -138,14 +139,14 @@ def _busy_ns(facts: Facts) -> tuple[int, int] | None:
     At least its operators and calls with short gaps between; a call that lasts may wait for room in the queue.
     """
     host, calls, (low, high) = facts.host, facts.trace.calls, facts.trace.window_ns
-    rows = facts.calls_in_window(*(kind for kind in CallKind if kind not in _WAITS))
-    if facts.main_device is None or not host.has_ops or rows.size == 0:
+    if facts.main_device is None or not host.has_ops:  # of threads that launch
         return None
     known = (host.dispatching | host.loader).clip(low, high)
     between = known.gaps(low, high)
     short = between.lengths_ns < MIN_QUIET_NS
     known |= Intervals(between.start_ns[short], between.end_ns[short])
     at_least = (known - host.blocked).total_ns
+    rows = facts.calls_in_window(*(kind for kind in CallKind if kind not in _WAITS))
     lasts = calls.end_ns[rows] - calls.start_ns[rows]
     for _, same in rows_by_value(calls.name[rows]):
         usual = min(_LONG_CALL * np.percentile(lasts[same], _QUICK), MAX_LATENCY_NS)
