@@ -418,7 +418,10 @@ def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:
 
 
 def _unequal_ns(waits: GroupWaits, joint: Joint) -> int:
-    """What all-to-alls would last less, did each rank send and receive what the mean rank does."""
+    """What all-to-alls would last less at most, did each rank send and receive what the mean rank does.
+
+    At most: as if all of their time grew with what the busiest rank moves.
+    """
     rows = np.flatnonzero((waits.kind == CollectiveKind.ALL_TO_ALL) & waits.present.all(axis=1))
     tables = [joint.outcome_of(rank).summary.collectives for rank in waits.ranks]
     chosen = list(zip(tables, waits.rows[rows].T, strict=True))
@@ -428,7 +431,8 @@ def _unequal_ns(waits: GroupWaits, joint: Joint) -> int:
     )
     most = np.maximum(given.max(axis=0), taken.max(axis=0))
     usual = np.maximum(given.mean(axis=0), taken.mean(axis=0))
-    share = 1 - np.divide(usual, most, out=np.ones(rows.size), where=most > 0)
+    is_known = (np.minimum(given, taken).min(axis=0) >= 0) & (most > 0)
+    share = 1 - np.divide(usual, most, out=np.ones(rows.size), where=is_known)
     return round(float((waits.transfer_ns[rows] * share).sum()))
 
 

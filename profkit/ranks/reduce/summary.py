@@ -51,8 +51,9 @@ _AFTER_WEIGHTS: Final = ("aten::embedding", "aten::embedding_bag")
 """What these look up is their second argument, else the input is the first."""
 _STEPPING: Final = later(r"^Optimizer\.step#")
 _QUICK: Final = 10
-"""Percentile of a rank's calls of one name that surely found room in the queue. Chosen: as a rule few wait; where all do,
-`MAX_LATENCY_NS` holds."""
+"""Percentile of a rank's calls of one name that surely found room in the queue. Chosen: as a rule few wait.
+
+Where all do, `MAX_LATENCY_NS` holds."""
 _LONG_CALL: Final = 3
 """Times that, from which a call waits. Chosen: others take up to twice as long."""
 _WAITS: Final = frozenset({CallKind.SYNC, CallKind.ALLOC})
