@@ -18,6 +18,7 @@ from profkit.ranks.run.store import PackedSummary
 from profkit.testing import draw, kernel, launch, span, to_json, trace_of
 from profkit.timeline import Facts
 from tests.ingest.test_counted_work import counter, embedding
+from tests.ranks.scripted import Op, run, write
 from tests.ranks.simulate import Job, simulate
 
 US = 1000
@@ -333,3 +334,22 @@ def test_a_real_embedding_of_16_by_32(shared_traces):
     steps = summarise(Facts.of(read_trace(str(path)))).steps
     assert steps.embedded.tolist() == [16 * 32] * 3
     assert not steps.tokens.any()
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("", 0.9, 1.0), ("cudaLaunchKernel", 0.15, 0.25), (None, None, 0)])
+def test_a_call_that_lasts_may_wait_for_room_and_is_not_surely_work(tmp_path, name, least, most):
+    """Twenty operators of 500 us; their calls take 4 us of it, or all of it, or are not recorded."""
+    rank = run({0: [Op(what="step"), *[Op(what="compute", ns=400 * US)] * 20]}, machines={0: {"launch_ns": 500 * US}})[
+        0
+    ]
+    rank.end_step()
+    if name is None:
+        rank.events = [event for event in rank.events if event[0] != "cuda_runtime"]
+    rank.events = [
+        (cat, called, begin, begin + 490 * US if called == name else end, args)
+        for cat, called, begin, end, args in rank.events
+    ]
+    facts = Facts.of(read_trace(str(next(write({0: rank}, tmp_path).glob("*.json*")))))
+    found, (low, high) = summarise(facts, rank=0).busy_ns, facts.trace.window_ns
+    assert (found is None) == (least is None)
+    assert found is None or least <= found[0] / (high - low) <= most <= found[1] / (high - low)

@@ -26,7 +26,7 @@ from profkit.model.finding import Evidence, Finding, NextTool, severity_of
 from profkit.model.names import short_name
 from profkit.ranks.findings.late_cause import Late, cause_evidence, is_one_line, late_places, part_of_delay, places_of
 from profkit.ranks.measure.fingerprints import OnlyWork, only_work
-from profkit.ranks.measure.fleet_measures import Joint
+from profkit.ranks.measure.fleet_measures import Joint, room_ns
 from profkit.ranks.measure.longer_compute import Longer
 from profkit.ranks.measure.permutation_test import MIN_STEPS, lateness_ns
 from profkit.ranks.measure.replay import Counterfactual
@@ -380,14 +380,7 @@ def _recoverable_ns(straggler: Straggler, joint: Joint) -> int:
         won = prediction.most_gain_ns * joint.n_steps + _sent_more_ns([straggler], joint)
     else:
         won = round(straggler.excess_ns * _unseen(straggler, joint))
-    return min(won, _room_ns([straggler.rank], joint))
-
-
-def _room_ns(late: Sequence[int], joint: Joint) -> int:
-    """What the steps can become shorter, whatever these ranks do: no other rank's host can be done sooner."""
-    longest = max(high - low for low, high in (one.window_ns for one in joint.summaries))
-    busy = max((one.busy_ns[0] for one in joint.summaries if one.rank not in late), default=0)
-    return max(longest - max(busy, 0), 0)
+    return min(won, room_ns(joint.summaries, [straggler.rank]))
 
 
 def _unseen(straggler: Straggler, joint: Joint) -> float:
@@ -425,7 +418,10 @@ def _sent_more_ns(late: Sequence[Straggler], joint: Joint) -> int:
 
 
 def _unequal_ns(waits: GroupWaits, joint: Joint) -> int:
-    """What all-to-alls would last less, did each rank send and receive what the mean rank does."""
+    """What all-to-alls would last less at most, did each rank send and receive what the mean rank does.
+
+    At most: as if all of their time grew with what the busiest rank moves.
+    """
     rows = np.flatnonzero((waits.kind == CollectiveKind.ALL_TO_ALL) & waits.present.all(axis=1))
     tables = [joint.outcome_of(rank).summary.collectives for rank in waits.ranks]
     chosen = list(zip(tables, waits.rows[rows].T, strict=True))
@@ -435,7 +431,8 @@ def _unequal_ns(waits: GroupWaits, joint: Joint) -> int:
     )
     most = np.maximum(given.max(axis=0), taken.max(axis=0))
     usual = np.maximum(given.mean(axis=0), taken.mean(axis=0))
-    share = 1 - np.divide(usual, most, out=np.ones(rows.size), where=most > 0)
+    is_known = (np.minimum(given, taken).min(axis=0) >= 0) & (most > 0)
+    share = 1 - np.divide(usual, most, out=np.ones(rows.size), where=is_known)
     return round(float((waits.transfer_ns[rows] * share).sum()))
 
 
@@ -450,7 +447,7 @@ def _together_ns(joint: Joint, late: Sequence[Straggler]) -> tuple[int, bool]:
         won = prediction.most_gain_ns * joint.n_steps + _sent_more_ns(late, joint)
     else:
         won = max((_excess_of_ns(waits, ranks) for waits in joint.waits), default=0)
-    return min(won, _room_ns(ranks, joint)), is_replayed
+    return min(won, room_ns(joint.summaries, ranks)), is_replayed
 
 
 def _waiting_for(late: Sequence[Late]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -142,6 +142,8 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         rank: counterfactual(summaries, matching, clocks, [one for one in named if one.rank == rank])
         for rank in (late if 1 < len(late) <= _MOST_APART else ())
     }
+    if isinstance(prediction, Counterfactual):
+        prediction = _behind_hosts(prediction, summaries)
     return Joint(
         outcomes=tuple(outcomes),
         by_rank={outcome.summary.rank: outcome for outcome in outcomes},
@@ -150,7 +152,7 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         waits=waits,
         stragglers=stragglers,
         prediction=prediction,
-        alone={rank: found for rank, found in each.items() if isinstance(found, Counterfactual)},
+        alone={rank: _behind_hosts(one, summaries) for rank, one in each.items() if isinstance(one, Counterfactual)},
         token_skew=token_skew(summaries, waits),
         padding=padding_waste(summaries),
         pipelines=pipelines,
@@ -161,6 +163,25 @@ def joined(outcomes: Sequence[Outcome]) -> Joint:
         n_steps=measured,
         window_ns=window_ns,
         step_ns=median(np.array(means, np.int64)) if means else None,
+    )
+
+
+def room_ns(summaries: Sequence[RankSummary], late: Collection[int]) -> int:
+    """What the steps can become shorter in all, whatever these ranks do: no other rank's host can be done sooner."""
+    longest = max(high - low for low, high in (one.window_ns for one in summaries))
+    busy = [one.busy_ns[0] for one in summaries if one.rank not in late and one.busy_ns is not None]
+    return max(longest - max(busy, default=0), 0)
+
+
+def _behind_hosts(found: Counterfactual, summaries: Sequence[RankSummary]) -> Counterfactual:
+    """The prediction, of which the replay knows devices alone, with no step shorter than the other hosts need."""
+    room = room_ns(summaries, found.ranks) // found.n_steps
+    least = found.observed_ns - room
+    return replace(
+        found,
+        predicted_ns=max(found.predicted_ns, least),
+        predicted_most_ns=max(found.predicted_most_ns, least),
+        later_gain_ns=min(found.later_gain_ns, room),
     )
 
 

@@ -269,7 +269,7 @@ def _against(
         longer = Longer.DEVICE
     mean = excess.mean(axis=0) if n_steps else np.zeros(len(PHASES))
     main = int(mean.argmax())
-    step_ns = np.mean([(one.steps.end_ns - one.steps.start_ns).mean() for one in (by_rank[rank] for rank in ranks)])
+    step_ns = _step_ns(ranks, by_rank)
     most = _own_ns([by_rank[rank] for rank in ranks], np.max)[:n_steps] - mine[:n_steps]
     apart_ns = most[:, main].mean() if n_steps and main != _COMPUTE else 0.0
     is_steady = (excess[:, main] >= _STEADY * mean[main]).mean() >= _NEARLY if n_steps >= _LEAST_STEPS else False
@@ -308,10 +308,9 @@ def _with_more_layers(
     n_steps = min(map(len, by_step))
     compute = np.array([one[:n_steps] for one in by_step], np.float64)
     beyond = compute[stage] - np.delete(compute, stage, axis=0).max(axis=0)
-    steps_ns = [(one.end_ns - one.start_ns).mean() for rank in columns[stage] for one in [by_rank[rank].steps]]
     usual = np.median(compute[middle], axis=0)
     is_steady = n_steps >= _LEAST_STEPS and (compute[stage] >= _MORE_LAYERS * usual).mean() >= _NEARLY
-    if not is_steady or beyond.mean() < BUBBLE.limit("late_stage") * np.mean(steps_ns):
+    if not is_steady or beyond.mean() < BUBBLE.limit("late_stage") * _step_ns(columns[stage], by_rank):
         return []
     return [
         LateStage(
@@ -327,6 +326,12 @@ def _with_more_layers(
             are_twins=False,
         )
     ]
+
+
+def _step_ns(ranks: Sequence[int], by_rank: Mapping[int, RankSummary]) -> float:
+    """The mean step of these ranks."""
+    steps = (by_rank[rank].steps for rank in ranks)
+    return float(np.mean([(one.end_ns - one.start_ns).mean() for one in steps]))
 
 
 def _own_ns(summaries: Sequence[RankSummary], over: Callable[..., NDArray[np.float64]] = np.median) -> I64:

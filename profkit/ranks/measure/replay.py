@@ -362,8 +362,6 @@ class RankTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """The begin of the first step, its end, and the end of the last."""
     window_ns: int
     """From that begin to the last end."""
-    later_ns: int
-    """From the first step's end to there."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -450,7 +448,6 @@ def _timeline(summary: RankSummary, clocks: Clocks, first: int, *, is_each_end_n
         ready=_places(waits, ends, begin, shown(rows.ready_ns)),
         steps=_places(waits, ends, begin, span),
         window_ns=int(span[-1] - span[0]),
-        later_ns=int(span[-1] - span[1]),
     )
 
 

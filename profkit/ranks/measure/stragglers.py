@@ -7,7 +7,7 @@ without clocks says the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -53,8 +53,6 @@ _FEW_STEPS: Final = 2
 """Chosen: in one step nothing tells a single delay from a habit."""
 _IN_OTHERS: Final = 0.5
 """Of the least effect, what is left without the worst of few steps where the others show the lateness too. Chosen."""
-
-
 _BY_STEP: Final = 0.05
 """The p of whole steps, where these are few, up to which collectives may be the witnesses. Chosen: a usual level."""
 
@@ -274,12 +272,13 @@ def _largest(
     )
 
 
-def busier_ns(by_rank: Mapping[int, RankSummary], rank: int, others: Iterable[int]) -> int | None:
+def busier_ns(by_rank: Mapping[int, RankSummary], rank: int, others: Collection[int]) -> int | None:
     """What a host that never waits for its device does longer; others, which do, do as much while they wait for it."""
-    mine, known = by_rank[rank].busy_ns[1], [by_rank[other].busy_ns[0] for other in others]
-    if mine < 0 or min(known, default=-1) < 0:
+    mine = by_rank[rank].busy_ns
+    known = [busy[0] for other in others if (busy := by_rank[other].busy_ns) is not None]
+    if mine is None or not known or len(known) < len(others):
         return None
-    return max(mine - max(known), 0)
+    return max(mine[1] - max(known), 0)
 
 
 def _span_ns(waits: GroupWaits) -> int:

@@ -145,8 +145,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """On a CPU: the line of the user's code that makes the batches, in words; "" where that is not known."""
     unasked_ns: int = 0
     """Of the window, communication alone under which the host had not asked for the next compute."""
-    busy_ns: tuple[int, int] = (-1, -1)
-    """Of the window, what the host did itself, its loader included, at least and at most; (-1, -1) if not known.
+    busy_ns: tuple[int, int] | None = None
+    """Of the window, what the host did itself, its loader included, at least and at most; None if not known.
 
     Calls that wait for the device are none of it; between the two lies time of which nothing is recorded.
     """

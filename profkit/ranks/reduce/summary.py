@@ -51,9 +51,12 @@ _AFTER_WEIGHTS: Final = ("aten::embedding", "aten::embedding_bag")
 """What these look up is their second argument, else the input is the first."""
 _STEPPING: Final = later(r"^Optimizer\.step#")
 _QUICK: Final = 10
-"""Percentile of a rank's launches that surely found room in the queue. Chosen."""
-_LONG_LAUNCH: Final = 3
-"""Times that, from which a launch waits. Chosen: others take up to twice as long."""
+"""Percentile of a rank's calls of one name that surely found room in the queue. Chosen: as a rule few wait.
+
+Where all do, `MAX_LATENCY_NS` holds."""
+_LONG_CALL: Final = 3
+"""Times that, from which a call waits. Chosen: others take up to twice as long."""
+_WAITS: Final = frozenset({CallKind.SYNC, CallKind.ALLOC})
 _MOST_INPUTS: Final = 8
 """Steps whose shapes are kept. Chosen: enough for a sentence."""
 
@@ -131,22 +134,24 @@ def _unasked(facts: Facts) -> Intervals:
     return facts.main_device.unasked if facts.main_device is not None else Intervals.empty()
 
 
-def _busy_ns(facts: Facts) -> tuple[int, int]:
-    """What the host did itself, at least and at most; (-1, -1) if operators or launches are not known.
+def _busy_ns(facts: Facts) -> tuple[int, int] | None:
+    """What the host did itself, at least and at most; None if operators or calls are not known.
 
-    At least its operators and calls with short gaps between; a launch that lasts may wait for room in the queue.
+    At least its operators and calls with short gaps between; a call that lasts may wait for room in the queue.
     """
     host, calls, (low, high) = facts.host, facts.trace.calls, facts.trace.window_ns
-    if facts.main_device is None or not host.has_ops:
-        return -1, -1
+    if facts.main_device is None or not host.has_ops:  # of threads that launch
+        return None
     known = (host.dispatching | host.loader).clip(low, high)
     between = known.gaps(low, high)
     short = between.lengths_ns < MIN_QUIET_NS
     known |= Intervals(between.start_ns[short], between.end_ns[short])
-    rows = facts.calls_in_window(CallKind.LAUNCH)
+    at_least = (known - host.blocked).total_ns
+    rows = facts.calls_in_window(*(kind for kind in CallKind if kind not in _WAITS))
     lasts = calls.end_ns[rows] - calls.start_ns[rows]
-    usual = _LONG_LAUNCH * np.percentile(lasts, _QUICK) if rows.size else 0.0
-    at_least = (known - host.blocked).total_ns - int(np.maximum(lasts - usual, 0).sum())
+    for _, same in rows_by_value(calls.name[rows]):
+        usual = min(_LONG_CALL * np.percentile(lasts[same], _QUICK), MAX_LATENCY_NS)
+        at_least -= int(np.maximum(lasts[same] - usual, 0).sum())
     return max(at_least, 0), high - low - host.blocked.clip(low, high).total_ns
 
 
