@@ -64,6 +64,10 @@ def test_they_are_why_a_run_becomes_slower() -> None:
     rows = in_steps(4, STEP, passes(range(20, 40)), begin_ns=BASE)
     unknown, known = (triaged(rows, profkit_run=run, profkit_subnormals=told).verdict for told in (None, TOLD))
     assert (unknown.confidence, known.confidence) == (0.7, 0.97)
+    grown = {**run, "last_ns": 64 * 10**6}
+    assert triaged(rows, profkit_run=grown, profkit_subnormals=TOLD).verdict.confidence == 0.7, (
+        "they have less than half"
+    )
 
 
 @pytest.mark.parametrize(
