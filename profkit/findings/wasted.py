@@ -263,6 +263,31 @@ REPEATED: Final = FindingKind(
     ),
 )
 
+SAME_EACH_STEP: Final = FindingKind(
+    id="work.same_each_step",
+    title="the same is computed in each step: it can be made once, before the loop",
+    is_about_work=True,
+    supersedes=(
+        _ONCE,
+        Supersedes("work.repeated", Way.SAID_ONCE, _MOST_OF_IT),
+        *(Supersedes(one, Way.SAID_ONCE, _MOST_OF_IT) for one in _READ_BY_NONE),
+        Supersedes("kernel.unfused", Way.BEHIND, NAMES),
+        _LAUNCHES,
+    ),
+    meaning="A step makes something of what never changes: a normalised adjacency of a static graph, a table of positions, a basis, anchors, distances of fixed points, what a frozen model gives for the same input. Its result is the same in each step, so it can be made once before the loop.",
+    measured="profkit capture compares the steps that it records once more, by operators that need no gradient: the same lines call them with the same arguments and with tensors that nobody changed for a whole step, or that were made the same in this one, and the bytes of what they give are the same (above 1 MB those of 1,024 places). What is random, made of a new batch or of what trains is another. Those operators in the timed steps, with copies, views and new tensors between them; not in the optimizer. On a CPU all of their time; on a GPU nothing is compared.",
+    thresholds={"window": WORTH_WORK},
+    notes=("two steps are compared where the capture records two: what changes more seldom looks the same",),
+    lookalikes=(
+        "a script that trains on one batch again and again, as benchmarks do: there the batch is the same as well",
+        "weights that are unpacked anew in each step so that they take less memory",
+    ),
+    proof="Make it once before the loop and hand it in: the loss stays the same to the last bit, and the step is shorter by about the time shown.",
+    fixes=(
+        "make it once, before the loop, and hand it in (an argument, register_buffer(persistent=False), functools.lru_cache)",
+    ),
+)
+
 AWKWARD_FFT: Final = FindingKind(
     id="work.awkward_fft",
     title="FFTs have a length with a large prime factor",

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from .same_inputs import SameInputs
+from .same_inputs import SameInputs, ranged
+from .same_steps import OTHER_STEP, SameSteps
 from .zero_rows import ZeroRows
 
 
@@ -22,13 +23,25 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.is_on = True
         self.same = SameInputs()
+        self.steps = SameSteps()
         self.zero = ZeroRows()
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.is_on:
             return func(*args, **(kwargs or {}))
-        result = self.same.call(func, args, kwargs or {})
-        self.zero.watch(result, getattr(func, "__name__", ""), args)
+        name = getattr(func, "__name__", "")
+        mark = self.steps.ask(name, args, kwargs or {})
+        if mark:
+            with ranged(mark):
+                result = self.same.call(func, args, kwargs or {})
+                if self.steps.call is not None and self.steps.note(result):
+                    with ranged(OTHER_STEP):
+                        pass
+        else:
+            result = self.same.call(func, args, kwargs or {})
+            if self.steps.call is not None:
+                self.steps.note(result)
+        self.zero.watch(result, name, args)
         return result
 
 
@@ -55,6 +68,7 @@ class SignLines:
         """A step ends and another one begins."""
         if self._mode is not None:
             self._mode.same.forget()
+            self._mode.steps.step()
 
     def end(self) -> None:
         """Take it off. From another thread that is not possible: there it stays, and passes on."""
@@ -64,6 +78,7 @@ class SignLines:
         mode.is_on = False
         mode.zero.end()
         mode.same.forget()
+        mode.steps.forget()
         if threading.get_ident() != self._thread:
             return
         from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode

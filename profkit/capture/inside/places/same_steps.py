@@ -1,0 +1,266 @@
+"""What a step computes that the step before has computed as well: ranges mark it, and what is known to be another.
+
+An operator is known by the lines that call it and how manieth call that is. Its result is the same where what it takes
+is (objects that nobody has changed for a whole step, or what was made the same in this step) and its bytes are: so what
+comes of a new batch or of what trains is another, whatever its bytes. No operator runs, no tensor is held. Runs in the
+traced process: standard library and torch only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+import time
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import torch
+
+from ..exits import in_backward
+
+SAME_STEP: Final = "profkit: the same as in the step before"
+OTHER_STEP: Final = "profkit: another than in the step before"
+"""Ranges around an operator; the second one inside the first one, where its bytes are others in spite of all."""
+_SAME, _UNKNOWN, _OTHER = range(3)
+_RANDOM: Final = re.compile(
+    "rand|normal|uniform|bernoulli|exponential|multinomial|poisson|dropout|gumbel|rrelu|geometric|cauchy|empty"
+    "|from_numpy|frombuffer|load"
+)
+"""Names of what gives other values each time, or values of nobody knows where."""
+_TELLS_NOTHING: Final = frozenset(
+    "dim size stride numel item tolist numpy data_ptr __get__ __set__ __len__ __bool__ __int__ __float__ __iter__ backward"
+    " view view_as expand expand_as transpose t permute squeeze unsqueeze unbind split chunk narrow select movedim".split()
+)
+"""Names of what makes no tensor, or a view: it is known by the tensor that it is a view of, and where it lies there."""
+_MADE_ANEW: Final = re.compile(
+    r"^(?:(?:new_)?(?:zeros|ones|full|tensor)(?:_like)?|as_tensor|scalar_tensor|clone|contiguous|repeat|tile|to|copy_|float"
+    r"|double|half|bfloat16|int|long|bool|type|cpu|detach|fill_|zero_|indices|values|crow_indices|col_indices)$"
+)
+"""What is no reason by itself: a copy or a start value may be made to be changed."""
+_IN_PLACE: Final = re.compile(r"(?<!_)_$|^__(?:setitem|i(?:add|sub|mul|truediv|floordiv|mod|pow|and|or|xor))__$")
+_FRAMES: Final = 6
+"""By so many calls a place is known: torch's own wrappers are two or three of them. Chosen."""
+_OPTIMIZERS: Final = re.compile(r"torch[/\\]optim[/\\]")
+_WHOLE: Final = 1 << 20
+"""Bytes of a result that is read whole (0.3 ms); of a larger one..."""
+_PIECES: Final = 1024
+_PIECE: Final = 64
+"""...so many pieces of so many bytes, which take as long. What it was made of is known as well. Chosen."""
+_APART: Final = 0.6180339887498949
+_MOST: Final = 20_000
+_MOST_TENSORS: Final = 64
+_MOST_NS: Final = 25_000_000
+"""Of the processor, what this takes of a step: of what comes then nothing is said. Chosen: two steps as `zero_rows`."""
+_PLAIN: Final = frozenset(
+    (int, float, bool, complex, str, slice, type(None), type(...), torch.Size)
+    + (torch.dtype, torch.device, torch.layout, torch.memory_format)
+)
+_LISTS: Final = (tuple, list, torch.Size)
+_TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
+
+
+class _Known:
+    """A tensor that this has seen: by the object and its count of changes."""
+
+    __slots__ = ("made", "ref", "since", "state", "version")
+
+    def __init__(self, tensor: Any, *, made: int, since: int, state: int) -> None:
+        self.ref, self.version = weakref.ref(tensor), tensor._version  # noqa: SLF001
+        self.made, self.since, self.state = made, since, state
+
+
+class _Call(NamedTuple):
+    key: Any
+    state: int
+    given: Any
+    """The objects that it takes which this step has not made, and what is no tensor."""
+    changed: Any
+    """The tensor that it changes in place, made in this step; None for none."""
+
+
+class SameSteps:
+    """What the step before has computed, and this one so far.
+
+    Each function that this calls is recorded beside those of the script: few are.
+    """
+
+    def __init__(self) -> None:
+        self.call: _Call | None = None
+        """What runs now, if it is looked at."""
+        self._step = 1
+        self._known: dict[int, _Known] = {}
+        self._before: dict[Any, Any] = {}
+        self._now: dict[Any, Any] = {}
+        self._counts: dict[Any, int] = {}
+        self._skipped: dict[Any, bool] = {}
+        self._names: dict[str, tuple[int, bool, bool]] = {}
+        self._spent_ns = 0
+
+    def step(self) -> None:
+        """A step ends and another one begins."""
+        self._step += 1
+        self._before, self._now, self._counts, self._spent_ns = self._now, {}, {}, 0
+        self._known = {key: one for key, one in self._known.items() if one.ref() is not None}
+
+    def forget(self) -> None:
+        """No step comes any more."""
+        self.call, self._spent_ns = None, _MOST_NS
+        self._known, self._before, self._now, self._counts = {}, {}, {}, {}
+
+    def ask(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> str:
+        """An operator is called now: the name of the range around it, "" for none."""
+        self.call = None
+        if self._spent_ns >= _MOST_NS or name in _TELLS_NOTHING:
+            return ""
+        mark = ""
+        try:
+            tensors: list[Any] = []
+            plain: list[Any] = []
+            for one in (*args, *kwargs.values()) if kwargs else args:
+                for part in one if type(one) in _LISTS else (one,):
+                    if type(part) in _TENSORS:
+                        if part.requires_grad:  # of what trains: what is made of this is new in each step
+                            return ""
+                        tensors.append(part)
+                    else:
+                        plain.append(part)
+            begun_ns = time.thread_time_ns()
+            mark = self._asked(name, tensors, plain)
+            self._spent_ns += time.thread_time_ns() - begun_ns
+        except Exception:  # noqa: BLE001 - whatever this takes: nothing is said of it
+            self.call = None
+        return mark
+
+    def note(self, result: Any) -> bool:
+        """It has given this; gives whether that is another than the step before has computed, where it was asked."""
+        call, self.call = self.call, None
+        if call is None:
+            return False
+        begun_ns, is_other = time.thread_time_ns(), False
+        with suppress(Exception):
+            changed = call.changed
+            parts = (changed,) if changed is not None else result if isinstance(result, (tuple, list)) else (result,)
+            for place, one in enumerate(parts[:_MOST_TENSORS]):
+                if type(one) is torch.Tensor and not one.requires_grad:
+                    is_other |= self._noted(one, call, (call.key, place))
+        self._spent_ns += time.thread_time_ns() - begun_ns
+        return is_other
+
+    def _asked(self, name: str, tensors: list[Any], plain: list[Any]) -> str:
+        if name not in self._names:
+            is_random, is_change, is_copy = (one.search(name) is not None for one in (_RANDOM, _IN_PLACE, _MADE_ANEW))
+            self._names[name] = (_OTHER if is_random else _SAME, is_change, is_copy)
+        state, is_change, is_copy = self._names[name]
+        path = self._path(sys._getframe(3))  # noqa: SLF001
+        if path is None or len(self._now) >= _MOST or in_backward() or torch._C._get_tracing_state() is not None:  # noqa: SLF001
+            return ""
+        for one in plain:
+            if type(one) not in _PLAIN:
+                state = max(state, _UNKNOWN)
+        given: list[Any] = []
+        for one in tensors:
+            base = one._base  # noqa: SLF001
+            known = self._look(one, base)
+            is_made, at = known.made == self._step, ()
+            if known.ref() is not one:
+                at = (one.storage_offset(), one.shape, one.stride())
+            given.append((0 if is_made else id(known), at))
+            if is_made:
+                state = max(state, known.state)
+            elif known.since >= self._step:
+                state = max(state, _UNKNOWN if self._step == 1 else _OTHER)
+        changed = None
+        if is_change:
+            changed = tensors[0]
+            if given[0][0]:  # what lives on is changed: that is no result of the step
+                return ""
+        place = (path, name)
+        self._counts[place] = n = self._counts[place] + 1 if place in self._counts else 1
+        self.call = _Call((place, n), state, (given, plain), changed)
+        key = ((place, n), 0)
+        if key not in self._before:
+            return ""
+        before = self._before[key]
+        if state == _OTHER or before[0] != (given, plain):
+            return OTHER_STEP
+        return SAME_STEP if state == _SAME and before[1] is not None and not is_copy else ""
+
+    def _path(self, frame: Any) -> Any:
+        """The lines that call the operator; None where an optimizer of torch does."""
+        path: tuple[int, ...] = ()
+        for _ in range(_FRAMES):
+            if frame is None:
+                break
+            code = frame.f_code
+            if code not in self._skipped:
+                self._skipped[code] = _OPTIMIZERS.search(code.co_filename) is not None
+            if self._skipped[code]:
+                return None
+            path = (*path, id(code), frame.f_lasti)
+            frame = frame.f_back
+        return path
+
+    def _look(self, tensor: Any, base: Any) -> _Known:
+        """What is known of a tensor, or of the one that it is a view of; from now on it is known by what it is now."""
+        number = id(tensor)
+        if number in self._known:
+            known = self._known[number]
+            if known.ref() is tensor:
+                if known.version != tensor._version:  # noqa: SLF001
+                    known.version, known.since, known.state = tensor._version, self._step + 1, _OTHER  # noqa: SLF001
+                return known
+        if base is not None:
+            return self._look(base, None)
+        known = _Known(tensor, made=0, since=self._step, state=_OTHER)
+        if len(self._known) < _MOST:
+            self._known[number] = known
+        return known
+
+    def _noted(self, made: Any, call: _Call, key: Any) -> bool:
+        """Keep what the step has made; gives whether it is another than it was, though what it was made of is the same."""
+        number, base, state = id(made), made._base, call.state  # noqa: SLF001
+        owner = self._known.get(number if base is None else id(base))
+        is_known = owner is not None and owner.ref() is (made if base is None else base)
+        if is_known and call.changed is None:  # a view, or what was given and is handed back
+            return False
+        is_surely_other = state == _OTHER
+        value = None if is_surely_other else _read(made)
+        before = self._before.get(key)
+        if not is_surely_other and self._step > 1:
+            if before is None or before[1] is None or value is None:
+                state = _UNKNOWN
+            elif before != (call.given, value):
+                state = _OTHER
+        self._now[key] = (call.given, value)
+        if owner is not None and is_known:
+            owner.version, owner.state = made._version, max(owner.state, state)  # noqa: SLF001
+        elif len(self._known) < _MOST:
+            self._known[number] = _Known(made, made=self._step, since=self._step + 1, state=state)
+        return state == _OTHER and not is_surely_other
+
+
+def _read(tensor: Any) -> Any:
+    """What tells a tensor from another one.
+
+    Of what cannot be read its form: with what it was made of that tells it as well.
+    """
+    form = (tensor.shape, tensor.dtype, tensor.layout)
+    if tensor.layout is not torch.strided:
+        return form
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        return (*form, tensor.storage_offset(), tensor.stride())
+    n_bytes, skipped = (tensor.element_size() * n for n in (tensor.numel(), tensor.storage_offset()))
+    storage = tensor.untyped_storage()
+    if storage.nbytes() < skipped + n_bytes:  # FSDP frees what a rank does not hold
+        return None
+    first = storage.data_ptr() + skipped
+    if n_bytes <= _WHOLE:
+        return (*form, crc32(ctypes.string_at(first, n_bytes)))
+    told = 0
+    for number in range(_PIECES):
+        told = crc32(ctypes.string_at(first + int(number * _APART % 1 * (n_bytes - _PIECE)), _PIECE), told)
+    return (*form, told)
