@@ -6,23 +6,20 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from profkit.analyzers.patterns.ranges import Ranges, step_threads
-from profkit.analyzers.patterns.shaped import Waste, function_of
-from profkit.model.arrays import I64, Bool, is_member, is_one_of
+from profkit.analyzers.patterns.shaped import Forward, Waste, function_of, timed_rows
+from profkit.model.arrays import I64, Bool, distinct_codes, is_member, is_one_of
 from profkit.model.trace import SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code.match import match_ops
 from profkit.timeline.host import enclosing_op, outermost
 from profkit.timeline.steps import step_of
 
-SAME_STEP: Final = "profkit: the same as in the step before"
-OTHER_STEP: Final = "profkit: another than in the step before"
+_MARK: Final = later(
+    r"^profkit: (compared with the next|the same as in the|another than in the) step(?: before)?: ([0-9]{1,9})$"
+)
 """The names of its ranges: `profkit/capture/inside/places/same_steps.py`."""
-_SAME: Final = later(rf"^{SAME_STEP}$")
-_OTHER: Final = later(rf"^{OTHER_STEP}$")
 _MOST: Final = 0.5
 _BETWEEN: Final = later(
     r"^aten::(?:_?(?:un)?safe_view|_?reshape\w*|t|T|numpy_T|m[TH]|view\w*|transpose|permute|expand\w*|as_strided|select|slice|narrow"
@@ -36,27 +33,26 @@ _LONGEST_GAP_NS: Final = 50_000
 
 
 class Marked(msgspec.Struct, frozen=True):
-    """Per operator of a trace: whether it lies in a mark of what is the same, and of what is another."""
+    """Per operator of a trace: whether it is known to be the same in each step, and to be another."""
 
     same: Bool
     other: Bool
 
 
 def marked(trace: Trace) -> Marked | None:
-    """None of a trace without marks: of one step, or of a capture that did not look."""
+    """None of a trace without marks: of a capture that did not look."""
     spans, ops = trace.spans, trace.ops
-    is_other = trace.named(spans.name, _OTHER)
-    is_same = trace.named(spans.name, _SAME)
-    if not (is_other | is_same).any():
+    told = {code: mark for code in distinct_codes(spans.name).tolist() if (mark := _MARK.search(trace.name(code)))}
+    if not told:
         return None
-    others, same = spans.take(np.flatnonzero(is_other)), spans.take(np.flatnonzero(is_same))
-    belied = enclosing_op(same, others.thread, others.start_ns)
-    holds = ~is_member(np.arange(len(same)), np.sort(belied[belied >= 0]))
-    inside = enclosing_op(same, ops.thread, ops.start_ns)
-    at = np.maximum(inside, 0)
-    in_same = (inside >= 0) & holds[at] if len(same) else np.zeros(len(ops), np.bool_)
-    in_belied = (inside >= 0) & ~in_same
-    return Marked(same=in_same, other=in_belied | (enclosing_op(others, ops.thread, ops.start_ns) >= 0))
+    spans = spans.take(np.flatnonzero(is_one_of(spans.name, told)))
+    numbers = np.array([int(told[code][2]) for code in spans.name.tolist()], np.int64)
+    kinds = np.array([told[code][1][0] for code in spans.name.tolist()])
+    is_other = is_one_of(numbers, numbers[kinds == "a"].tolist())
+    is_same = is_one_of(numbers, numbers[kinds == "t"].tolist()) & ~is_other
+    place = enclosing_op(spans, ops.thread, ops.start_ns)
+    inside = np.maximum(place, 0)
+    return Marked(same=(place >= 0) & is_same[inside], other=(place >= 0) & is_other[inside])
 
 
 def changes(trace: Trace, marks: Marked, run: I64) -> bool:
@@ -70,30 +66,28 @@ def same_each_step(facts: Facts) -> Waste | None:
     """The operators of the timed steps that are the same in each, with what lies between."""
     again = facts.trace.again
     marks = marked(again) if again is not None else None
-    if again is None or marks is None or len(again.steps) < 2 or not marks.same.any():  # noqa: PLR2004
+    if again is None or marks is None or not marks.same.any():
         return None
-    match = match_ops(facts.trace, replace(again, steps=again.steps[1:]))  # the first one has no marks
-    row = match.rows
-    is_same, is_other = (each[np.maximum(row, 0)] & (row >= 0) for each in (marks.same, marks.other))
-    runs = _runs(facts, is_same, is_other)
+    seen = Forward(facts, again)
+    same, other = (timed_rows(facts, seen, seen.rows[each[seen.rows]]) for each in (marks.same, marks.other))
+    runs = _runs(facts, same, other)
     if not runs:
         return None
     ops = facts.trace.ops
     first, last = (np.array([run[at] for run in runs], np.int64) for at in (0, -1))
-    rows = np.concatenate(runs)
-    title = _title(facts, rows[is_same[rows]], len(again.steps))
+    title = _title(facts, same, len(again.steps))
     return Waste(Ranges.of(ops, first, facts.trace.window_ns, end_ns=ops.end_ns[last]), 0.0, title)
 
 
-def _runs(facts: Facts, is_same: Bool, is_other: Bool) -> list[I64]:
+def _runs(facts: Facts, same: I64, other: I64) -> list[I64]:
     """From one such operator to the last with nothing else between: rows of outermost operators, cut where nothing runs."""
     trace, ops = facts.trace, facts.trace.ops
     tops = outermost(ops).astype(np.int64)
     tops = tops[is_one_of(ops.thread[tops], step_threads(facts))]
     tops = tops[np.lexsort((ops.start_ns[tops], ops.thread[tops]))]
     optimizers = trace.spans.take(np.flatnonzero(trace.spans.kind == SpanKind.OPTIMIZER))
-    mine = is_same[tops] & (enclosing_op(optimizers, ops.thread[tops], ops.start_ns[tops]) < 0)
-    between = ~mine & ~is_other[tops] & trace.named(ops.name, _BETWEEN)[tops]
+    mine = is_member(tops, np.sort(same)) & (enclosing_op(optimizers, ops.thread[tops], ops.start_ns[tops]) < 0)
+    between = ~mine & ~is_member(tops, np.sort(other)) & trace.named(ops.name, _BETWEEN)[tops]
     begins = np.diff(ops.thread[tops], prepend=-1) != 0
     begins |= np.diff(step_of(ops.start_ns[tops], trace.steps), prepend=-2) != 0
     begins |= ops.start_ns[tops] - np.append(0, ops.end_ns[tops][:-1]) > _LONGEST_GAP_NS

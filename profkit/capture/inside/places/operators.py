@@ -14,7 +14,7 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from .same_inputs import SameInputs, ranged
-from .same_steps import OTHER_STEP, SameSteps
+from .same_steps import SameSteps
 from .zero_rows import ZeroRows
 
 
@@ -34,8 +34,8 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         if mark:
             with ranged(mark):
                 result = self.same.call(func, args, kwargs or {})
-                if self.steps.call is not None and self.steps.note(result):
-                    with ranged(OTHER_STEP):
+                if self.steps.call is not None and (belied := self.steps.note(result)):
+                    with ranged(belied):
                         pass
         else:
             result = self.same.call(func, args, kwargs or {})

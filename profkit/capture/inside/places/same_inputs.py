@@ -156,7 +156,7 @@ class SameInputs:
 
 
 def ranged(name: str) -> Any:
-    """A range of that name, where torch can by one that costs a tenth: 3 us, measured with its profiler and stacks on."""
+    """A range of that name, where torch can by one that costs a tenth: 3 us, measured with stacks on."""
     return torch._C._profiler._RecordFunctionFast(name, (), _AS_RANGE) if _IS_QUICK else record_function(name)  # noqa: SLF001
 
 

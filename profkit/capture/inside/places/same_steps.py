@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,19 +21,24 @@ import torch
 
 from ..exits import in_backward
 
-SAME_STEP: Final = "profkit: the same as in the step before"
-OTHER_STEP: Final = "profkit: another than in the step before"
-"""Ranges around an operator; the second one inside the first one, where its bytes are others in spite of all."""
+COMPARED: Final = "profkit: compared with the next step: "
+SAME_STEP: Final = "profkit: the same as in the step before: "
+OTHER_STEP: Final = "profkit: another than in the step before: "
+"""Ranges around an operator, with a number that it has in each step; the last one inside the one before as well, where
+its bytes are others in spite of all."""
 _SAME, _UNKNOWN, _OTHER = range(3)
 _RANDOM: Final = re.compile(
     "rand|normal|uniform|bernoulli|exponential|multinomial|poisson|dropout|gumbel|rrelu|geometric|cauchy|empty"
     "|from_numpy|frombuffer|load"
 )
 """Names of what gives other values each time, or values of nobody knows where."""
-_TELLS_NOTHING: Final = frozenset(
-    "dim size stride numel item tolist numpy data_ptr __get__ __set__ __len__ __bool__ __int__ __float__ __iter__ backward"
-    " view view_as expand expand_as transpose t permute squeeze unsqueeze unbind split chunk narrow select movedim".split()
+_NO_TENSOR: Final = (
+    "dim size stride numel item tolist numpy backward __set__ __len__ __bool__ __int__ __float__ __iter__"
 )
+_VIEWS: Final = (
+    "__get__ view view_as expand expand_as transpose t permute squeeze unsqueeze unbind split chunk narrow select"
+)
+_TELLS_NOTHING: Final = frozenset(f"{_NO_TENSOR} {_VIEWS}".split())
 """Names of what makes no tensor, or a view: it is known by the tensor that it is a view of, and where it lies there."""
 _MADE_ANEW: Final = re.compile(
     r"^(?:(?:new_)?(?:zeros|ones|full|tensor)(?:_like)?|as_tensor|scalar_tensor|clone|contiguous|repeat|tile|to|copy_|float"
@@ -51,13 +55,15 @@ _PIECES: Final = 1024
 _PIECE: Final = 64
 """...so many pieces of so many bytes, which take as long. What it was made of is known as well. Chosen."""
 _APART: Final = 0.6180339887498949
-_MOST: Final = 20_000
+_MOST: Final = 500
+_MOST_BYTES: Final = 1 << 26
+"""Calls of a step that are looked at, some 50 us each where Python calls are recorded, and bytes that are read (20 ms):
+of what comes then nothing is said. Chosen: together a tenth of what such steps may take."""
+_MOST_KNOWN: Final = 10_000
 _MOST_TENSORS: Final = 64
-_MOST_NS: Final = 25_000_000
-"""Of the processor, what this takes of a step: of what comes then nothing is said. Chosen: two steps as `zero_rows`."""
-_PLAIN: Final = frozenset(
-    (int, float, bool, complex, str, slice, type(None), type(...), torch.Size)
-    + (torch.dtype, torch.device, torch.layout, torch.memory_format)
+_PLAIN: Final = (
+    *(int, float, bool, complex, str, slice, type(None), type(...), torch.Size),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
 _LISTS: Final = (tuple, list, torch.Size)
 _TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
@@ -75,6 +81,7 @@ class _Known:
 
 class _Call(NamedTuple):
     key: Any
+    number: int
     state: int
     given: Any
     """The objects that it takes which this step has not made, and what is no tensor."""
@@ -98,57 +105,53 @@ class SameSteps:
         self._counts: dict[Any, int] = {}
         self._skipped: dict[Any, bool] = {}
         self._names: dict[str, tuple[int, bool, bool]] = {}
-        self._spent_ns = 0
+        self._n = self._n_looks = self._n_bytes = 0
 
     def step(self) -> None:
         """A step ends and another one begins."""
         self._step += 1
-        self._before, self._now, self._counts, self._spent_ns = self._now, {}, {}, 0
+        self._before, self._now, self._counts = self._now, {}, {}
+        self._n_looks = self._n_bytes = 0
         self._known = {key: one for key, one in self._known.items() if one.ref() is not None}
 
     def forget(self) -> None:
         """No step comes any more."""
-        self.call, self._spent_ns = None, _MOST_NS
+        self.call, self._n_looks = None, _MOST
         self._known, self._before, self._now, self._counts = {}, {}, {}, {}
 
     def ask(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> str:
         """An operator is called now: the name of the range around it, "" for none."""
         self.call = None
-        if self._spent_ns >= _MOST_NS or name in _TELLS_NOTHING:
+        if self._n_looks >= _MOST or name in _TELLS_NOTHING:
             return ""
-        mark = ""
+        tensors: list[Any] = []
+        plain: list[Any] = []
+        for one in (*args, *kwargs.values()) if kwargs else args:
+            for part in one if type(one) in _LISTS else (one,):
+                if type(part) in _TENSORS:
+                    if part.requires_grad:  # what is made of what trains is new in each step
+                        return ""
+                    tensors.append(part)
+                else:
+                    plain.append(part)
         try:
-            tensors: list[Any] = []
-            plain: list[Any] = []
-            for one in (*args, *kwargs.values()) if kwargs else args:
-                for part in one if type(one) in _LISTS else (one,):
-                    if type(part) in _TENSORS:
-                        if part.requires_grad:  # of what trains: what is made of this is new in each step
-                            return ""
-                        tensors.append(part)
-                    else:
-                        plain.append(part)
-            begun_ns = time.thread_time_ns()
-            mark = self._asked(name, tensors, plain)
-            self._spent_ns += time.thread_time_ns() - begun_ns
+            return self._asked(name, tensors, plain)
         except Exception:  # noqa: BLE001 - whatever this takes: nothing is said of it
             self.call = None
-        return mark
+            return ""
 
-    def note(self, result: Any) -> bool:
-        """It has given this; gives whether that is another than the step before has computed, where it was asked."""
+    def note(self, result: Any) -> str:
+        """It has given this: the name of the range that says that this is another than it was, "" for none."""
         call, self.call = self.call, None
-        if call is None:
-            return False
-        begun_ns, is_other = time.thread_time_ns(), False
-        with suppress(Exception):
-            changed = call.changed
-            parts = (changed,) if changed is not None else result if isinstance(result, (tuple, list)) else (result,)
-            for place, one in enumerate(parts[:_MOST_TENSORS]):
-                if type(one) is torch.Tensor and not one.requires_grad:
-                    is_other |= self._noted(one, call, (call.key, place))
-        self._spent_ns += time.thread_time_ns() - begun_ns
-        return is_other
+        is_other = False
+        if call is not None:
+            with suppress(Exception):
+                changed = call.changed
+                parts = result if isinstance(result, (tuple, list)) else (result,)
+                for place, one in enumerate(parts[:_MOST_TENSORS] if changed is None else (changed,)):
+                    if type(one) is torch.Tensor and not one.requires_grad:
+                        is_other |= self._noted(one, call, (call.key, place))
+        return f"{OTHER_STEP}{call.number}" if is_other and call is not None else ""
 
     def _asked(self, name: str, tensors: list[Any], plain: list[Any]) -> str:
         if name not in self._names:
@@ -156,38 +159,40 @@ class SameSteps:
             self._names[name] = (_OTHER if is_random else _SAME, is_change, is_copy)
         state, is_change, is_copy = self._names[name]
         path = self._path(sys._getframe(3))  # noqa: SLF001
-        if path is None or len(self._now) >= _MOST or in_backward() or torch._C._get_tracing_state() is not None:  # noqa: SLF001
+        if path is None or in_backward() or torch._C._get_tracing_state() is not None:  # noqa: SLF001
             return ""
         for one in plain:
-            if type(one) not in _PLAIN:
-                state = max(state, _UNKNOWN)
-        given: list[Any] = []
+            if type(one) not in _PLAIN and state == _SAME:
+                state = _UNKNOWN
+        taken: list[Any] = []
         for one in tensors:
-            base = one._base  # noqa: SLF001
-            known = self._look(one, base)
-            is_made, at = known.made == self._step, ()
-            if known.ref() is not one:
-                at = (one.storage_offset(), one.shape, one.stride())
-            given.append((0 if is_made else id(known), at))
-            if is_made:
-                state = max(state, known.state)
-            elif known.since >= self._step:
-                state = max(state, _UNKNOWN if self._step == 1 else _OTHER)
-        changed = None
-        if is_change:
-            changed = tensors[0]
-            if given[0][0]:  # what lives on is changed: that is no result of the step
-                return ""
-        place = (path, name)
-        self._counts[place] = n = self._counts[place] + 1 if place in self._counts else 1
-        self.call = _Call((place, n), state, (given, plain), changed)
-        key = ((place, n), 0)
-        if key not in self._before:
+            its_state, *which = self._told(one)
+            state = max(state, its_state)
+            taken.append(which)
+        if is_change and taken[0][0]:  # what lives on is changed: that is no result of the step
             return ""
-        before = self._before[key]
-        if state == _OTHER or before[0] != (given, plain):
-            return OTHER_STEP
-        return SAME_STEP if state == _SAME and before[1] is not None and not is_copy else ""
+        given, place = (taken, plain), (path, name)
+        self._n_looks += 1
+        self._counts[place] = n = self._counts[place] + 1 if place in self._counts else 1
+        key = ((place, n), 0)
+        before = self._before.get(key)
+        number = self._n if before is None else before[2]
+        self._n += before is None
+        self.call = _Call((place, n), number, state, given, tensors[0] if is_change else None)
+        if state == _OTHER or (before is not None and before[0] != given):
+            return f"{OTHER_STEP}{number}" if self._step > 1 else ""
+        if is_copy or (before is not None and (state != _SAME or before[1] is None)):
+            return ""
+        return f"{COMPARED if before is None else SAME_STEP}{number}"
+
+    def _told(self, tensor: Any) -> tuple[int, int, Any]:
+        """The state of a tensor, its object, 0 of one that this step has made, and where a view lies in it."""
+        known = self._look(tensor)
+        place = None if known.ref() is tensor else (tensor.storage_offset(), tensor.shape, tensor.stride())
+        if known.made == self._step:
+            return known.state, 0, place
+        at_first = _UNKNOWN if self._step == 1 else _OTHER
+        return _SAME if known.since < self._step else at_first, id(known), place
 
     def _path(self, frame: Any) -> Any:
         """The lines that call the operator; None where an optimizer of torch does."""
@@ -204,63 +209,64 @@ class SameSteps:
             frame = frame.f_back
         return path
 
-    def _look(self, tensor: Any, base: Any) -> _Known:
+    def _look(self, tensor: Any) -> _Known:
         """What is known of a tensor, or of the one that it is a view of; from now on it is known by what it is now."""
-        number = id(tensor)
-        if number in self._known:
-            known = self._known[number]
-            if known.ref() is tensor:
-                if known.version != tensor._version:  # noqa: SLF001
-                    known.version, known.since, known.state = tensor._version, self._step + 1, _OTHER  # noqa: SLF001
-                return known
+        number, base, version = id(tensor), tensor._base, tensor._version  # noqa: SLF001
+        known = self._known.get(number)
+        if known is not None and known.ref() is tensor:
+            if known.version != version:
+                known.version, known.since, known.state = version, self._step + 1, _OTHER
+            return known
         if base is not None:
-            return self._look(base, None)
+            return self._look(base)
         known = _Known(tensor, made=0, since=self._step, state=_OTHER)
-        if len(self._known) < _MOST:
+        if len(self._known) < _MOST_KNOWN:
             self._known[number] = known
         return known
 
     def _noted(self, made: Any, call: _Call, key: Any) -> bool:
-        """Keep what the step has made; gives whether it is another than it was, though what it was made of is the same."""
+        """Keep what the step has made; gives whether it is another than it was, though it is made of the same."""
         number, base, state = id(made), made._base, call.state  # noqa: SLF001
         owner = self._known.get(number if base is None else id(base))
         is_known = owner is not None and owner.ref() is (made if base is None else base)
         if is_known and call.changed is None:  # a view, or what was given and is handed back
             return False
         is_surely_other = state == _OTHER
-        value = None if is_surely_other else _read(made)
+        value = None if is_surely_other else self._read(made)
         before = self._before.get(key)
         if not is_surely_other and self._step > 1:
             if before is None or before[1] is None or value is None:
                 state = _UNKNOWN
-            elif before != (call.given, value):
+            elif before[:2] != (call.given, value):
                 state = _OTHER
-        self._now[key] = (call.given, value)
+        self._now[key] = (call.given, value, call.number)
         if owner is not None and is_known:
             owner.version, owner.state = made._version, max(owner.state, state)  # noqa: SLF001
-        elif len(self._known) < _MOST:
+        elif len(self._known) < _MOST_KNOWN:
             self._known[number] = _Known(made, made=self._step, since=self._step + 1, state=state)
         return state == _OTHER and not is_surely_other
 
+    def _read(self, tensor: Any) -> Any:
+        """What tells a tensor from another one.
 
-def _read(tensor: Any) -> Any:
-    """What tells a tensor from another one.
-
-    Of what cannot be read its form: with what it was made of that tells it as well.
-    """
-    form = (tensor.shape, tensor.dtype, tensor.layout)
-    if tensor.layout is not torch.strided:
-        return form
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
-        return (*form, tensor.storage_offset(), tensor.stride())
-    n_bytes, skipped = (tensor.element_size() * n for n in (tensor.numel(), tensor.storage_offset()))
-    storage = tensor.untyped_storage()
-    if storage.nbytes() < skipped + n_bytes:  # FSDP frees what a rank does not hold
-        return None
-    first = storage.data_ptr() + skipped
-    if n_bytes <= _WHOLE:
-        return (*form, crc32(ctypes.string_at(first, n_bytes)))
-    told = 0
-    for number in range(_PIECES):
-        told = crc32(ctypes.string_at(first + int(number * _APART % 1 * (n_bytes - _PIECE)), _PIECE), told)
-    return (*form, told)
+        Of what cannot be read its form: with what it was made of that tells it as well.
+        """
+        form = (tensor.shape, tensor.dtype, tensor.layout)
+        if tensor.layout is not torch.strided:
+            return form
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            return (*form, tensor.storage_offset(), tensor.stride())
+        n_bytes, skipped = tensor.nbytes, tensor.element_size() * tensor.storage_offset()
+        storage = tensor.untyped_storage()
+        if storage.nbytes() < skipped + n_bytes:  # FSDP frees what a rank does not hold
+            return None
+        first = storage.data_ptr() + skipped
+        self._n_bytes += min(n_bytes, _WHOLE)
+        if self._n_bytes > _MOST_BYTES:
+            return None
+        if n_bytes <= _WHOLE:
+            return (*form, crc32(ctypes.string_at(first, n_bytes)))
+        told = 0
+        for number in range(_PIECES):
+            told = crc32(ctypes.string_at(first + int(number * _APART % 1 * (n_bytes - _PIECE)), _PIECE), told)
+        return (*form, told)
