@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from profkit.analyzers.base import PLACED
 from profkit.analyzers.patterns.ranges import Ranges, step_threads
-from profkit.analyzers.patterns.same_steps import changes, marked
+from profkit.analyzers.patterns.same_steps import changes
 from profkit.findings.patterns import FROZEN, NO_GRADIENT, UNREAD
 from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of, rows_by_value
 from profkit.model.code import ACTING, CodePlace, Phase, PlaceShare
@@ -377,9 +377,10 @@ def _without_gaps(ops: CpuOps, run: I64) -> list[I64]:
 def _groups(facts: Facts, found: Unread) -> list[I64]:
     """The runs in forward passes that come in every step alike and take nothing of the batch, as far as shapes tell.
 
-    Where the timed steps have no shapes, those of the second window say what takes the batch there.
+    Where the timed steps have no shapes, those of the second window say what takes the batch there. Nor those that the
+    capture knows to be others in each step.
     """
-    runs, trace = _alike(facts, found), facts.trace
+    runs, trace = [run for run in _alike(facts, found) if not changes(facts, run)], facts.trace
     if not runs or trace.signatures:
         return _without_batch(trace, found.used, runs)
     again = trace.again
@@ -405,19 +406,13 @@ def _shapes(told: Signature | None) -> list[tuple[int, ...]]:
 
 
 def _without_batch(trace: Trace, used: I64, runs: list[I64]) -> list[I64]:
-    """The runs that take nothing of the shape of the model's inputs, and first nothing with as many rows as it works on.
-
-    Nor those that the capture knows to be others in each step.
-    """
+    """The runs that take nothing of the shape of the model's inputs, and first nothing with as many rows as it works on."""
     if not runs:
         return []
     is_input = trace.named(trace.ops.name[used], _TAKES_ACTIVATIONS)
     inputs = _first_shapes(trace, used[is_input])
     rows = {one[0] for one in _first_shapes(trace, used)}
-    free = [run for run in runs if not _is_of_batch(trace, inputs, rows, run)]
-    marks = marked(trace)
-    changed = {_names(trace, run) for run in free if marks is not None and changes(trace, marks, run)}
-    return [run for run in free if _names(trace, run) not in changed]
+    return [run for run in runs if not _is_of_batch(trace, inputs, rows, run)]
 
 
 def _first_shapes(trace: Trace, rows: I64) -> set[tuple[int, ...]]:

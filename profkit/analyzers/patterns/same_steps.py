@@ -55,39 +55,52 @@ def marked(trace: Trace) -> Marked | None:
     return Marked(same=(place >= 0) & is_same[inside], other=(place >= 0) & is_other[inside])
 
 
-def changes(trace: Trace, marks: Marked, run: I64) -> bool:
+def of_step(facts: Facts) -> Marked | None:
+    """The same of the facts' own trace, where the steps that were recorded later tell it."""
+    again = facts.trace.again
+    if again is None:
+        return marked(facts.trace)
+    marks = marked(again)
+    if marks is None:
+        return None
+    seen = Forward(facts, again)
+    every = np.arange(len(facts.trace.ops))
+    return Marked(
+        *(is_member(every, timed_rows(facts, seen, seen.rows[each[seen.rows]])) for each in (marks.same, marks.other))
+    )
+
+
+def changes(facts: Facts, run: I64) -> bool:
     """Whether most of what is known of a run is another in each step."""
-    lasts = (trace.ops.end_ns - trace.ops.start_ns)[run]
+    marks, ops = facts.once(of_step), facts.trace.ops
+    if marks is None:
+        return False
+    lasts = (ops.end_ns - ops.start_ns)[run]
     other, same = (int(lasts[each[run]].sum()) for each in (marks.other, marks.same))
     return other > _MOST * (other + same) > 0
 
 
 def same_each_step(facts: Facts) -> Waste | None:
     """The operators of the timed steps that are the same in each, with what lies between."""
-    again = facts.trace.again
-    marks = marked(again) if again is not None else None
-    if again is None or marks is None or not marks.same.any():
-        return None
-    seen = Forward(facts, again)
-    same, other = (timed_rows(facts, seen, seen.rows[each[seen.rows]]) for each in (marks.same, marks.other))
-    runs = _runs(facts, same, other)
-    if not runs:
+    again, marks = facts.trace.again, facts.once(of_step)
+    runs = _runs(facts, marks) if again is not None and marks is not None and marks.same.any() else []
+    if again is None or marks is None or not runs:
         return None
     ops = facts.trace.ops
     first, last = (np.array([run[at] for run in runs], np.int64) for at in (0, -1))
-    title = _title(facts, same, len(again.steps))
+    title = _title(facts, np.flatnonzero(marks.same), len(again.steps))
     return Waste(Ranges.of(ops, first, facts.trace.window_ns, end_ns=ops.end_ns[last]), 0.0, title)
 
 
-def _runs(facts: Facts, same: I64, other: I64) -> list[I64]:
+def _runs(facts: Facts, marks: Marked) -> list[I64]:
     """From one such operator to the last with nothing else between: rows of outermost operators, cut where nothing runs."""
     trace, ops = facts.trace, facts.trace.ops
     tops = outermost(ops).astype(np.int64)
     tops = tops[is_one_of(ops.thread[tops], step_threads(facts))]
     tops = tops[np.lexsort((ops.start_ns[tops], ops.thread[tops]))]
     optimizers = trace.spans.take(np.flatnonzero(trace.spans.kind == SpanKind.OPTIMIZER))
-    mine = is_member(tops, np.sort(same)) & (enclosing_op(optimizers, ops.thread[tops], ops.start_ns[tops]) < 0)
-    between = ~mine & ~is_member(tops, np.sort(other)) & trace.named(ops.name, _BETWEEN)[tops]
+    mine = marks.same[tops] & (enclosing_op(optimizers, ops.thread[tops], ops.start_ns[tops]) < 0)
+    between = ~mine & ~marks.other[tops] & trace.named(ops.name, _BETWEEN)[tops]
     begins = np.diff(ops.thread[tops], prepend=-1) != 0
     begins |= np.diff(step_of(ops.start_ns[tops], trace.steps), prepend=-2) != 0
     begins |= ops.start_ns[tops] - np.append(0, ops.end_ns[tops][:-1]) > _LONGEST_GAP_NS

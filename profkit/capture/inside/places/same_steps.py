@@ -65,6 +65,7 @@ _PLAIN: Final = (
     *(int, float, bool, complex, str, slice, type(None), type(...), torch.Size),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
+_NOT_KNOWN: Final = "an argument of another type"
 _LISTS: Final = (tuple, list, torch.Size)
 _TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
 
@@ -127,13 +128,13 @@ class SameSteps:
         tensors: list[Any] = []
         plain: list[Any] = []
         for one in (*args, *kwargs.values()) if kwargs else args:
-            for part in one if type(one) in _LISTS else (one,):
+            for part in one if type(one) in _LISTS and len(one) <= _MOST_TENSORS else (one,):
                 if type(part) in _TENSORS:
                     if part.requires_grad:  # what is made of what trains is new in each step
                         return ""
                     tensors.append(part)
                 else:
-                    plain.append(part)
+                    plain.append(part if type(part) in _PLAIN else _NOT_KNOWN)  # no object of the script's is held
         try:
             return self._asked(name, tensors, plain)
         except Exception:  # noqa: BLE001 - whatever this takes: nothing is said of it
@@ -161,9 +162,8 @@ class SameSteps:
         path = self._path(sys._getframe(3))  # noqa: SLF001
         if path is None or in_backward() or torch._C._get_tracing_state() is not None:  # noqa: SLF001
             return ""
-        for one in plain:
-            if type(one) not in _PLAIN and state == _SAME:
-                state = _UNKNOWN
+        if _NOT_KNOWN in plain:
+            state = max(state, _UNKNOWN)
         taken: list[Any] = []
         for one in tensors:
             its_state, *which = self._told(one)
@@ -249,13 +249,13 @@ class SameSteps:
     def _read(self, tensor: Any) -> Any:
         """What tells a tensor from another one.
 
-        Of what cannot be read its form: with what it was made of that tells it as well.
+        Of a sparse one, or one with axes in another order, its form: with what it was made of that tells it as well.
         """
         form = (tensor.shape, tensor.dtype, tensor.layout)
-        if tensor.layout is not torch.strided:
+        if not tensor.is_cpu:
+            return None
+        if tensor.layout is not torch.strided or not tensor.is_contiguous():
             return form
-        if tensor.device.type != "cpu" or not tensor.is_contiguous():
-            return (*form, tensor.storage_offset(), tensor.stride())
         n_bytes, skipped = tensor.nbytes, tensor.element_size() * tensor.storage_offset()
         storage = tensor.untyped_storage()
         if storage.nbytes() < skipped + n_bytes:  # FSDP frees what a rank does not hold
