@@ -27,7 +27,7 @@ def graph(step: int) -> list[Row]:
 
 
 def marks(kinds: str, *, belied: int = -1) -> Any:
-    """The marks of the chain's operators, by a letter for each: same, other, none. In the first step all are compared."""
+    """The marks of the chain's operators, by letters: same, other, none. In the first step all are compared."""
 
     def drawn(step: int) -> list[Row]:
         rows = []
