@@ -67,12 +67,26 @@ def test_it_ends_where_something_is_another() -> None:
 
 
 def test_what_has_other_bytes_in_spite_of_all_is_another() -> None:
-    assert found("s-ss", belied=2).recoverable_ns == (80 + 40) * US
+    assert found("s-ss", belied=2).recoverable_ns == 80 * US
 
 
 @pytest.mark.parametrize("kinds", ["----", "o-oo", "---s"], ids=["not looked at", "others", "little"])
 def test_what_is_not_known_to_be_the_same_is_not_named(kinds: str) -> None:
     assert found(kinds) is None
+
+
+def test_single_small_operators_here_and_there_are_not_named() -> None:
+    def numbers(step: int) -> list[Row]:
+        return [at(step, "aten::div", begin, begin + 10, [()]) for begin in range(100, 380, 20)]
+
+    def marked(step: int) -> list[Row]:
+        name = SAME if step else COMPARED
+        return [ranged(step, f"{name}{begin}", begin - 0.5, begin + 10.5) for begin in range(100, 380, 20)]
+
+    apart = lambda step: [at(step, "aten::add", begin, begin + 5) for begin in range(112, 390, 20)]  # noqa: E731
+    assert finding_in(of_both(numbers, marked), "work.same_each_step") is not None
+    made = lambda step: [*numbers(step), *apart(step)]  # noqa: E731
+    assert finding_in(of_both(made, marked), "work.same_each_step") is None
 
 
 def test_of_one_step_nothing_is_known() -> None:

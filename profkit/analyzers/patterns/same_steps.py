@@ -28,6 +28,8 @@ _BETWEEN: Final = later(
     r"|repeat|tile|indices|values|(?:crow|col)_indices)$"
 )
 """What may stand between two operators of one piece of work: views, copies, new tensors, a number that is read."""
+_LEAST_NS: Final = 50_000
+"""A stretch counts from then on. Chosen: sums of single numbers, here and there, are no work to make before the loop."""
 _LONGEST_GAP_NS: Final = 50_000
 """Chosen: as of work without a gradient, for dispatching an operator takes up to 50 us."""
 
@@ -108,8 +110,9 @@ def _runs(facts: Facts, marks: Marked) -> list[I64]:
     runs = []
     for part in np.split(np.arange(tops.size), np.flatnonzero(np.diff(group)) + 1):
         inside = part[mine[part]]
-        if inside.size:
-            runs.append(tops[inside[0] : inside[-1] + 1])
+        run = tops[inside[0] : inside[-1] + 1] if inside.size else inside
+        if run.size and ops.end_ns[run[-1]] - ops.start_ns[run[0]] >= _LEAST_NS:
+            runs.append(run)
     return runs
 
 
