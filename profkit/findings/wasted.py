@@ -275,7 +275,7 @@ SAME_EACH_STEP: Final = FindingKind(
         _LAUNCHES,
     ),
     meaning="A step makes something of what never changes: a normalised adjacency of a static graph, a table of positions, a basis, anchors, distances of fixed points, what a frozen model gives for the same input. Its result is the same in each step, so it can be made once before the loop.",
-    measured="profkit capture compares the steps that it records once more, by operators that need no gradient: the same lines call them with the same arguments and with tensors that nobody changed for a whole step, or that were made the same in this one, and the bytes of what they give are the same (above 1 MB those of 1,024 places). What is random, made of a new batch or of what trains is another. Those operators in the timed steps, with copies, views and new tensors between them; not in the optimizer. On a CPU all of their time; on a GPU nothing is compared.",
+    measured="profkit capture compares the steps that it records once more, by operators that need no gradient: the same lines call them with the same arguments and with tensors that nobody changed for a whole step, or that were made the same in this one, and the bytes of what they give are the same (above 256 kB those of 64 places). What is random, made of a new batch or of what trains is another. Those operators in the timed steps, with copies, views and new tensors between them; not in the optimizer. On a CPU all of their time; on a GPU nothing is compared.",
     thresholds={"window": WORTH_WORK},
     notes=("two steps are compared where the capture records two: what changes more seldom looks the same",),
     lookalikes=(

@@ -177,7 +177,7 @@ def test_updates_of_optimizers_are_left_out():
 
 
 def test_what_changes_somewhere_in_a_large_tensor_is_seen():
-    large = torch.rand(2, _WHOLE)
+    large = torch.rand(4, _WHOLE)
 
     def body(step):
         large.numpy()[:, ::100] = step

@@ -11,6 +11,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from .same_inputs import SameInputs, ranged
@@ -30,17 +31,20 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         if not self.is_on:
             return func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
-        mark = self.steps.ask(name, args, kwargs or {})
+        steps: Any = self.steps
+        steps.call, mark = None, ""
+        if not args or type(args[0]) is not torch.Tensor or not args[0].requires_grad:  # most have a gradient
+            mark = steps.ask(name, args, kwargs or {})
         if mark:
             with ranged(mark):
                 result = self.same.call(func, args, kwargs or {})
-                if self.steps.call is not None and (belied := self.steps.note(result)):
+                if steps.call is not None and (belied := steps.note(result)):
                     with ranged(belied):
                         pass
         else:
             result = self.same.call(func, args, kwargs or {})
-            if self.steps.call is not None:
-                self.steps.note(result)
+            if steps.call is not None:
+                steps.note(result)
         self.zero.watch(result, name, args)
         return result
 

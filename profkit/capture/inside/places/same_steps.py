@@ -13,7 +13,6 @@ import re
 import sys
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -46,13 +45,13 @@ _MADE_ANEW: Final = re.compile(
 )
 """What is no reason by itself: a copy or a start value may be made to be changed."""
 _IN_PLACE: Final = re.compile(r"(?<!_)_$|^__(?:setitem|i(?:add|sub|mul|truediv|floordiv|mod|pow|and|or|xor))__$")
-_FRAMES: Final = 6
+_FRAMES: Final = 4
 """By so many calls a place is known: torch's own wrappers are two or three of them. Chosen."""
 _OPTIMIZERS: Final = re.compile(r"torch[/\\]optim[/\\]")
-_WHOLE: Final = 1 << 20
-"""Bytes of a result that is read whole (0.3 ms); of a larger one..."""
-_PIECES: Final = 1024
-_PIECE: Final = 64
+_WHOLE: Final = 1 << 18
+"""Bytes of a result that is read whole (0.1 ms); of a larger one..."""
+_PIECES: Final = 64
+_PIECE: Final = 1024
 """...so many pieces of so many bytes, which take as long. What it was made of is known as well. Chosen."""
 _APART: Final = 0.6180339887498949
 _MOST: Final = 500
@@ -104,7 +103,7 @@ class SameSteps:
         self._before: dict[Any, Any] = {}
         self._now: dict[Any, Any] = {}
         self._counts: dict[Any, int] = {}
-        self._skipped: dict[Any, bool] = {}
+        self._codes: dict[Any, int] = {}
         self._names: dict[str, tuple[int, bool, bool]] = {}
         self._n = self._n_looks = self._n_bytes = 0
 
@@ -145,13 +144,15 @@ class SameSteps:
         """It has given this: the name of the range that says that this is another than it was, "" for none."""
         call, self.call = self.call, None
         is_other = False
-        if call is not None:
-            with suppress(Exception):
+        try:
+            if call is not None:
                 changed = call.changed
                 parts = result if isinstance(result, (tuple, list)) else (result,)
                 for place, one in enumerate(parts[:_MOST_TENSORS] if changed is None else (changed,)):
                     if type(one) is torch.Tensor and not one.requires_grad:
                         is_other |= self._noted(one, call, (call.key, place))
+        except Exception:  # noqa: BLE001, S110 - then it is not known
+            pass
         return f"{OTHER_STEP}{call.number}" if is_other and call is not None else ""
 
     def _asked(self, name: str, tensors: list[Any], plain: list[Any]) -> str:
@@ -201,11 +202,13 @@ class SameSteps:
             if frame is None:
                 break
             code = frame.f_code
-            if code not in self._skipped:
-                self._skipped[code] = _OPTIMIZERS.search(code.co_filename) is not None
-            if self._skipped[code]:
+            if code not in self._codes:
+                is_skipped = _OPTIMIZERS.search(code.co_filename) is not None
+                self._codes[code] = -1 if is_skipped else len(self._codes)
+            number = self._codes[code]
+            if number < 0:
                 return None
-            path = (*path, id(code), frame.f_lasti)
+            path = (*path, number, frame.f_lasti)
             frame = frame.f_back
         return path
 
