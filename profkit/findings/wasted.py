@@ -317,6 +317,7 @@ ONE_MATRIX: Final = FindingKind(
     proof="Compute it of the single matrix and expand the result: the loss stays the same, and the step is shorter by about the time shown.",
     fixes=(
         "compute it once of the single matrix and expand the result: slogdet(weight).logabsdet.expand(len(x)), x @ weight in place of bmm, solve(matrix, b.T).T in place of a batch of right sides; a distribution takes scale_tril in place of a covariance",
+        "leave out the expand() or repeat(), carry the one matrix, and let it meet what differs per sample at the end: x @ matrix.mT in place of matrix @ x[..., None], solve(matrix, b.mT).mT in place of a batch of right sides",
     ),
 )
 

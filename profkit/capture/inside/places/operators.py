@@ -13,6 +13,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from .equal_matrices import EqualMatrices
 from .same_inputs import SameInputs
 from .zero_rows import ZeroRows
 
@@ -23,12 +24,15 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         self.is_on = True
         self.same = SameInputs()
         self.zero = ZeroRows()
+        self.equal = EqualMatrices()
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.is_on:
             return func(*args, **(kwargs or {}))
         result = self.same.call(func, args, kwargs or {})
-        self.zero.watch(result, getattr(func, "__name__", ""), args)
+        name = getattr(func, "__name__", "")
+        self.zero.watch(result, name, args)
+        self.equal.watch(result, name, args)
         return result
 
 
@@ -55,6 +59,7 @@ class SignLines:
         """A step ends and another one begins."""
         if self._mode is not None:
             self._mode.same.forget()
+            self._mode.equal.forget()
 
     def end(self) -> None:
         """Take it off. From another thread that is not possible: there it stays, and passes on."""
@@ -64,6 +69,7 @@ class SignLines:
         mode.is_on = False
         mode.zero.end()
         mode.same.forget()
+        mode.equal.forget()
         if threading.get_ident() != self._thread:
             return
         from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
