@@ -10,7 +10,6 @@ import ctypes
 import time
 import weakref
 from contextlib import suppress
-from math import prod
 from typing import Any, Final
 
 import torch
@@ -35,18 +34,18 @@ _TWO: Final = (
 _MULTIPLIES: Final = frozenset(_TWO.split())
 _LEAST: Final = 8
 """Matrices of a batch that is looked at. Chosen: of fewer a product takes little more than of one."""
-_LOOKED: Final = 16
-"""Of them, so many are compared. Chosen: the first, the last and some between; most often two tell."""
 _BEGIN: Final = 64
 """Bytes of a matrix that are read first."""
 _MOST_BYTES: Final = 1 << 22
 """A larger matrix is not looked at. Chosen: it takes a millisecond."""
 _DISTINCT: Final = 3
 """Values that a matrix has at least: fewer are zeros, a mask, an identity, which are equal by chance. Chosen."""
+_VALUES: Final = 256
+"""Of a matrix, some so many values are told apart. Chosen."""
 _MOST: Final = 4000
 """Marks, and..."""
-_MOST_NS: Final = 50_000_000
-"""...what looks take. Chosen: a tenth of what these steps may take."""
+_MOST_NS: Final = 100_000_000
+"""...what looks take of the processor. Chosen: a fifth of what these steps may take; a mark with stacks takes 80 us."""
 
 
 class EqualMatrices:
@@ -65,11 +64,11 @@ class EqualMatrices:
         is_one, is_two = name in _DECOMPOSES, name in _MULTIPLIES
         if not (is_one or is_two or self._known) or self._n >= _MOST or self._spent_ns > _MOST_NS:
             return
-        begun_ns = time.perf_counter_ns()
+        begun_ns = time.thread_time_ns()
         with suppress(Exception):  # whatever tensor this is: nothing is said of it
             if not in_backward() and not torch.jit.is_tracing():
                 self._look(result, given, is_one=is_one, is_two=is_two)
-        self._spent_ns += time.perf_counter_ns() - begun_ns
+        self._spent_ns += time.thread_time_ns() - begun_ns
 
     def _look(self, result: Any, given: Any, *, is_one: bool, is_two: bool) -> None:
         if is_one:
@@ -77,8 +76,8 @@ class EqualMatrices:
             for one in result if n and isinstance(result, tuple) else (result,) * bool(n):
                 self._know(one)
             self._mark(n, RESULT)
-        elif is_two or (result is not None and any(map(self._is_known, given))):
-            if not is_two and (type(result) is not torch.Tensor or result._base is not None):  # noqa: SLF001 - a view
+        elif is_two or (type(result) is torch.Tensor and any(map(self._is_known, given))):
+            if not is_two and result._base is not None:  # noqa: SLF001 - a view
                 return
             n = n_equal(result)
             if n:
@@ -107,45 +106,35 @@ class EqualMatrices:
 
 
 def n_equal(tensor: Any) -> int:
-    """The matrices of a batch of which all that are looked at are equal; 0 where they differ or cannot be read.
+    """The matrices of a batch whose first, middle and last one are equal; 0 where they differ or cannot be read.
 
-    Copies by strides of 0 alone are none: recorded strides tell those.
+    Copies by strides of 0 alone are none: recorded strides tell those. Written out: the profiler records each call.
     """
-    if type(tensor) is not torch.Tensor or tensor.ndim < 3 or tensor.device.type != "cpu":
+    if type(tensor) is not torch.Tensor:
         return 0
-    shape, strides, size = tensor.shape[:-2], tensor.stride()[:-2], tensor.element_size()
-    n, n_bytes = prod(shape), prod(tensor.shape[-2:]) * size
-    own = prod(extent for extent, stride in zip(shape, strides) if stride)  # noqa: B905 - Python 3.9
-    if own < _LEAST or n_bytes > _MOST_BYTES or not _is_dense(tensor):
+    shape = tensor.shape
+    if len(shape) < 3 or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return 0
+    strides, size, (rows, columns) = tensor.stride(), tensor.element_size(), shape[-2:]
+    n, own, last = 1, 1, 0
+    for extent, stride in zip(shape[:-2], strides):  # noqa: B905 - Python 3.9
+        n, last = n * extent, last + (extent - 1) * stride
+        own *= extent if stride else 1
+    n_bytes, (down, across) = rows * columns * size, strides[-2:]
+    is_by_rows = (columns == 1 or across == 1) and (rows == 1 or down == columns)
+    is_by_columns = (rows == 1 or down == 1) and (columns == 1 or across == rows)
+    if own < _LEAST or not 0 < n_bytes <= _MOST_BYTES or not (is_by_rows or is_by_columns):
+        return 0
+    left, middle = n // 2, 0
+    for place in range(len(shape) - 3, -1, -1):
+        left, at = divmod(left, shape[place])
+        middle += at * strides[place]
     storage = tensor.untyped_storage()
-    first = address_of(tensor, storage)
-    if not first or not n_bytes:
+    first, begin, read = address_of(tensor, storage), min(_BEGIN, n_bytes), ctypes.string_at
+    if not first or read(first, begin) != read(first + last * size, begin):
         return 0
-    places = [first + size * _offset(n_th, shape, strides) for n_th in _spread(n)]
-    for length in (min(_BEGIN, n_bytes), n_bytes):
-        begin = ctypes.string_at(first, length)
-        if any(ctypes.string_at(one, length) != begin for one in places):
-            return 0
-    return n if len({begin[at : at + size] for at in range(0, n_bytes, size)}) >= _DISTINCT else 0
-
-
-def _is_dense(tensor: Any) -> bool:
-    """Whether each matrix lies in one piece, by rows or by columns."""
-    rows, columns = tensor.shape[-2:]
-    down, across = tensor.stride()[-2:]
-    by_rows = (columns == 1 or across == 1) and (rows == 1 or down == columns)
-    return tensor.layout is torch.strided and (by_rows or ((rows == 1 or down == 1) and across == rows))
-
-
-def _spread(n: int) -> list[int]:
-    """Some of n places, the last one first."""
-    return [n - 1, n // 2, *(at * (n - 1) // (_LOOKED - 1) for at in range(1, _LOOKED - 1))]
-
-
-def _offset(place: int, shape: Any, strides: Any) -> int:
-    offset = 0
-    for extent, stride in zip(reversed(shape), reversed(strides)):  # noqa: B905 - Python 3.9
-        place, at = divmod(place, extent)
-        offset += at * stride
-    return offset
+    one = read(first, n_bytes)
+    if one != read(first + last * size, n_bytes) or one != read(first + middle * size, n_bytes):
+        return 0
+    apart = size * (rows * columns // _VALUES | 1)
+    return n if len({one[at : at + size] for at in range(0, n_bytes, apart)}) >= _DISTINCT else 0
