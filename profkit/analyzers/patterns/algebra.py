@@ -155,7 +155,8 @@ _THIN: Final = 4
 """Rows that each copy is multiplied by, at most: more of them make each product worth its call. Measured on one CPU, below."""
 _KEPT_OF_PRODUCT: Final = 0.1
 """What one product or solve with the single matrix takes. Measured on one CPU with 64 and 512 copies, forward and backward: products of 16 to
-256 rows 0.02 to 0.2, one 0.33, with 16 rows each 0.12 to 0.47, with 64 0.4 and more; solves of 32 and 96 rows 0.002 to 0.27, one 0.48."""
+256 rows 0.02 to 0.2, one 0.33, with 16 rows each 0.12 to 0.47, with 64 0.4 and more; solves of 32 and 96 rows 0.002 to 0.27, one 0.48;
+cholesky_solve with 10 to 96 rows forward alone 0.02 to 0.28, of 96 and 512 copies."""
 _EQUAL_MARK: Final = later(r"^profkit: equal matrices, ([0-9]{1,18}), (result|[0-9])$")
 """The names of its marks: `profkit/capture/inside/places/equal_matrices.py`."""
 _EXPANDS: Final = later(r"^aten::(?:expand|expand_as|broadcast_to|repeat)$")
