@@ -38,9 +38,9 @@ def passes(
     return drawn
 
 
-def found(marked: dict[int, str], *more: Any, again: dict[str, Any] | None = None, **how: Any) -> Any:
-    later = trace_of(steps_of(2, passes(marked, *more, **how, **(again or {}))), profkit_places_of="rank0")
-    return finding_in(replace(trace_of(steps_of(8, passes({}, *more, **how))), again=later), "work.one_matrix")
+def found(marked: dict[int, str], named: Any = PRODUCT, *, again: dict[str, Any] | None = None, **how: Any) -> Any:
+    later = trace_of(steps_of(2, passes(marked, named, **how, **(again or {}))), profkit_places_of="rank0")
+    return finding_in(replace(trace_of(steps_of(8, passes({}, named, **how))), again=later), "work.one_matrix")
 
 
 def test_all_but_one_of_the_equal_matrices_are_spared_and_what_lies_on_the_same_chain() -> None:
