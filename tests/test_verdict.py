@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.code.asked import Operator, is_asked, question
-from profkit.findings.communication import BANDWIDTH
+from profkit.findings.communication import BANDWIDTH, MODULE_BUFFERS
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import SYNC
 from profkit.findings.input import STARVED
@@ -316,12 +316,22 @@ def test_what_rare_steps_add_to_the_run_is_no_late_launch_in_a_window_of_work(co
     assert decide(replace(case, findings=(of_step(RARE, share),))).bottleneck is Bottleneck.OVERHEAD
 
 
-@pytest.mark.parametrize(("saves", "bound"), [(0.035, Bottleneck.KERNEL), (0.09, Bottleneck.OVERHEAD)])
-def test_a_cause_whose_fix_saves_little_is_named_beside_the_work(saves: float, bound: Bottleneck) -> None:
-    small = replace(of_step(OPTIMIZER_LOOP, 0.16), recoverable_ns=round(saves * 10 * MS))
+@pytest.mark.parametrize(
+    ("kind", "saves", "bound"),
+    [
+        (OPTIMIZER_LOOP, 0.035, Bottleneck.KERNEL),
+        (OPTIMIZER_LOOP, 0.09, Bottleneck.OVERHEAD),
+        (OPTIMIZER_LOOP, 0.055, Bottleneck.KERNEL),
+        (MODULE_BUFFERS, 0.055, Bottleneck.COMM),  # it takes cores from the work beside it as well
+    ],
+)
+def test_a_cause_whose_fix_saves_little_is_named_beside_the_work(
+    kind: FindingKind, saves: float, bound: Bottleneck
+) -> None:
+    small = replace(of_step(kind, 0.16), recoverable_ns=round(saves * 10 * MS))
     verdict = decide(replace(analyse(worked(0.74)).case, is_cpu=True, findings=(small,)))
     assert verdict.bottleneck is bound
-    assert verdict.findings[0].id == OPTIMIZER_LOOP.id
+    assert verdict.findings[0].id == kind.id
 
 
 @pytest.mark.parametrize(

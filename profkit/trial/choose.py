@@ -13,7 +13,7 @@ from profkit.model.documents.report import Bottleneck, Report
 from profkit.trial.catalogue import ABLATIONS, CATALOGUE, FIXES, Change
 from profkit.trial.outcome import Made, Record, Run
 from profkit.units import format_fraction
-from profkit.verdict.on_cpu import most_share
+from profkit.verdict.on_cpu import most_of
 
 MOST_FIXES: Final = 4
 """Tried without being asked for (chosen: each costs a run per block)."""
@@ -181,7 +181,7 @@ def _predicted(
     if not mine:
         return None, ""
     most = min(sum(known.shares[one] for one in mine), 1.0)
-    bound = most if record.uses_cuda else most_share(most)
+    bound = most if record.uses_cuda else most_of(most, *mine)
     names = " and ".join(mine)
     if change.key == "workers" and not record.n_workers:
         return _of_workers(most, bound, int(str(how["n_workers"])), record.n_cores)

@@ -46,7 +46,7 @@ from profkit.verdict.case import (
     UNEXPLAINED,
     Case,
 )
-from profkit.verdict.on_cpu import most_share
+from profkit.verdict.on_cpu import most_of
 from profkit.verdict.shown import MAX_HEADLINE
 
 _LEAST_BESIDE_PEERS: Final = {
@@ -414,7 +414,7 @@ def _saves_little(case: Case, cause: Finding) -> bool:
     whole_ns = case.step_ns or case.budget.window_ns
     if not case.is_cpu or not cause.recoverable_ns or not whole_ns:
         return False
-    return most_share(cause.recoverable_ns / whole_ns) < case.dominant
+    return most_of(cause.recoverable_ns / whole_ns, cause.id) < case.dominant
 
 
 def _is_slight(case: Case, finding: Finding) -> bool:

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 import profkit
 from profkit.errors import UsageError
+from profkit.findings.communication import EXPOSED
 from profkit.trial.choose import chosen, settling
-from profkit.verdict.on_cpu import most_share
+from profkit.verdict.on_cpu import BEYOND_SHARED, most_share
 from tests.conftest import ROOT
 from tests.trial.drawn import a_run
 
@@ -73,6 +74,13 @@ def test_contention_predicts_nothing_of_more_threads(data):
     (fewer,) = chosen(crowded, a_run(n_threads=8), ["threads"], with_ablations=False)
     assert more.predicted == (0.0, 0.5)
     assert fewer.predicted == pytest.approx((0.0, most_share(0.1)), rel=1e-6)
+
+
+def test_what_ranks_do_together_takes_more_from_the_rest_of_the_step(data):
+    finding = replace(data.findings[0], id=EXPOSED.id, recoverable_ns=data.verdict.step_ns // 10)
+    of_ranks = replace(data, findings=(finding,), verdict=replace(data.verdict, findings=()))
+    (bucket,) = chosen(of_ranks, a_run(), ["ddp_bucket"], with_ablations=False)
+    assert bucket.predicted == pytest.approx((0.0, 0.1 * (1 + BEYOND_SHARED)), rel=1e-6)
 
 
 def test_idle_cores_are_worth_a_trial_where_the_work_itself_takes_the_step(data):

@@ -106,7 +106,7 @@ BY_SHAPES: Final = (
         wasted.AWKWARD_FFT, _seen(algebra.awkward_ffts), "such transform", "such transforms, forward and backward"
     ),
     _pattern(wasted.FFT_SHIFTS, algebra.fft_shifts, "such shift", "such shifts, forward and backward"),
-    _pattern(wasted.ONE_MATRIX, _seen(algebra.one_matrix), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.ONE_MATRIX, algebra.one_matrix, "such operator", "such operators, forward and backward"),
     _pattern(
         wasted.SMALL_MATRICES, _seen(algebra.small_matrices), "such operator", "such operators, forward and backward"
     ),

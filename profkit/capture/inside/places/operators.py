@@ -13,22 +13,29 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from .equal_matrices import EqualMatrices
 from .same_inputs import SameInputs
 from .zero_rows import ZeroRows
 
 
 class _PassOn(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self) -> None:
+    def __init__(self, *, is_sampled: bool) -> None:
         super().__init__()
-        self.is_on = True
+        self.is_on, self.is_sampled = True, is_sampled
         self.same = SameInputs()
         self.zero = ZeroRows()
+        self.equal = EqualMatrices()
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.is_on:
             return func(*args, **(kwargs or {}))
-        result = self.same.call(func, args, kwargs or {})
-        self.zero.watch(result, getattr(func, "__name__", ""), args)
+        name = getattr(func, "__name__", "")
+        if self.is_sampled:  # what takes long of many calls is left out
+            result = func(*args, **(kwargs or {}))
+        else:
+            result = self.same.call(func, args, kwargs or {})
+            self.zero.watch(result, name, args)
+        self.equal.watch(result, name, args)
         return result
 
 
@@ -43,18 +50,19 @@ class SignLines:
         self._mode: _PassOn | None = None
         self._thread = 0
 
-    def begin(self) -> None:
+    def begin(self, *, is_sampled: bool = False) -> None:
         """Put the mode on, where that changes nothing for the script."""
         from torch.overrides import _len_torch_function_stack
 
         if self._mode is None and _len_torch_function_stack() == 0 and not _has_compiled():
-            self._thread, self._mode = threading.get_ident(), _PassOn()
+            self._thread, self._mode = threading.get_ident(), _PassOn(is_sampled=is_sampled)
             self._mode.__enter__()
 
     def step(self) -> None:
         """A step ends and another one begins."""
         if self._mode is not None:
             self._mode.same.forget()
+            self._mode.equal.forget()
 
     def end(self) -> None:
         """Take it off. From another thread that is not possible: there it stays, and passes on."""
@@ -64,6 +72,7 @@ class SignLines:
         mode.is_on = False
         mode.zero.end()
         mode.same.forget()
+        mode.equal.forget()
         if threading.get_ident() != self._thread:
             return
         from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode
