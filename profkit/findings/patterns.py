@@ -400,7 +400,9 @@ IDLE_CORES: Final = FindingKind(
     measured="profkit capture reads how long the cores that the process may use ran nothing while steps were recorded (/proc/stat), what its own threads and what it started ran, and the container's quota. Ranks, loader workers and other programs keep what they took; of hyper-threads one counts. Operators that threads share: products, convolutions, and elementwise operators, reductions, norms, copies and gathers of more than 32768 elements for each thread (ATen's grain), of 20 us or more. With two threads in place of one they took 45 % less, beside some 3 us for each to start (measured on two cores): about that much is told, for twice the threads. At most each takes a share as its threads rise.",
     thresholds={
         "window": Threshold(
-            0.2, "fires where such operators take {} of the window", "chosen: with less, twice the threads save under 10 %"
+            0.2,
+            "fires where such operators take {} of the window",
+            "chosen: with less, twice the threads save under 10 %",
         ),
         "each": Threshold(
             20_000, "of {} each or more", "measured on two cores: shorter ones took less than a third less", "ns"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
 from typing import Final
 
 from profkit.model.trace import Trace
 
 _BESIDE: Final = 0.2
-"""Of a core, what may run beside an operator's threads on the last of them. Chosen: what profkit and a terminal take."""
+"""Of a core, what may run beside an operator's threads on the last one. Chosen: what profkit and a shell take."""
 
 
 def cored_share(trace: Trace) -> float:

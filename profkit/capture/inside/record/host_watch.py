@@ -106,7 +106,7 @@ class HostWatch:
         self._started_ns = 0
 
     def _sampled(self) -> dict[str, int]:
-        """Running totals: times in ns of this thread, how long the container was held and its cores ran nothing, switches.
+        """Running totals: times in ns of this thread, of the idle cores, how long the container was held, switches.
 
         A switch is voluntary where the thread had to wait for something, else its core was taken from it.
         """
