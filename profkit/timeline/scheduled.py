@@ -7,7 +7,7 @@ from typing import Final
 
 from profkit.model.trace import Trace
 
-_BESIDE: Final = 0.2
+BESIDE: Final = 0.2
 """Of a core, what may run beside an operator's threads on the last one. Chosen: what profkit and a shell take."""
 
 
@@ -59,4 +59,4 @@ def fitting_threads(told: Mapping[str, int]) -> int | None:
     of_others = max(cores - (idle_ns + ranks * run_ns) / span_ns, 0.0)
     beside_ns = max(told.get("all_run_ns", run_ns) - run_ns, 0) + told.get("children_run_ns", 0)
     left = min(told.get("physical", cores) - of_others, usable - ranks * beside_ns / span_ns)
-    return int(left / ranks + _BESIDE)
+    return int(left / ranks + BESIDE)

@@ -17,9 +17,7 @@ from profkit.model.finding import UNSURE, Finding
 
 _OF_QUESTION: Final = 0.5
 """Of the time of a question, from which a surer finding comes before it. Chosen: it then explains most of it."""
-GENERIC_WORK: Final = (UNFUSED.id, IDLE_CORES.id)
-"""What is true of most work, whatever it is."""
-_GENERIC: Final = frozenset({*GENERIC_WORK, LAUNCH_BOUND.id})
+_GENERIC: Final = frozenset({UNFUSED.id, LAUNCH_BOUND.id, IDLE_CORES.id})
 """What most programs have, and names no single thing to change."""
 Explains = Callable[[Finding, Finding], float]
 """The share (0-1) of the second finding's time that the first one explains; negative: it is not known."""

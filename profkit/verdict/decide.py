@@ -15,7 +15,7 @@ from profkit.findings.communication import LATENCY_METRIC, SENDS_METRIC
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import LAUNCH_BOUND, STALL, SYNC_AT_ONCE
 from profkit.findings.input import STARVED
-from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, OWN_SHARE, OWN_STARTED, PADDED_BATCHES
+from profkit.findings.kernels import DOUBLE, FALLBACK, LINE, NO_TF32, OWN_SHARE, OWN_STARTED, PADDED_BATCHES, UNFUSED
 from profkit.findings.kind import Way
 from profkit.findings.memory import WARMUP
 from profkit.findings.patterns import (
@@ -24,6 +24,7 @@ from profkit.findings.patterns import (
     DROPPED,
     FROZEN,
     GIL,
+    IDLE_CORES,
     MATH_ATTENTION,
     NO_GRADIENT,
     PILED,
@@ -348,8 +349,9 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     """
     if top is not None and kind_of(top.id).leads:
         return None
+    top = None if top is not None and top.id == IDLE_CORES.id else top  # it says nothing of what the work is for
     whole_ns = case.step_ns or case.budget.window_ns
-    is_generic = top is not None and top.id in compete.GENERIC_WORK
+    is_generic = top is not None and top.id == UNFUSED.id
     saves = top.recoverable_ns / whole_ns if top is not None and whole_ns else 0.0
     if top is not None and not is_generic:
         saves = max(saves, top.fraction)
@@ -392,7 +394,7 @@ def _is_usual(case: Case, top: Finding, other: Finding) -> bool:
 
 def _is_there(top: Finding | None, asked: Finding) -> bool:
     """Whether a finding names a cause at the line that is asked about."""
-    if top is None or top.id in compete.GENERIC_WORK or not top.places:
+    if top is None or top.id == UNFUSED.id or not top.places:
         return False
     return top.fraction >= SEVERITY_FROM[Severity.HIGH] and top.places[0].place.name == asked.places[0].place.name
 

@@ -19,11 +19,11 @@ from profkit.timeline.host import outermost
 from profkit.timeline.scheduled import fitting_threads, ranks_here, usable_cores
 from profkit.units import format_fraction
 
-_GRAIN: Final = 32_768
+GRAIN: Final = 32_768
 """Elements up to which ATen keeps an elementwise operator or a reduction on one thread (at::internal::GRAIN_SIZE)."""
-_SPARED: Final = 0.9
+SPARED: Final = 0.9
 """Of what two threads in place of one could spare, what they did. Measured on two cores, operators of 50 us to 5 ms."""
-_START_NS: Final = 3_000
+START_NS: Final = 3_000
 """What a second thread costs each operator. Measured on two cores: 10 us for one in 8.5, 20 for one in 13."""
 _NOT_SHARED: Final = later(r"dropout|normal|uniform|bernoulli|random|exponential|embedding_dense")
 """Random numbers come from one generator, and took as long on two threads; a table's gradient is summed on one."""
@@ -44,7 +44,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kept(self) -> float:
         """The share (0-1) of their time that stays with twice the threads, about."""
-        spared = np.maximum(_SPARED * self.length_ns / 2 - _START_NS, 0)
+        spared = np.maximum(SPARED * self.length_ns / 2 - START_NS, 0)
         return 1 - float(spared.sum() / self.length_ns.sum())
 
     @property
@@ -69,7 +69,7 @@ def _shared(facts: Facts) -> Shared | None:
         code
         for code in distinct_codes(ops.signature[ops.signature >= 0]).tolist()
         if (told_of := trace.signatures[code]) is not None
-        and max(map(prod, told_of.tensors), default=0) > threads * _GRAIN
+        and max(map(prod, told_of.tensors), default=0) > threads * GRAIN
     ]
     names = [code for code in distinct_codes(ops.name).tolist() if _is_shared(trace.name(code))]
     products = np.zeros(len(ops), np.bool_)
