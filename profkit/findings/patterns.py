@@ -411,7 +411,10 @@ IDLE_CORES: Final = FindingKind(
             2, "there is a core for {} times as many threads", "chosen: what was measured is twice the threads", ""
         ),
     },
-    notes=("it comes behind other causes, which spare work where this one spreads it",),
+    notes=(
+        "it comes behind other causes, which spare work where this one spreads it",
+        "where other programs take these cores at another time, threads wait for each other: on two cores that were full, steps then took 3 to 5 times as long (measured)",
+    ),
     lookalikes=(
         "a thread of each of several programs that share the machine, at another time than this recording",
         "operators that wait for memory: two threads share its bandwidth",
