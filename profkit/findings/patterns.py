@@ -390,6 +390,39 @@ CONTENTION: Final = FindingKind(
     ),
 )
 
+IDLE_CORES: Final = FindingKind(
+    id="host.idle_cores",
+    tries=("threads",),
+    title="operators run on few threads, while cores stand idle",
+    is_to_try=True,
+    is_about_work=True,
+    meaning="PyTorch splits large operators among threads (torch.get_num_threads()). Where a script, a job's OMP_NUM_THREADS or torchrun (which sets 1 where nothing is set) leaves fewer of them than there are free cores, each such operator takes longer than it needs. It may be meant: for a machine that others share, or for results that stay the same to the last bit.",
+    measured="profkit capture reads how long the cores that the process may use ran nothing while steps were recorded (/proc/stat), what its own threads and what it started ran, and the container's quota. Ranks, loader workers and other programs keep what they took; of hyper-threads one counts. Operators that threads share: products, convolutions, and elementwise operators, reductions, norms, copies and gathers of more than 32768 elements for each thread (ATen's grain), of 20 us or more. With two threads in place of one they took 45 % less, beside some 3 us for each to start (measured on two cores): about that much is told, for twice the threads. At most each takes a share as its threads rise.",
+    thresholds={
+        "window": Threshold(
+            0.2,
+            "fires where such operators take {} of the window",
+            "chosen: with less, twice the threads save under 10 %",
+        ),
+        "each": Threshold(
+            20_000, "of {} each or more", "measured on two cores: shorter ones took less than a third less", "ns"
+        ),
+        "more": Threshold(
+            2, "there is a core for {} times as many threads", "chosen: what was measured is twice the threads", ""
+        ),
+    },
+    notes=(
+        "it comes behind other causes, which spare work where this one spreads it",
+        "where other programs take these cores at another time, threads wait for each other: on two cores that were full, steps then took 3 to 5 times as long (measured)",
+    ),
+    lookalikes=(
+        "a thread of each of several programs that share the machine, at another time than this recording",
+        "operators that wait for memory: two threads share its bandwidth",
+    ),
+    proof="Call torch.set_num_threads() with that number, behind import torch: the step becomes shorter by about the time shown. `profkit try` measures it (threads).",
+    fixes=("torch.set_num_threads(), or OMP_NUM_THREADS, with as many threads as each rank has free cores",),
+)
+
 CORES_TAKEN: Final = FindingKind(
     id="host.cores_taken",
     title="other programs take the cores of the training thread",

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from profkit.errors import UsageError
+from profkit.findings.patterns import IDLE_CORES
 from profkit.findings.probe import PREDICTION
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.trial.catalogue import ABLATIONS, CATALOGUE, FIXES, Change
@@ -128,7 +129,7 @@ def candidate(change: Change, known: Known) -> Candidate:
 def _is_promising(one: Candidate, report: Report, record: Record) -> bool:
     """Whether a finding speaks for it; more threads where the work itself takes the step, and cores are left."""
     if one.change.key == "threads" and record.n_threads < _threads(record):
-        return report.verdict.bottleneck is Bottleneck.KERNEL
+        return report.verdict.bottleneck is Bottleneck.KERNEL or IDLE_CORES.id in one.finding_ids
     return one.predicted is not None
 
 

@@ -24,6 +24,7 @@ from profkit.findings.patterns import (
     DROPPED,
     FROZEN,
     GIL,
+    IDLE_CORES,
     MATH_ATTENTION,
     NO_GRADIENT,
     PILED,
@@ -348,6 +349,7 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     """
     if top is not None and kind_of(top.id).leads:
         return None
+    top = None if top is not None and top.id == IDLE_CORES.id else top  # it says nothing of what the work is for
     whole_ns = case.step_ns or case.budget.window_ns
     is_generic = top is not None and top.id == UNFUSED.id
     saves = top.recoverable_ns / whole_ns if top is not None and whole_ns else 0.0

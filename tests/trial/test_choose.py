@@ -90,3 +90,9 @@ def test_idle_cores_are_worth_a_trial_where_the_work_itself_takes_the_step(data)
     assert found["threads"].predicted == (0.0, 0.5)
     assert "threads" not in by_key(chosen(report, a_run(n_threads=2), [], with_ablations=True))
     assert "threads" not in by_key(chosen(data, a_run(), [], with_ablations=True))
+
+
+def test_idle_cores_that_a_finding_names_are_worth_a_trial(data):
+    finding = replace(data.findings[0], id="host.idle_cores", recoverable_ns=data.verdict.step_ns // 5)
+    beside = replace(data, findings=(*data.findings, finding))
+    assert "threads" in by_key(chosen(beside, a_run(), [], with_ablations=False))

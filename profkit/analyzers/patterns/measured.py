@@ -135,6 +135,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     stays_ns: int = 0
     """What of the cost stays at least, whatever is changed."""
+    most_ns: int | None = None
+    """What of it a change spares at best, where that is known beside an estimate."""
     title: str = ""
     proof: str = ""
 
@@ -203,6 +205,7 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: i
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
         name=at.longest_name(facts.trace) if pattern.kind in (patterns.CPU_OPERATORS, patterns.SLOW_PATH) else "",
         stays_ns=stays_ns + (round(pattern.kept(facts, at) * cost_ns) if pattern.kept is not None else 0),
+        most_ns=round((1 - pattern.kept_at_least(facts, at)) * cost_ns) if pattern.kept_at_least is not None else None,
         title=pattern.title(facts, at) if pattern.title is not None else "",
         proof=pattern.proof(facts, at) if pattern.proof is not None else "",
         fix=pattern.fix(facts, at) if pattern.fix is not None else pattern.kind.fixes[0],
