@@ -412,7 +412,7 @@ IDLE_CORES: Final = FindingKind(
         ),
     },
     notes=(
-        "it comes behind other causes, which spare work where this one spreads it",
+        "it leads no verdict: few threads may be meant",
         "where other programs take these cores at another time, threads wait for each other: on two cores that were full, steps then took 3 to 5 times as long (measured)",
     ),
     lookalikes=(

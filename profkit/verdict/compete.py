@@ -12,12 +12,11 @@ from profkit.findings import kind_of
 from profkit.findings.host import LAUNCH_BOUND
 from profkit.findings.kernels import UNFUSED
 from profkit.findings.kind import Way
-from profkit.findings.patterns import IDLE_CORES
 from profkit.model.finding import UNSURE, Finding
 
 _OF_QUESTION: Final = 0.5
 """Of the time of a question, from which a surer finding comes before it. Chosen: it then explains most of it."""
-_GENERIC: Final = frozenset({UNFUSED.id, LAUNCH_BOUND.id, IDLE_CORES.id})
+_GENERIC: Final = frozenset({UNFUSED.id, LAUNCH_BOUND.id})
 """What most programs have, and names no single thing to change."""
 Explains = Callable[[Finding, Finding], float]
 """The share (0-1) of the second finding's time that the first one explains; negative: it is not known."""
@@ -90,8 +89,7 @@ def ranked_work(findings: Sequence[Finding], *, is_cpu: bool = False) -> list[Fi
         return is_question and any(by_time(other, one) >= _OF_QUESTION for other in named)
 
     def place(one: Finding) -> tuple[bool, bool, tuple[float, float]]:
-        is_spread = one.id == IDLE_CORES.id and bool(named)  # the others spare work, and threads may be few on purpose
-        is_behind = is_spread or is_asked(one) or superseding(one, findings, Way.BEHIND) is not None
+        is_behind = is_asked(one) or superseding(one, findings, Way.BEHIND) is not None
         return not kind_of(one.id).leads, is_behind, order(one, is_cpu=is_cpu)
 
     return sorted(findings, key=place)

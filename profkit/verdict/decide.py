@@ -349,7 +349,6 @@ def _asked(case: Case, top: Finding | None) -> Finding | None:
     """
     if top is not None and kind_of(top.id).leads:
         return None
-    top = None if top is not None and top.id == IDLE_CORES.id else top  # it says nothing of what the work is for
     whole_ns = case.step_ns or case.budget.window_ns
     is_generic = top is not None and top.id == UNFUSED.id
     saves = top.recoverable_ns / whole_ns if top is not None and whole_ns else 0.0
@@ -420,7 +419,9 @@ def _saves_little(case: Case, cause: Finding) -> bool:
 
 
 def _is_slight(case: Case, finding: Finding) -> bool:
-    """Whether a change that may not apply would give little: too little to send somebody after it."""
+    """Whether a change that may not apply would give little; few threads may be meant, whatever more of them give."""
+    if finding.id == IDLE_CORES.id:
+        return True
     whole_ns = case.step_ns or case.budget.window_ns
     is_to_try = case.is_cpu and kind_of(finding.id).is_to_try
     return is_to_try and 0 < finding.recoverable_ns < SLIGHT * whole_ns

@@ -46,25 +46,12 @@ def test_operators_on_one_thread_beside_an_idle_core() -> None:
     assert one.fix.startswith("torch.set_num_threads(2) where the script sets 1, else OMP_NUM_THREADS=2")
 
 
-def test_it_is_the_first_of_work_that_nothing_else_names() -> None:
+def test_it_leads_no_verdict() -> None:
+    """Few threads may be meant."""
     of = triaged(worked("aten::gelu", LARGE), profkit_scheduling=IDLE)
-    assert (of.verdict.bottleneck, of.verdict.findings[0].id) == (Bottleneck.KERNEL, "host.idle_cores")
-    assert "operators run on 1 thread" in of.verdict.headline
-
-
-def test_what_spares_work_comes_first() -> None:
-    """A conversion that takes a fifth of the step: more threads would only spread it."""
-    cast = at(
-        "aten::_to_copy",
-        500,
-        700,
-        Input_Dims=[[64, 512], []],
-        Input_type=["float", "Scalar"],
-        Concrete_Inputs=["", "15"],
-    )
-    rows = on_cpu(*at("aten::mm", 205, 495), *cast, *at("aten::mm", 705, 990))
-    of = triaged(rows, profkit_scheduling=IDLE)
-    assert [one.id for one in of.verdict.findings][:2] == ["precision.casts", "host.idle_cores"]
+    assert of.verdict.bottleneck is Bottleneck.KERNEL
+    assert "threads" not in of.verdict.headline
+    assert "host.idle_cores" in [one.id for one in of.findings]
 
 
 @pytest.mark.parametrize(
