@@ -1,9 +1,4 @@
-"""Backward passes that go through the same graph again: losses that share layers, inputs of one output, rows of a Jacobian.
-
-A node of the backward pass has a sequence number, a thread counts them, and no node runs twice in a pass. So a number
-that comes again is a pass through a graph that was kept (`retain_graph=True`); checkpoints and second derivatives make
-nodes of their own.
-"""
+"""Backward passes that go through the same graph again: losses that share layers, inputs of one output, rows of a Jacobian."""
 
 from __future__ import annotations
 
@@ -12,28 +7,29 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from profkit.analyzers.patterns.dropped import AT_ONCE, places_of_passes
+from profkit.analyzers.patterns.dropped import places_of_passes
 from profkit.analyzers.patterns.forward import spanning
-from profkit.analyzers.patterns.parameters import method_codes
+from profkit.analyzers.patterns.passes import Passes, passes_again
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.again import BACKWARD_AGAIN, ROWS_APART
-from profkit.model.arrays import I64, Bool, distinct, is_one_of, rows_by_value
+from profkit.model.arrays import I64, Bool, distinct, is_member, is_one_of, rows_by_value
 from profkit.model.code import PlaceShare
-from profkit.model.table import NO_ROW
-from profkit.model.trace import SpanKind, Trace
+from profkit.model.trace import Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code.phases import backward_of
-from profkit.timeline.host import BACKWARD_NODE, enclosing_op, outermost
+from profkit.timeline.host import BACKWARD_NODE
 
-_STORES: Final = later(r"^torch::autograd::AccumulateGrad$")
-"""What stores a gradient; torch.autograd.grad shows the node of a leaf as well, without this in it."""
-_ADDS: Final = later(r"^aten::add_?$")
 _ONES: Final = later(r"^aten::ones(?:_like)?$")
 _SUMS: Final = later(rf"^{BACKWARD_NODE}: (?:Sum|Mean)Backward\d*$")
 _PICKS: Final = later(rf"^{BACKWARD_NODE}: (?:Select|Slice|Index|Unbind|Split\w*|Squeeze|View|Alias)Backward\d*$")
+_MANY: Final = later(rf"^{BACKWARD_NODE}: (?:Unbind|Split\w*)Backward\d*$")
+_ONE_OUTPUT: Final = later(
+    rf"^{BACKWARD_NODE}: (?:Add\w*|R?[Ss]ub|Mul|Div|Neg|Pow|Sqrt|Exp|Log|Sin|Cos|Tanh|Sigmoid|Silu|Gelu|Softplus|Relu|Mm|Bmm"
+    r"|Baddbmm|MkldnnLinear|Linear|Convolution|Sum|Mean|Squeeze|Unsqueeze|View|UnsafeView|Select|Slice|Index|T|Transpose)"
+    r"Backward\d*$"
+)
+"""Nodes of operators with one result: passes that begin at another may begin at other results of it, as of unbind."""
 _KEPT: Final = 0.5
 _KEPT_WITH_GRAPH: Final = 0.75
 """What a batch of rows takes of the time of one after another. Measured on one CPU, nodes of up to 16 us: 0.38 to 0.67 of
@@ -41,138 +37,8 @@ _KEPT_WITH_GRAPH: Final = 0.75
 
 _ONE_BY_ONE: Final = "backward passes go through the same layers, one for each loss"
 _BY_INPUT: Final = "calls of torch.autograd.grad go through the same layers, one for each input of an output"
+_BY_TASK: Final = "losses' gradients through the layers that they share, in a call for each"
 _ROW_BY_ROW: Final = "calls of torch.autograd.grad take the gradient of an output element by element"
-
-
-class Passes(msgspec.Struct, frozen=True, kw_only=True):
-    """The outermost nodes of all backward passes in order of time, shape (n,) each; those that store have no number."""
-
-    trace: Trace
-    rows: I64
-    key: I64
-    """The same for two runs of one node; -1 of what has no number."""
-    at: I64
-    """The number of its pass."""
-    stores: Bool
-    adds: Bool
-    """Whether it adds to a gradient that is there."""
-    made_at: I64
-    """The place here of the node in which it was made: then the pass is of a gradient; -1 for none."""
-    last_other: I64
-    """Per pass the operator that ran last before it on its threads, a row of `Trace.ops`; -1 for none."""
-    group: I64
-    """Per pass: the same where no optimizer steps between, none clears and nothing reads all gradients."""
-
-
-def _threads(trace: Trace, rows: I64, forward: I64) -> list[int]:
-    return distinct(trace.ops.thread[np.concatenate((rows, forward[forward >= 0]))]).tolist()  # type: ignore[no-any-return]
-
-
-def passes_again(trace: Trace) -> Passes | None:
-    """The passes of a trace in which a node runs again; None where none does."""
-    ops, backward = trace.ops, backward_of(trace)
-    if not backward.by_thread or not trace.named(ops.name, BACKWARD_NODE)[backward.rows].all():
-        return None
-    rows = np.sort(backward.rows[np.concatenate([place for _, place in backward.by_thread.values()])]).astype(np.int64)
-    key = _keys(trace, rows)
-    if key.max(initial=-1) + 1 == (key >= 0).sum():
-        return None
-    others = outermost(ops)
-    others = others[is_one_of(ops.thread[others], _threads(trace, rows, backward.forward))]
-    others = others[~trace.named(ops.name, BACKWARD_NODE)[others]]
-    at = _numbered(trace, rows, ops.start_ns[others])
-    nodes = ops.take(rows)
-    stores, adds = (_has(trace, rows, np.flatnonzero(trace.named(ops.name, one))) for one in (_STORES, _ADDS))
-    makers = _makers(trace, rows)
-    made_at = np.where(makers >= 0, enclosing_op(nodes, ops.thread[makers], ops.start_ns[makers]), -1)
-    first = np.flatnonzero(np.diff(at, prepend=-1))
-    last = np.searchsorted(others, rows[first]) - 1
-    found = Passes(
-        trace=trace,
-        rows=rows,
-        key=key,
-        at=at,
-        stores=stores,
-        adds=stores & adds,
-        made_at=made_at,
-        last_other=np.where(last >= 0, others[np.maximum(last, 0)], -1) if others.size else np.full(first.size, -1),
-        group=np.zeros(first.size, np.int64),
-    )
-    used = np.zeros(others.size, np.bool_)
-    forward = backward.forward[backward.forward >= 0]
-    place = enclosing_op(ops.take(others), ops.thread[forward], ops.start_ns[forward])
-    used[place[place >= 0]] = True
-    return msgspec.structs.replace(found, group=_groups(found, others.astype(np.int64), used))
-
-
-def _keys(trace: Trace, rows: I64) -> I64:
-    ops = trace.ops
-    number, thread = ops.sequence[rows], ops.forward_thread[rows]
-    order = np.lexsort((thread, number))
-    is_new = np.append(True, (np.diff(number[order]) != 0) | (np.diff(thread[order]) != 0))[: rows.size]
-    key = np.empty(rows.size, np.int64)
-    key[order] = np.cumsum(is_new & (number[order] >= 0)) - 1
-    key[number < 0] = -1
-    return key
-
-
-def _numbered(trace: Trace, rows: I64, breaks: I64) -> I64:
-    """The number of each node's pass: in one the numbers of a thread only go down, and the script runs no operator."""
-    ops = trace.ops
-    known = np.flatnonzero(ops.sequence[rows] >= 0)
-    known = known[np.lexsort((known, ops.forward_thread[rows[known]], ops.thread[rows[known]]))]
-    mine = rows[known]
-    is_same = (np.diff(ops.thread[mine]) == 0) & (np.diff(ops.forward_thread[mine]) == 0)
-    begins = np.sort(ops.start_ns[mine[1:][is_same & (np.diff(ops.sequence[mine]) >= 0)]])
-    start = ops.start_ns[rows]
-    n_before = np.searchsorted(begins, start, "right") + np.searchsorted(np.sort(breaks), start)
-    return np.cumsum(np.diff(n_before, prepend=n_before[:1]) > 0)
-
-
-def _has(trace: Trace, rows: I64, inner: NDArray[np.intp]) -> Bool:
-    ops = trace.ops
-    around = enclosing_op(ops.take(rows), ops.thread[inner], ops.start_ns[inner])
-    out = np.zeros(rows.size, np.bool_)
-    out[around[around >= 0]] = True
-    return out
-
-
-def _makers(trace: Trace, rows: I64) -> I64:
-    """The operator that made each node, the last before it with its number, in a backward pass as well; -1: not known."""
-    ops = trace.ops
-    forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0))
-    out = np.full(rows.size, NO_ROW, np.int64)
-    if not forward.size:
-        return out
-    order = forward[np.lexsort((forward, ops.sequence[forward]))]
-    wanted = ops.sequence[rows]
-    low, high = np.searchsorted(ops.sequence[order], wanted), np.searchsorted(ops.sequence[order], wanted, "right") - 1
-    is_known = (wanted >= 0) & (low <= high)
-    last = order[np.maximum(high, 0)]
-    return np.where(is_known & (ops.start_ns[last] < ops.start_ns[rows]), last, NO_ROW)
-
-
-def _groups(found: Passes, others: I64, used: Bool) -> I64:
-    trace, ops = found.trace, found.trace.ops
-    first = np.flatnonzero(np.diff(found.at, prepend=-1))
-    n_stored = np.add.reduceat(found.stores.astype(np.int64), first)
-    begins, ends = ops.start_ns[found.rows[first]], np.maximum.reduceat(ops.end_ns[found.rows], first)
-    spans = trace.spans
-    cuts = [
-        np.sort(spans.end_ns[spans.kind == SpanKind.OPTIMIZER]),
-        np.sort(spans.start_ns[is_one_of(spans.name, method_codes(trace, "zero_grad"))]),
-        np.sort(ops.start_ns[trace.named(ops.name, AT_ONCE)]),
-    ]
-    is_cut = np.zeros(first.size, np.bool_)
-    for times in cuts:
-        is_cut[1:] |= np.diff(np.searchsorted(times, begins)) > 0
-    start = ops.start_ns[others]
-    for one in range(1, first.size):  # what reads gradients stands before or behind the next loss
-        low, high = np.searchsorted(start, (ends[one - 1], begins[one]))
-        loss = np.flatnonzero(used[low:high])
-        n_read = high - low - (loss[-1] - loss[0] + 1 if loss.size else 0)
-        is_cut[one] |= 0 < n_stored[one - 1] <= n_read
-    return np.cumsum(is_cut)
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,10 +49,13 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes whose gradients are added up: one pass for the sum of the losses would do."""
     asked: I64
     """Those of an output whose gradient for other inputs an earlier call took, and copies of nodes that they made."""
-    rows: I64
-    """Short nodes of passes for one output after another."""
+    rows: list[I64]
+    """The passes for one output after another, rows of `Trace.ops`."""
     times: int = 1
     """How often a node runs at most where one pass would do."""
+    of_tasks: I64
+    """Nodes that the gradients of several losses share, none of which is stored."""
+    n_tasks: int = 0
     n_rows: int = 0
     kept: float = 1.0
 
@@ -194,6 +63,15 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     def spared(self) -> I64:
         """All that one pass would not run."""
         return distinct(np.concatenate((self.added, self.asked)))
+
+    def by_passes(self, places: I64) -> list[I64]:
+        """The rows of `Trace.ops` of these, by passes."""
+        return [self.found.rows[part] for part in np.split(places, np.flatnonzero(np.diff(self.found.at[places])) + 1)]
+
+    @property
+    def nodes_of_rows(self) -> list[I64]:
+        """The nodes alone of passes for one output after another."""
+        return [part[is_member(part, self.found.rows)] for part in self.rows]
 
     @property
     def title(self) -> str:
@@ -218,8 +96,20 @@ def again_of(trace: Trace) -> Again | None:
     added, n_added = _added(found, each)
     asked, n_asked = _asked(found, each)
     rows, n_rows, kept = _rows(found, each, asked)
-    times = max(n_added, n_asked)
-    return Again(found=found, added=added, asked=asked, rows=rows, times=times, n_rows=n_rows, kept=kept)
+    of_tasks, n_tasks = _of_tasks(
+        found, each, distinct(_joined([asked, np.flatnonzero(is_member(found.rows, np.sort(_joined(rows))))]))
+    )
+    return Again(
+        found=found,
+        added=added,
+        asked=asked,
+        rows=rows,
+        times=max(n_added, n_asked),
+        of_tasks=of_tasks,
+        n_tasks=n_tasks,
+        n_rows=n_rows,
+        kept=kept,
+    )
 
 
 def _behind(found: Passes, mine: I64, is_again: Bool) -> Bool:
@@ -272,7 +162,7 @@ def _head(found: Passes, mine: I64, n_runs: I64) -> tuple[I64, I64]:
 def _asked(found: Passes, each: list[I64]) -> tuple[I64, int]:
     """Passes from the same output with the same gradient, ones, and what a later pass runs of both of their graphs."""
     trace, ops = found.trace, found.trace.ops
-    is_sum, is_ones = trace.named(ops.name, _SUMS), trace.named(ops.name, _ONES)
+    is_sum, is_ones, is_one = (trace.named(ops.name, one) for one in (_SUMS, _ONES, _ONE_OUTPUT))
     n_runs = np.bincount(found.key[found.key >= 0])
     first: dict[tuple[int, int, tuple[int, ...]], int] = {}
     parts, twins, times = [], dict[int, int](), 1
@@ -282,7 +172,7 @@ def _asked(found: Passes, each: list[I64]) -> tuple[I64, int]:
         last = found.last_other[number]
         if found.stores[mine].any() or not body.size or not is_sum[found.rows[head]].all():
             continue
-        if last < 0 or not is_ones[last]:
+        if last < 0 or not is_ones[last] or not is_one[found.rows[body[0]]]:
             continue
         root = (int(found.group[number]), int(found.key[body[0]]), tuple(ops.name[found.rows[head]].tolist()))
         other = first.setdefault(root, number)
@@ -310,32 +200,83 @@ def _copies(found: Passes, each: list[I64], asked: I64, twins: dict[int, int]) -
     return _joined(parts)
 
 
-def _rows(found: Passes, each: list[I64], asked: I64) -> tuple[I64, int, float]:
-    """Short nodes of passes that differ in which element of one tensor they begin with."""
+def _rows(found: Passes, each: list[I64], asked: I64) -> tuple[list[I64], int, float]:
+    """Passes that differ in which element of one tensor they begin with, each from where that is picked, but the first."""
     trace, ops = found.trace, found.trace.ops
-    is_sum, is_pick = trace.named(ops.name, _SUMS), trace.named(ops.name, _PICKS)
+    is_sum, is_pick, is_many = (trace.named(ops.name, one) for one in (_SUMS, _PICKS, _MANY))
     n_runs = np.bincount(found.key[found.key >= 0])
     known = set(found.at[asked].tolist())
-    of: dict[tuple[int, int, tuple[int, ...]], list[I64]] = {}
+    of: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
     for number, mine in enumerate(each):
         head, body = _head(found, mine, n_runs)
         rows = found.rows[head]
-        if number in known or found.stores[mine].any() or not body.size or not is_pick[rows].any():
+        if number in known or found.stores[mine].any() or not body.size:
             continue
-        if (is_sum | is_pick)[rows].all():
+        if (is_sum | is_pick)[rows].all() and (is_pick[rows].any() or is_many[found.rows[body[0]]]):
             root = (int(found.group[number]), int(found.key[body[0]]), tuple(ops.name[rows].tolist()))
-            of.setdefault(root, []).append(body)
+            of.setdefault(root, []).append(number)
     parts, kept, n_rows = [], _KEPT, 0
-    for bodies in of.values():
-        places = _joined(bodies[1:])
-        places = places[found.key[places] >= 0]
+    for passes in of.values():
+        places = _joined([each[one] for one in passes])
         has_graph = bool(np.isin(found.made_at, places).any())
-        lasts = (ops.end_ns - ops.start_ns)[found.rows[places]]
-        is_short = lasts <= ROWS_APART.limit("with_graph" if has_graph else "each")
-        if len(bodies) >= ROWS_APART.limit("rows") and 2 * int(lasts[is_short].sum()) >= int(lasts.sum()):
-            parts.append(places[is_short])
-            n_rows, kept = max(n_rows, len(bodies)), max(kept, _KEPT_WITH_GRAPH if has_graph else _KEPT)
-    return np.sort(_joined(parts)), n_rows, kept
+        limit = ROWS_APART.limit("with_graph" if has_graph else "each")
+        if len(passes) >= ROWS_APART.limit("rows") and _usual_ns(found, places) <= limit:
+            parts += [_with_pick(found, each[one]) for one in passes[1:]]
+            copies = np.flatnonzero(is_member(found.made_at, _joined([each[one] for one in passes[1:]])))
+            parts += [found.rows[part] for part in _runs(found, copies)]
+            n_rows, kept = max(n_rows, len(passes)), max(kept, _KEPT_WITH_GRAPH if has_graph else _KEPT)
+    return parts, n_rows, kept
+
+
+def _of_tasks(found: Passes, each: list[I64], said: I64) -> tuple[I64, int]:
+    """Nodes that several losses' gradients go through in calls of their own, and the most losses of which one does.
+
+    Not of gradients of gradients, nor of those that a later pass goes through, and of no call that is said already.
+    """
+    known, used = set(found.at[said].tolist()), set(found.at[found.made_at[found.made_at >= 0]].tolist())
+    n_runs = np.bincount(found.key[found.key >= 0])
+    by_group: dict[int, list[I64]] = {}
+    for number, mine in enumerate(each):
+        is_plain = number not in known | used and not found.stores[mine].any() and (found.made_at[mine] < 0).all()
+        head, body = _head(found, mine, n_runs)
+        if is_plain and head.size and (found.made[mine[found.key[mine] >= 0]] >= 0).all():
+            by_group.setdefault(int(found.group[number]), []).append(body[found.key[body] >= 0])
+    parts, most = [], 0
+    for bodies in by_group.values():
+        places = _joined(bodies)
+        n_times = np.bincount(found.key[places], minlength=n_runs.size)
+        shared = places[n_times[found.key[places]] > 1]
+        parts.append(shared)
+        most = max(most, int(n_times.max(initial=0)))
+    return np.sort(_joined(parts)), most
+
+
+def _usual_ns(found: Passes, places: I64) -> float:
+    """How long a node takes, ns: the mean of their medians, since some wait for a core."""
+    ops = found.trace.ops
+    lasts = (ops.end_ns - ops.start_ns)[found.rows[places]]
+    return float(np.mean([np.median(lasts[mine]) for key, mine in rows_by_value(found.key[places]) if key >= 0]))
+
+
+def _with_pick(found: Passes, mine: I64) -> I64:
+    """The rows of a pass with what made its first nodes since the pass before, or its first gradient."""
+    ops = found.trace.ops
+    number = int(found.at[mine[0]])
+    before = int(found.rows[mine[0] - 1]) if mine[0] else -1
+    made = found.made[mine]
+    rows = np.concatenate(
+        (made[(made > before) & (ops.start_ns[made] > ops.end_ns[before])], found.last_other[[number]])
+    )
+    return np.sort(np.concatenate((rows[rows > before], found.rows[mine])))
+
+
+def _runs(found: Passes, places: I64) -> list[I64]:
+    """These places cut where another node, or another pass, comes between on their thread."""
+    parts: list[I64] = []
+    for _, of_thread in rows_by_value(found.trace.ops.thread[found.rows[places]]):
+        mine = np.sort(places[of_thread])
+        parts += np.split(mine, np.flatnonzero((np.diff(mine) > 1) | (np.diff(found.at[mine]) > 0)) + 1)
+    return [part for part in parts if part.size]
 
 
 def _of_window(facts: Facts) -> Again | None:
@@ -344,11 +285,7 @@ def _of_window(facts: Facts) -> Again | None:
 
 def _stretches(facts: Facts, found: Passes, places: I64) -> Ranges:
     """These nodes with nothing else between as a range each, pass by pass."""
-    parts = []
-    for _, of_thread in rows_by_value(found.trace.ops.thread[found.rows[places]]):
-        mine = np.sort(places[of_thread])
-        parts += np.split(mine, np.flatnonzero((np.diff(mine) > 1) | (np.diff(found.at[mine]) > 0)) + 1)
-    return spanning(facts, [found.rows[part] for part in parts if part.size])
+    return spanning(facts, [found.rows[part] for part in _runs(found, places)])
 
 
 def backward_again(facts: Facts) -> Ranges | None:
@@ -358,9 +295,21 @@ def backward_again(facts: Facts) -> Ranges | None:
 
 
 def rows_apart(facts: Facts) -> Ranges | None:
-    """Short nodes of gradients that are taken row by row."""
+    """Calls that take gradients row by row."""
     seen = facts.once(_of_window)
-    return None if seen is None else _stretches(facts, seen.found, seen.rows)
+    return None if seen is None else spanning(facts, seen.rows)
+
+
+def task_gradients(facts: Facts) -> Ranges | None:
+    """What the gradients of several losses go through, each by itself."""
+    seen = facts.once(_of_window)
+    return None if seen is None else _stretches(facts, seen.found, seen.of_tasks)
+
+
+def title_of_tasks(facts: Facts, _: Ranges) -> str:
+    """How many losses that are."""
+    seen = facts.once(_of_window)
+    return f"torch.autograd.grad takes {seen.n_tasks} {_BY_TASK}" if seen is not None else ""
 
 
 def title_of_again(facts: Facts, _: Ranges) -> str:
@@ -389,17 +338,19 @@ def kept_of_rows(facts: Facts, _: Ranges) -> float:
 
 def places_of_again(facts: Facts) -> tuple[PlaceShare, ...]:
     """The lines that call all passes through a node that runs again."""
-    return places_of_passes(facts, lambda trace: _passes_with(trace, lambda seen: seen.spared))
+    return places_of_passes(facts, lambda trace: _known(trace, lambda seen: seen.by_passes(seen.spared)))
 
 
 def places_of_rows(facts: Facts) -> tuple[PlaceShare, ...]:
     """The lines that call the passes of these rows."""
-    return places_of_passes(facts, lambda trace: _passes_with(trace, lambda seen: seen.rows))
+    return places_of_passes(facts, lambda trace: _known(trace, lambda seen: seen.nodes_of_rows))
 
 
-def _passes_with(trace: Trace, chosen: Callable[[Again], I64]) -> list[I64]:
+def places_of_tasks(facts: Facts) -> tuple[PlaceShare, ...]:
+    """The lines that take these losses' gradients."""
+    return places_of_passes(facts, lambda trace: _known(trace, lambda seen: seen.by_passes(seen.of_tasks)))
+
+
+def _known(trace: Trace, passes: Callable[[Again], list[I64]]) -> list[I64]:
     seen = again_of(trace)
-    if seen is None:
-        return []
-    found, places = seen.found, chosen(seen)
-    return [found.rows[places[found.at[places] == one]] for one in distinct(found.at[places]).tolist()]
+    return [one for one in passes(seen) if one.size] if seen is not None else []

@@ -13,7 +13,7 @@ from profkit.analyzers.patterns import again, dropped, forward, modes, parameter
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
-from profkit.findings.again import BACKWARD_AGAIN, ROWS_APART
+from profkit.findings.again import BACKWARD_AGAIN, ROWS_APART, TASK_GRADIENTS
 from profkit.model.arrays import distinct, place_among, rows_by_value
 from profkit.model.code import PlaceShare
 from profkit.model.intervals import Intervals
@@ -95,6 +95,13 @@ PATTERNS: Final = (
         title=again.title_of_rows,
     ),
     Pattern(
+        TASK_GRADIENTS,
+        again.task_gradients,
+        ("such stretch of backward nodes", "such stretches of backward nodes"),
+        kept=lambda _, __: 1.0,
+        title=again.title_of_tasks,
+    ),
+    Pattern(
         patterns.CPU_OPERATORS,
         ranges.cpu_operators,
         ("operator on the CPU", "operators on the CPU"),
@@ -132,6 +139,7 @@ _BY_PASSES: Final = {
     patterns.DROPPED.id: dropped.places_of_dropped,
     BACKWARD_AGAIN.id: again.places_of_again,
     ROWS_APART.id: again.places_of_rows,
+    TASK_GRADIENTS.id: again.places_of_tasks,
 }
 """What says which lines call these backward passes."""
 _VALUES: Final = "profkit_subnormals"
