@@ -34,7 +34,7 @@ ROWS_APART: Final = FindingKind(
     is_about_work=True,
     is_estimated=True,
     meaning="A loop calls torch.autograd.grad for each element of an output: a Jacobian row by row, a divergence. Each call goes backward through the same small operators. Taken as one batch, each operator runs once, on all rows.",
-    measured="Calls of torch.autograd.grad in a step that begin with a slice or an index of the same tensor, and go on through the same nodes, by sequence numbers. All but the first, each from where the element is picked to its last node, with what a later pass runs of the graphs that they made, where nodes are short, by the mean of their medians; half of it stays, with create_graph=True three quarters.",
+    measured="Calls of torch.autograd.grad in a step that begin with a slice or an index of the same tensor, and go on through the same nodes, by sequence numbers. All but the first, each from where the element is picked to its last node, with what a later pass runs of the graphs that they made, where nodes are short, by the mean of their medians; half of it stays, with create_graph=True 0.7 of it.",
     thresholds={
         "window": WORTH_WORK,
         "rows": Threshold(8, "with {} calls or more", "measured: of 4 rows a batch takes 0.7 to 1.0 of the time", ""),

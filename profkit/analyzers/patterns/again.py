@@ -31,7 +31,7 @@ _ONE_OUTPUT: Final = later(
 )
 """Nodes of operators with one result: passes that begin at another may begin at other results of it, as of unbind."""
 _KEPT: Final = 0.5
-_KEPT_WITH_GRAPH: Final = 0.75
+_KEPT_WITH_GRAPH: Final = 0.7
 """What a batch of rows takes of the time of one after another. Measured on one CPU, nodes of up to 16 us: 0.38 to 0.67 of
 8 rows, 0.17 to 0.54 of 32; with create_graph=True 0.69 to 0.90 of 8, 0.50 to 0.87 of 16."""
 
@@ -151,8 +151,14 @@ def _is_of(found: Passes, mine: I64, each: list[I64]) -> bool:
     return any(bool(found.stores[each[one]].any()) for one in distinct(found.at[made[made >= 0]]).tolist())
 
 
+def _n_asked(found: Passes, each: list[I64]) -> I64:
+    """How often each node runs in passes that store no gradient."""
+    places = _joined([mine for mine in each if not found.stores[mine].any()])
+    return np.bincount(found.key[places][found.key[places] >= 0], minlength=int(found.key.max()) + 1)
+
+
 def _head(found: Passes, mine: I64, n_runs: I64) -> tuple[I64, I64]:
-    """The nodes of a pass that no other runs, up to the first that another does, and the others."""
+    """The nodes of such a pass that no other runs, up to the first that another does, and the others."""
     keys = found.key[mine]
     is_shared = (keys >= 0) & (n_runs[np.maximum(keys, 0)] > 1)
     first = int(np.flatnonzero(is_shared)[0]) if is_shared.any() else mine.size
@@ -163,7 +169,7 @@ def _asked(found: Passes, each: list[I64]) -> tuple[I64, int]:
     """Passes from the same output with the same gradient, ones, and what a later pass runs of both of their graphs."""
     trace, ops = found.trace, found.trace.ops
     is_sum, is_ones, is_one = (trace.named(ops.name, one) for one in (_SUMS, _ONES, _ONE_OUTPUT))
-    n_runs = np.bincount(found.key[found.key >= 0])
+    n_runs = _n_asked(found, each)
     first: dict[tuple[int, int, tuple[int, ...]], int] = {}
     parts, twins, times = [], dict[int, int](), 1
     counts: dict[int, int] = {}
@@ -204,7 +210,7 @@ def _rows(found: Passes, each: list[I64], asked: I64) -> tuple[list[I64], int, f
     """Passes that differ in which element of one tensor they begin with, each from where that is picked, but the first."""
     trace, ops = found.trace, found.trace.ops
     is_sum, is_pick, is_many = (trace.named(ops.name, one) for one in (_SUMS, _PICKS, _MANY))
-    n_runs = np.bincount(found.key[found.key >= 0])
+    n_runs = _n_asked(found, each)
     known = set(found.at[asked].tolist())
     of: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
     for number, mine in enumerate(each):
@@ -234,7 +240,7 @@ def _of_tasks(found: Passes, each: list[I64], said: I64) -> tuple[I64, int]:
     Not of gradients of gradients, nor of those that a later pass goes through, and of no call that is said already.
     """
     known, used = set(found.at[said].tolist()), set(found.at[found.made_at[found.made_at >= 0]].tolist())
-    n_runs = np.bincount(found.key[found.key >= 0])
+    n_runs = _n_asked(found, each)
     by_group: dict[int, list[I64]] = {}
     for number, mine in enumerate(each):
         is_plain = number not in known | used and not found.stores[mine].any() and (found.made_at[mine] < 0).all()
@@ -265,7 +271,7 @@ def _with_pick(found: Passes, mine: I64) -> I64:
     before = int(found.rows[mine[0] - 1]) if mine[0] else -1
     made = found.made[mine]
     rows = np.concatenate(
-        (made[(made > before) & (ops.start_ns[made] > ops.end_ns[before])], found.last_other[[number]])
+        (made[(made > before) & (ops.start_ns[made] >= ops.end_ns[before])], found.last_other[[number]])
     )
     return np.sort(np.concatenate((rows[rows > before], found.rows[mine])))
 
