@@ -191,5 +191,8 @@ def test_rows_of_a_jacobian_one_by_one_are_a_question_where_nodes_are_short() ->
 def test_gradients_of_losses_in_calls_of_their_own_promise_nothing() -> None:
     made = lambda step: rows_one_by_one(step, n=3, picks=False)  # noqa: E731
     one = found(made, "work.task_gradients")
-    assert one.title == "torch.autograd.grad takes 3 losses' gradients through the layers that they share, in a call for each"
+    assert (
+        one.title
+        == "torch.autograd.grad takes 3 losses' gradients through the layers that they share, in a call for each"
+    )
     assert (one.evidence[0].value, one.recoverable_ns) == (N_STEPS * 3 * 40 * US, 0)

@@ -21,6 +21,7 @@ from profkit.timeline import Facts
 from profkit.timeline.host import BACKWARD_NODE
 
 _ONES: Final = later(r"^aten::ones(?:_like)?$")
+_ONES_LIKE: Final = later(r"^aten::ones_like$")
 _SUMS: Final = later(rf"^{BACKWARD_NODE}: (?:Sum|Mean)Backward\d*$")
 _PICKS: Final = later(rf"^{BACKWARD_NODE}: (?:Select|Slice|Index|Unbind|Split\w*|Squeeze|View|Alias)Backward\d*$")
 _MANY: Final = later(rf"^{BACKWARD_NODE}: (?:Unbind|Split\w*)Backward\d*$")
@@ -168,17 +169,18 @@ def _head(found: Passes, mine: I64, n_runs: I64) -> tuple[I64, I64]:
 def _asked(found: Passes, each: list[I64]) -> tuple[I64, int]:
     """Passes from the same output with the same gradient, ones, and what a later pass runs of both of their graphs."""
     trace, ops = found.trace, found.trace.ops
-    is_sum, is_ones, is_one = (trace.named(ops.name, one) for one in (_SUMS, _ONES, _ONE_OUTPUT))
+    is_sum, is_ones, is_like, is_one = (trace.named(ops.name, one) for one in (_SUMS, _ONES, _ONES_LIKE, _ONE_OUTPUT))
     n_runs = _n_asked(found, each)
     first: dict[tuple[int, int, tuple[int, ...]], int] = {}
     parts, twins, times = [], dict[int, int](), 1
     counts: dict[int, int] = {}
     for number, mine in enumerate(each):
         head, body = _head(found, mine, n_runs)
-        last = found.last_other[number]
+        last, before = int(found.last_other[number]), int(found.rows[mine[0] - 1]) if mine[0] else -1
         if found.stores[mine].any() or not body.size or not is_sum[found.rows[head]].all():
             continue
-        if last < 0 or not is_ones[last] or not is_one[found.rows[body[0]]]:
+        # ones that were made before the pass before as well: of a kind that is made for one output
+        if last < 0 or not (is_ones if last > before else is_like)[last] or not is_one[found.rows[body[0]]]:
             continue
         root = (int(found.group[number]), int(found.key[body[0]]), tuple(ops.name[found.rows[head]].tolist()))
         other = first.setdefault(root, number)
