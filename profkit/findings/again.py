@@ -7,11 +7,13 @@ from typing import Final
 from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
 from profkit.findings.patterns import NAMES, WORTH_WORK
 
+_NAMES: Final = tuple(Supersedes(one, Way.BEHIND, NAMES) for one in ("kernel.unfused", "host.launch_bound"))
+
 BACKWARD_AGAIN: Final = FindingKind(
     id="work.backward_again",
     title="several backward passes of a step go through the same layers",
     is_about_work=True,
-    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES), Supersedes("host.launch_bound", Way.BEHIND, NAMES)),
+    supersedes=_NAMES,
     meaning="With retain_graph=True a backward pass can go through the same graph again. Where several losses share layers and each calls backward(), the shared layers run backward once for each; their gradients are added up all the same. Where torch.autograd.grad is called for each input of one output, all of the network runs backward for each.",
     measured="Backward nodes with the sequence number and the thread of one that ran before: a node of one kept graph. Of passes that add to the gradients of the same parameters (AccumulateGrad), and of calls of torch.autograd.grad that begin at the same output with ones: all runs but the first, and what a later pass runs of both graphs that such calls made. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their time.",
     thresholds={"window": WORTH_WORK},
@@ -33,6 +35,7 @@ ROWS_APART: Final = FindingKind(
     is_to_try=True,
     is_about_work=True,
     is_estimated=True,
+    supersedes=_NAMES,
     meaning="A loop calls torch.autograd.grad for each element of an output: a Jacobian row by row, a divergence. Each call goes backward through the same small operators. Taken as one batch, each operator runs once, on all rows.",
     measured="Calls of torch.autograd.grad in a step that begin with a slice or an index of the same tensor, and go on through the same nodes, by sequence numbers. All but the first, each from where the element is picked to its last node, with what a later pass runs of the graphs that they made, where nodes are short, by the mean of their medians; half of it stays, with create_graph=True 0.7 of it.",
     thresholds={

@@ -65,6 +65,13 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
         """All that one pass would not run."""
         return distinct(np.concatenate((self.added, self.asked)))
 
+    @property
+    def called(self) -> I64:
+        """These without copies of nodes, which a later pass runs whoever calls it."""
+        spared = self.spared
+        own = spared[self.found.made_at[spared] < 0]
+        return own if own.size else spared
+
     def by_passes(self, places: I64) -> list[I64]:
         """The rows of `Trace.ops` of these, by passes."""
         return [self.found.rows[part] for part in np.split(places, np.flatnonzero(np.diff(self.found.at[places])) + 1)]
@@ -346,7 +353,7 @@ def kept_of_rows(facts: Facts, _: Ranges) -> float:
 
 def places_of_again(facts: Facts) -> tuple[PlaceShare, ...]:
     """The lines that call all passes through a node that runs again."""
-    return places_of_passes(facts, lambda trace: _known(trace, lambda seen: seen.by_passes(seen.spared)))
+    return places_of_passes(facts, lambda trace: _known(trace, lambda seen: seen.by_passes(seen.called)))
 
 
 def places_of_rows(facts: Facts) -> tuple[PlaceShare, ...]:
