@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from profkit.analyzers.code.asked import Operator, is_asked, question
+from profkit.findings.communication import BANDWIDTH, MODULE_BUFFERS
 from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import SYNC
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, UNFUSED
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, NO_GRADIENT, OPTIMIZER_LOOP, SLOW_PATH
-from profkit.findings.wasted import DENSE_EXPERTS
+from profkit.findings.wasted import DENSE_EXPERTS, REBUILT
 from profkit.findings.whole_run import RARE
 from profkit.model.budget import IDLE_PARTS, NO_TIME, words
 from profkit.model.code import CodePlace, Phase, PlaceShare
@@ -21,6 +22,7 @@ from profkit.model.finding import Evidence, Finding
 from profkit.pipeline import analyse, triage_trace
 from profkit.testing import draw, kernel, launch, operator, span, trace_of
 from profkit.verdict import CHEAPER_WORK, FASTER_PRODUCTS, LEAVE_IT, decide
+from profkit.verdict.decide import SLIGHT
 from tests.analyzers.test_findings import Job, starved
 from tests.drawing import MS, finding_in, in_steps, launched
 
@@ -314,12 +316,22 @@ def test_what_rare_steps_add_to_the_run_is_no_late_launch_in_a_window_of_work(co
     assert decide(replace(case, findings=(of_step(RARE, share),))).bottleneck is Bottleneck.OVERHEAD
 
 
-@pytest.mark.parametrize(("saves", "bound"), [(0.035, Bottleneck.KERNEL), (0.09, Bottleneck.OVERHEAD)])
-def test_a_cause_whose_fix_saves_little_is_named_beside_the_work(saves: float, bound: Bottleneck) -> None:
-    small = replace(of_step(OPTIMIZER_LOOP, 0.16), recoverable_ns=round(saves * 10 * MS))
+@pytest.mark.parametrize(
+    ("kind", "saves", "bound"),
+    [
+        (OPTIMIZER_LOOP, 0.035, Bottleneck.KERNEL),
+        (OPTIMIZER_LOOP, 0.09, Bottleneck.OVERHEAD),
+        (OPTIMIZER_LOOP, 0.055, Bottleneck.KERNEL),
+        (MODULE_BUFFERS, 0.055, Bottleneck.COMM),  # it takes cores from the work beside it as well
+    ],
+)
+def test_a_cause_whose_fix_saves_little_is_named_beside_the_work(
+    kind: FindingKind, saves: float, bound: Bottleneck
+) -> None:
+    small = replace(of_step(kind, 0.16), recoverable_ns=round(saves * 10 * MS))
     verdict = decide(replace(analyse(worked(0.74)).case, is_cpu=True, findings=(small,)))
     assert verdict.bottleneck is bound
-    assert verdict.findings[0].id == OPTIMIZER_LOOP.id
+    assert verdict.findings[0].id == kind.id
 
 
 @pytest.mark.parametrize(
@@ -350,3 +362,24 @@ def test_a_question_leads_before_no_cause_that_explains_half_of_it(beside: Findi
     one = replace(of_step(NO_GRADIENT, 0.4), confidence=0.5)
     small = replace(beside, recoverable_ns=beside.recoverable_ns // 2)
     assert asked(one, small, share=0.3).findings[0].id == first
+
+
+@pytest.mark.parametrize(
+    ("kind", "share", "is_cpu", "leads"),
+    [
+        (MATH_ATTENTION, SLIGHT - 0.02, True, False),
+        (MATH_ATTENTION, SLIGHT + 0.01, True, True),
+        (MATH_ATTENTION, SLIGHT - 0.02, False, True),
+        (BANDWIDTH, SLIGHT - 0.02, True, False),
+        (REBUILT, SLIGHT - 0.02, True, True),
+    ],
+    ids=["little", "more", "on a GPU", "a cause", "what is counted"],
+)
+def test_a_change_that_may_not_apply_leads_no_verdict_where_it_gives_little(
+    kind: FindingKind, share: float, is_cpu: bool, leads: bool
+) -> None:
+    case = replace(analyse(worked(0.9)).case, is_cpu=is_cpu, matrix_share=0.7, findings=(of_step(kind, share),))
+    verdict = decide(case)
+    assert verdict.is_healthy is not leads
+    assert [one.id for one in verdict.findings] == [kind.id] * leads
+    assert bool(verdict.recoverable_ns) is leads

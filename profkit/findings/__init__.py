@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings import (
+    again,
     capture,
     changes,
     chores,
@@ -45,6 +46,7 @@ _FAMILIES: Final = (
     roof,
     patterns,
     wasted,
+    again,
     trainers,
     stragglers,
     tokens,

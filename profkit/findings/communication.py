@@ -35,6 +35,7 @@ DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
 
 EXPOSED: Final = FindingKind(
     id="comm.exposed",
+    is_to_try=True,
     tries=("ddp_bucket", "ddp_view", "fsdp_prefetch", "no_collectives"),
     title="communication is not hidden under compute",
     bottleneck=Bottleneck.COMM,
@@ -92,6 +93,7 @@ EXPOSED: Final = FindingKind(
 
 SKEW: Final = FindingKind(
     id="comm.skew",
+    is_to_try=True,
     title="ranks wait for each other; which rank is late changes",
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
@@ -131,6 +133,7 @@ SKEW: Final = FindingKind(
 
 BANDWIDTH: Final = FindingKind(
     id="comm.bandwidth",
+    is_to_try=True,
     tries=("no_collectives",),
     title="collective time is mostly data transfer, not hidden under compute",
     bottleneck=Bottleneck.COMM,

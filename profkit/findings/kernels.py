@@ -13,6 +13,7 @@ from profkit.redact.later import later
 
 UNFUSED: Final = FindingKind(
     id="kernel.unfused",
+    is_to_try=True,
     tries=("compile", "fused"),
     title="elementwise, norm and reduction kernels take much of the GPU time",
     is_about_work=True,

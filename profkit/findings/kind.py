@@ -116,6 +116,8 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing that a profiler slows runs in it: on a CPU it then lasts as long without one."""
     is_of_run: bool = False
     """Whether its share is of the run, not of the window, which may hold none of it."""
+    is_to_try: bool = False
+    """Whether only a trial shows that its change applies: on a CPU it leads no verdict where it would give little."""
     leads: bool = False
     """Whether it comes before all other findings on the work, whatever these save: what they save is of the wrong device."""
     part: LookedFor | None = None

@@ -68,6 +68,7 @@ FULL_SORT: Final = FindingKind(
 MORE_ROWS: Final = FindingKind(
     id="work.more_rows",
     title="a layer computes more rows than need be",
+    is_to_try=True,
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
     meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so it computes copies for nothing. A 1x1 convolution behind an upsampling, and a layer of which the mean alone is read, can change places with it as well.",
@@ -138,6 +139,7 @@ REBUILT: Final = FindingKind(
 MASKED_ROWS: Final = FindingKind(
     id="work.masked_rows",
     title="layers compute rows that a mask hides and that are dropped behind them",
+    is_to_try=True,
     is_about_work=True,
     meaning="A mask hides some rows of each sequence from attention, and behind the layers the other rows alone are taken. Where both are the same rows, nobody reads what the layers compute of the hidden ones. Values are not recorded, so it is a question, and no saving is promised.",
     measured="Attention with a mask of keys that is the same for all queries, and behind it in the same forward pass a gather or an index that keeps as many rows of each sequence. By recorded shapes: all that takes as many rows as the whole sequences, forward and backward.",
@@ -156,6 +158,7 @@ MASKED_ROWS: Final = FindingKind(
 ZERO_ROWS: Final = FindingKind(
     id="work.zero_rows",
     title="many rows that layers compute have no influence on the loss",
+    is_to_try=True,
     is_about_work=True,
     supersedes=(
         Supersedes("kernel.unfused", Way.BEHIND, NAMES),
@@ -226,6 +229,7 @@ DENSE_TABLE: Final = FindingKind(
 THROWN_AWAY: Final = FindingKind(
     id="work.thrown_away",
     title="a layer computes many rows of which few are used",
+    is_to_try=True,
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
     meaning="A layer computes an output for each position (token, time step, pixel), and the line behind it keeps a slice or an index of them. The rest is computed, and its gradient, all zeros, goes back through the layer.",
@@ -335,13 +339,17 @@ ONE_MATRIX: Final = FindingKind(
     title="one matrix is expanded to a copy per sample, and each copy is worked on",
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
-    meaning="A weight or a covariance that all samples share is expanded to one matrix per sample. expand() itself is free, but a determinant, an inverse, a decomposition or a batched product then works on each copy, and the backward pass on each gradient, before they are summed.",
-    measured="Determinants, inverses, decompositions and exponentials of matrices whose batch has a stride of 0 in recorded arguments, or that take right behind what clone() or repeat() made of one matrix; batched products of such a matrix with four rows or less each, and solves with one matrix and a batch of right sides of four columns or less. They, what expands that matrix, and their backward nodes, less what the single matrix takes.",
+    meaning="A weight or a covariance that all samples share is expanded to one matrix per sample. expand() itself is free, but a determinant, an inverse, a decomposition or a batched product then works on each copy, and the backward pass on each gradient, before they are summed. So does a recursion that begins with such copies, such as the covariance of a Kalman filter.",
+    measured="Determinants, inverses, decompositions and exponentials of matrices whose batch has a stride of 0 in recorded arguments, or that take right behind what clone() or repeat() made of one matrix; batched products of such a matrix with four rows or less each, and solves with one matrix and a batch of right sides of four columns or less. Where matrices have memory of their own, profkit capture reads bytes on the CPU in the steps that it records once more: of 8 matrices or more that such operators or products take or give, the first, a middle and the last one are equal, with more than two values; what is computed of these counts too. All of that, what expands the matrix, and the backward nodes, less what the single matrix takes; on a CPU the dispatch stays.",
     thresholds={"window": WORTH_WORK},
-    lookalikes=("one matrix per sample that differs: its stride is not 0",),
+    lookalikes=(
+        "one matrix per sample that differs: its stride is not 0, its bytes are others",
+        "matrices that are equal in these steps alone: weights of samples that nothing has trained yet",
+    ),
     proof="Compute it of the single matrix and expand the result: the loss stays the same, and the step is shorter by about the time shown.",
     fixes=(
         "compute it once of the single matrix and expand the result: slogdet(weight).logabsdet.expand(len(x)), x @ weight in place of bmm, solve(matrix, b.T).T in place of a batch of right sides; a distribution takes scale_tril in place of a covariance",
+        "leave out the expand() or repeat(), carry the one matrix, and let it meet what differs per sample at the end: x @ matrix.mT in place of matrix @ x[..., None], solve(matrix, b.mT).mT in place of a batch of right sides",
     ),
 )
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from profkit.model.trace import Trace
+
+BESIDE: Final = 0.2
+"""Of a core, what may run beside an operator's threads on the last one. Chosen: what profkit and a shell take."""
 
 
 def cored_share(trace: Trace) -> float:
@@ -41,3 +45,18 @@ def share_of_cores(told: Mapping[str, int], run_ns: int | None) -> float | None:
 def ranks_here(told: Mapping[str, int]) -> int:
     """Processes of the job that were started with the same cores."""
     return max(told.get("ranks", 1), 1)
+
+
+def fitting_threads(told: Mapping[str, int]) -> int | None:
+    """How many threads each rank has a core for, beside what else ran on them meanwhile; None where nobody counted.
+
+    Other ranks' main threads have theirs. CPUs that share a core, as hyper-threads do, are one.
+    """
+    span_ns, run_ns, idle_ns, cores = (told.get(name, 0) for name in ("span_ns", "run_ns", "idle_ns", "cores"))
+    usable, ranks = usable_cores(told), ranks_here(told)
+    if not (span_ns and run_ns and cores and usable and "idle_ns" in told):
+        return None
+    of_others = max(cores - (idle_ns + ranks * run_ns) / span_ns, 0.0)
+    beside_ns = max(told.get("all_run_ns", run_ns) - run_ns, 0) + told.get("children_run_ns", 0)
+    left = min(told.get("physical", cores) - of_others, usable - ranks * beside_ns / span_ns)
+    return int(left / ranks + BESIDE)

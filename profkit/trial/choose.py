@@ -8,12 +8,13 @@ from typing import Final
 import msgspec
 
 from profkit.errors import UsageError
+from profkit.findings.patterns import IDLE_CORES
 from profkit.findings.probe import PREDICTION
 from profkit.model.documents.report import Bottleneck, Report
 from profkit.trial.catalogue import ABLATIONS, CATALOGUE, FIXES, Change
 from profkit.trial.outcome import Made, Record, Run
 from profkit.units import format_fraction
-from profkit.verdict.on_cpu import most_share
+from profkit.verdict.on_cpu import most_of
 
 MOST_FIXES: Final = 4
 """Tried without being asked for (chosen: each costs a run per block)."""
@@ -128,7 +129,7 @@ def candidate(change: Change, known: Known) -> Candidate:
 def _is_promising(one: Candidate, report: Report, record: Record) -> bool:
     """Whether a finding speaks for it; more threads where the work itself takes the step, and cores are left."""
     if one.change.key == "threads" and record.n_threads < _threads(record):
-        return report.verdict.bottleneck is Bottleneck.KERNEL
+        return report.verdict.bottleneck is Bottleneck.KERNEL or IDLE_CORES.id in one.finding_ids
     return one.predicted is not None
 
 
@@ -181,7 +182,7 @@ def _predicted(
     if not mine:
         return None, ""
     most = min(sum(known.shares[one] for one in mine), 1.0)
-    bound = most if record.uses_cuda else most_share(most)
+    bound = most if record.uses_cuda else most_of(most, *mine)
     names = " and ".join(mine)
     if change.key == "workers" and not record.n_workers:
         return _of_workers(most, bound, int(str(how["n_workers"])), record.n_cores)

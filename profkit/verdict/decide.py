@@ -24,6 +24,7 @@ from profkit.findings.patterns import (
     DROPPED,
     FROZEN,
     GIL,
+    IDLE_CORES,
     MATH_ATTENTION,
     NO_GRADIENT,
     PILED,
@@ -46,7 +47,7 @@ from profkit.verdict.case import (
     UNEXPLAINED,
     Case,
 )
-from profkit.verdict.on_cpu import most_share
+from profkit.verdict.on_cpu import most_of
 from profkit.verdict.shown import MAX_HEADLINE
 
 _LEAST_BESIDE_PEERS: Final = {
@@ -64,6 +65,9 @@ _ASKED: Final = (UNREAD.id, MASKED_ROWS.id)
 FAR_MORE: Final = 2.0
 """Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either saving may be
 off by a third."""
+SLIGHT: Final = 0.1
+"""The share of the step below which, on a CPU, a saving leads no verdict if only a trial shows that the change applies.
+Chosen on first looks of docs/accuracy.md: half of the false alarms promised less, no right answer did."""
 _INSIDE_WORK: Final = (CONTENTION.id, GIL.id)
 """What takes its time inside operators: these take longer by it, and what looks like work is none."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
@@ -268,9 +272,10 @@ def _bound(case: Case, causes: Sequence[Finding]) -> Verdict:
 def _kernel_bound(case: Case, causes: Sequence[Finding]) -> Verdict:
     compute, said = case.budget.fraction("compute"), format_fraction(case.budget.shown("compute"))
     beside = case.beside(compute)
-    work = shown.of_work(case)
     owed = [one for one in causes if _is_owed(case, one)]
-    causes = [one for one in causes if one not in owed]
+    slight = [one for one in (*shown.of_work(case), *causes) if _is_slight(case, one)]
+    work = [one for one in shown.of_work(case) if one not in slight]
+    causes = [one for one in causes if one not in (*owed, *slight)]
     weighty = [f for f in (*work, *causes) if _is_weighty(case, f)]
     weighty = compete.ranked_work(weighty, is_cpu=case.is_cpu)
     is_healthy = not weighty and not work and compute >= HEALTHY_WORK and (case.matrix_share or 0) >= HEALTHY_MATRIX
@@ -405,12 +410,21 @@ def _saves_little(case: Case, cause: Finding) -> bool:
 
     Waits for the work of other stages count as such: no trace of one rank shows that a fix saves more.
     """
-    if cause.has(SENDS_METRIC):
+    if cause.has(SENDS_METRIC) or _is_slight(case, cause):
         return True
     whole_ns = case.step_ns or case.budget.window_ns
     if not case.is_cpu or not cause.recoverable_ns or not whole_ns:
         return False
-    return most_share(cause.recoverable_ns / whole_ns) < case.dominant
+    return most_of(cause.recoverable_ns / whole_ns, cause.id) < case.dominant
+
+
+def _is_slight(case: Case, finding: Finding) -> bool:
+    """Whether a change that may not apply would give little; few threads may be meant, whatever more of them give."""
+    if finding.id == IDLE_CORES.id:
+        return True
+    whole_ns = case.step_ns or case.budget.window_ns
+    is_to_try = case.is_cpu and kind_of(finding.id).is_to_try
+    return is_to_try and 0 < finding.recoverable_ns < SLIGHT * whole_ns
 
 
 def _is_owed(case: Case, finding: Finding) -> bool:
@@ -421,7 +435,7 @@ def _is_owed(case: Case, finding: Finding) -> bool:
 
 def _is_weighty(case: Case, finding: Finding) -> bool:
     """Whether a finding is worth a line of its own beside the work itself: not what is usual."""
-    if (finding.id in _ASKED and not finding.recoverable_ns) or finding.has(SENDS_METRIC):
+    if (finding.id in _ASKED and not finding.recoverable_ns) or finding.has(SENDS_METRIC) or _is_slight(case, finding):
         return False
     beyond = compete.beyond_usual(finding, is_cpu=case.is_cpu)
     is_usual = beyond < 1 and finding.fraction * beyond < SEVERITY_FROM[Severity.MEDIUM]

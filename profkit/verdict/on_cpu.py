@@ -37,6 +37,11 @@ def most_share(share: float, beyond: float | None = None) -> float:
     return share + added * min(share, max(1 - share, 0.0))
 
 
+def most_of(share: float, *names: str) -> float:
+    """The same of causes by the ids of their findings: as of the one that takes most from the rest of the step."""
+    return most_share(share, max(beyond_of(kind_of(name)) for name in names))
+
+
 def most_ns(recoverable_ns: int, whole_ns: int | None, beyond: float | None = None) -> int:
     """What a fix saves at most of a step, or of a window without steps, whose cause takes so long."""
     if not whole_ns:

@@ -68,3 +68,31 @@ def test_ranks_share_cores_unless_they_are_pinned(monkeypatch: pytest.MonkeyPatc
     assert host_watch._machine()["ranks"] == 1
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     assert host_watch._machine()["ranks"] == 1
+
+
+STAT = "cpu  9 9 9 9 9\ncpu0 5 0 5 {} 20 0 0\ncpu1 5 0 5 {} 0 0 0\ncpu7 0 0 0 900 900\nintr 1 cpu 2\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux")
+def test_the_idle_time_of_the_cores_that_it_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_watch, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    (tmp_path / "stat").write_text(STAT.format(100, 200))
+    watch = HostWatch()
+    watch.begin()
+    (tmp_path / "stat").write_text(STAT.format(130, 240))
+    assert watch.end()["scheduling"]["idle_ns"] == 70 * 10**7
+    (tmp_path / "stat").write_text("cpu0 5 0 5 1 2\n")
+    assert host_watch._idle_ns() is None, "a core is missing"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux")
+def test_hyper_threads_of_a_core_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_watch, "_CPUS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert host_watch._machine()["physical"] == 4, "where nobody tells"
+    for one in range(4):
+        (tmp_path / f"cpu{one}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{one}" / "topology" / "thread_siblings_list").write_text(f"{one % 2},{one % 2 + 2}\n")
+    assert host_watch._machine()["physical"] == 2

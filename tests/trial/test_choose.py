@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 import profkit
 from profkit.errors import UsageError
+from profkit.findings.communication import EXPOSED
 from profkit.trial.choose import chosen, settling
-from profkit.verdict.on_cpu import most_share
+from profkit.verdict.on_cpu import BEYOND_SHARED, most_share
 from tests.conftest import ROOT
 from tests.trial.drawn import a_run
 
@@ -75,6 +76,13 @@ def test_contention_predicts_nothing_of_more_threads(data):
     assert fewer.predicted == pytest.approx((0.0, most_share(0.1)), rel=1e-6)
 
 
+def test_what_ranks_do_together_takes_more_from_the_rest_of_the_step(data):
+    finding = replace(data.findings[0], id=EXPOSED.id, recoverable_ns=data.verdict.step_ns // 10)
+    of_ranks = replace(data, findings=(finding,), verdict=replace(data.verdict, findings=()))
+    (bucket,) = chosen(of_ranks, a_run(), ["ddp_bucket"], with_ablations=False)
+    assert bucket.predicted == pytest.approx((0.0, 0.1 * (1 + BEYOND_SHARED)), rel=1e-6)
+
+
 def test_idle_cores_are_worth_a_trial_where_the_work_itself_takes_the_step(data):
     report = triaged("kernel_cpu")
     found = by_key(chosen(report, a_run(), [], with_ablations=True))
@@ -82,3 +90,9 @@ def test_idle_cores_are_worth_a_trial_where_the_work_itself_takes_the_step(data)
     assert found["threads"].predicted == (0.0, 0.5)
     assert "threads" not in by_key(chosen(report, a_run(n_threads=2), [], with_ablations=True))
     assert "threads" not in by_key(chosen(data, a_run(), [], with_ablations=True))
+
+
+def test_idle_cores_that_a_finding_names_are_worth_a_trial(data):
+    finding = replace(data.findings[0], id="host.idle_cores", recoverable_ns=data.verdict.step_ns // 5)
+    beside = replace(data, findings=(*data.findings, finding))
+    assert "threads" in by_key(chosen(beside, a_run(), [], with_ablations=False))

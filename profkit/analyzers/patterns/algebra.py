@@ -6,6 +6,7 @@ shapes and strides; shifts around FFTs by their names; figures that no gradient 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isqrt, prod
 from typing import Final
 
@@ -24,9 +25,11 @@ from profkit.analyzers.patterns.shaped import (
     number_of,
     numbers_of,
     timed_rows,
+    with_shapes,
 )
-from profkit.findings.wasted import AWKWARD_FFT, FFT_SHIFTS, SMALL_MATRICES
-from profkit.model.arrays import I64, distinct, place_among
+from profkit.findings.wasted import AWKWARD_FFT, FFT_SHIFTS, ONE_MATRIX, SMALL_MATRICES
+from profkit.model.arrays import I64, distinct, distinct_codes, is_one_of, place_among, rows_by_value
+from profkit.model.intervals import Intervals
 from profkit.model.signature import Signature
 from profkit.model.trace import Trace
 from profkit.redact.later import later
@@ -144,13 +147,18 @@ _DECOMPOSES: Final = later(
     r"lu_factor|matrix_exp|matrix_power)|slogdet|logdet|det|inverse|cholesky|cholesky_inverse|matrix_exp|matrix_power)$"
 )
 _BATCHED: Final = later(r"^aten::(?:bmm|matmul)$")
-_SOLVES: Final = later(r"^aten::linalg_(?:solve|solve_ex|solve_triangular)$")
+_SOLVES: Final = later(r"^aten::(?:linalg_(?:solve|solve_ex|solve_triangular)|triangular_solve|cholesky_solve)$")
 """What takes its matrix as it is, and copies it for each right side of a batch."""
+_MATRIX_LAST: Final = ("aten::triangular_solve", "aten::cholesky_solve")
+_ALGEBRA: Final = (_DECOMPOSES, _BATCHED, _SOLVES, later(r"^aten::(?:baddbmm|einsum)$"))
 _THIN: Final = 4
 """Rows that each copy is multiplied by, at most: more of them make each product worth its call. Measured on one CPU, below."""
 _KEPT_OF_PRODUCT: Final = 0.1
 """What one product or solve with the single matrix takes. Measured on one CPU with 64 and 512 copies, forward and backward: products of 16 to
-256 rows 0.02 to 0.2, one 0.33, with 16 rows each 0.12 to 0.47, with 64 0.4 and more; solves of 32 and 96 rows 0.002 to 0.27, one 0.48."""
+256 rows 0.02 to 0.2, one 0.33, with 16 rows each 0.12 to 0.47, with 64 0.4 and more; solves of 32 and 96 rows 0.002 to 0.27, one 0.48;
+cholesky_solve with 10 to 96 rows forward alone 0.02 to 0.28, of 96 and 512 copies."""
+_EQUAL_MARK: Final = later(r"^profkit: equal matrices, ([0-9]{1,18}), (result|[0-9])$")
+"""The names of its marks: `profkit/capture/inside/places/equal_matrices.py`."""
 _EXPANDS: Final = later(r"^aten::(?:expand|expand_as|broadcast_to|repeat)$")
 _COPIES: Final = later(r"^aten::(?:repeat|clone|contiguous)$")
 _NEAR: Final = 8
@@ -179,9 +187,27 @@ def _copied(seen: Forward, place: int) -> tuple[tuple[int, ...], float]:
     return (*times[:-2], *sizes), 1 / prod(times)
 
 
-def _each(seen: Forward) -> dict[int, float]:
+def _marked(trace: Trace, seen: Forward) -> dict[tuple[int, int], int]:
+    """How many equal matrices the capture saw, by the place of the operator right before and its argument; -1: what it gives."""
+    spans, ops = trace.spans, trace.ops
+    marks = {
+        code: told for code in distinct_codes(spans.name).tolist() if (told := _EQUAL_MARK.search(trace.name(code)))
+    }
+    mine = np.flatnonzero(is_one_of(spans.name, marks))
+    out: dict[tuple[int, int], int] = {}
+    for thread, rows in rows_by_value(spans.thread[mine]):
+        on_it = np.flatnonzero(ops.thread[seen.rows] == thread)
+        before = place_among(ops.start_ns[seen.rows[on_it]], spans.start_ns[mine[rows]], after=True) - 1
+        for at, code in zip(before.tolist(), spans.name[mine[rows]].tolist(), strict=True):
+            if at >= 0 and not seen.is_back[on_it[at]]:
+                what = marks[code][2]
+                out[int(on_it[at]), -1 if what == "result" else int(what)] = max(int(marks[code][1]), 1)
+    return out
+
+
+def _each(seen: Forward, marked: Mapping[tuple[int, int], int]) -> dict[int, float]:
     """The places of operators that work on each copy of a matrix, and the share (0-1) of their time that one takes."""
-    out: dict[int, float] = {}
+    out: dict[int, float] = {place: 1 / n for (place, what), n in marked.items() if what < 0}
     for place in seen.places(_DECOMPOSES):
         told = seen.given(place)
         if told is not None and (share := _distinct(told, 0)) < 1:
@@ -199,14 +225,15 @@ def _each(seen: Forward) -> dict[int, float]:
         dims = [told.shape(0), told.shape(1)] if told is not None else []
         if told is not None and all(len(one) >= 3 for one in dims):
             thin = (dims[1][-1], dims[0][-2])
-            if any(_distinct(told, at) < 1 and thin[at] <= _THIN for at in (0, 1)):
-                out[place] = _KEPT_OF_PRODUCT
+            if any(((place, at) in marked or _distinct(told, at) < 1) and thin[at] <= _THIN for at in (0, 1)):
+                out.setdefault(place, _KEPT_OF_PRODUCT)
     for place in seen.places(_SOLVES):
-        told = seen.given(place)
-        matrix, sides = (told.shape(0), told.shape(1)) if told is not None else ((), ())
+        told, at = seen.given(place), int(seen.name(place) in _MATRIX_LAST)
+        matrix, sides = (told.shape(at), told.shape(1 - at)) if told is not None else ((), ())
         is_thin = len(matrix) >= 2 and prod(sides[:-2]) > 1 and min(sides[-2:]) <= _THIN
-        if told is not None and is_thin and (prod(matrix[:-2]) == 1 or _distinct(told, 0) < 1):
-            out[place] = _KEPT_OF_PRODUCT
+        is_one = prod(matrix[:-2]) == 1 or (place, at) in marked
+        if told is not None and is_thin and (is_one or _distinct(told, at) < 1):
+            out.setdefault(place, _KEPT_OF_PRODUCT)
     return out
 
 
@@ -218,24 +245,44 @@ def _expand_of(seen: Forward, place: int) -> list[int]:
     return [one for one in before if _EXPANDS.search(seen.name(one))][:1]
 
 
-def one_matrix(facts: Facts, seen: Forward) -> Waste | None:
-    """Decompositions of copies of one matrix, products with a few rows each, and what expands it, with their backward nodes."""
-    each = _each(seen)
-    if not each:
+def one_matrix(facts: Facts) -> Waste | None:
+    """Work on copies of one matrix, products with a few rows each, and what expands it, with their backward nodes."""
+    again, seen = facts.trace.again, facts.once(with_shapes)
+    if again is not None and any(map(_EQUAL_MARK.search, again.strings)):
+        seen = Forward(facts, again)
+    if seen is None:
         return None
-    ops = seen.trace.ops
-    places = sorted(each)
-    spent = (ops.end_ns - ops.start_ns)[seen.rows[places]]
-    kept = float((spent * [each[one] for one in places]).sum()) / max(int(spent.sum()), 1)
-    first = places[int(spent.argmax())]
-    sizes = [dims for dims in seen.dims(first) if len(dims) >= 3][:2]
-    n = max(prod(one[:-2]) for one in sizes)
-    expands = [one for place in places for one in _expand_of(seen, place)]
-    rows = timed_rows(facts, seen, seen.rows[np.unique([*places, *expands])])
-    if not rows.size:
+    marked = _marked(seen.trace, seen)
+    each = _each(seen, marked)
+    spent = {place: int((seen.trace.ops.end_ns - seen.trace.ops.start_ns)[seen.rows[place]]) for place in each}
+    named = [place for place in each if any(one.search(seen.name(place)) for one in _ALGEBRA)]
+    rows = timed_rows(facts, seen, _rows_of_copies(seen, each, marked))
+    if not named or not rows.size:
         return None
+    kept = sum(each[place] * ns for place, ns in spent.items()) / max(sum(spent.values()), 1)
+    first = max(named, key=spent.__getitem__)
+    sizes = [prod(dims[:-2]) for dims in seen.dims(first) if len(dims) >= 3][:2]
+    n = max(marked.get((first, -1), 1), *sizes, 1)
+    ranges = each_with_backward(facts, rows)
+    told = shares(facts.code, rows_of(facts, facts.code, ranges, spare_work=True)) if facts.code is not None else ()
+    there = f" (most at {told[0].place.name})" if told else ""
     name = seen.name(first).removeprefix("aten::").replace("linalg_", "linalg.")
-    return Waste(each_with_backward(facts, rows), kept, f"torch.{name} works on {n:,} copies of one matrix")
+    title = f"torch.{name} works on {n:,} copies of one matrix{there}"
+    return Waste(ranges, max(kept, _fixed(facts, ranges)), title, ONE_MATRIX.fixes[bool(marked)])
+
+
+def _rows_of_copies(seen: Forward, each: Mapping[int, float], marked: Mapping[tuple[int, int], int]) -> I64:
+    by_strides = set(each) - {place for place, _ in marked}
+    places = {*each, *(one for place in by_strides for one in _expand_of(seen, place))}
+    return seen.rows.take(np.array(sorted(places), np.int64))
+
+
+def _fixed(facts: Facts, ranges: Ranges) -> float:
+    """The share (0-1) of their time that they take for any size, on a CPU: one matrix has it as well."""
+    if facts.cpu is None:
+        return 0.0
+    covered = Intervals.of(ranges.start_ns, ranges.end_ns).clip(*facts.trace.window_ns)
+    return (covered & facts.cpu.dispatch).total_ns / max(covered.total_ns, 1)
 
 
 _FACTORS: Final = later(r"^aten::(?:linalg_cholesky|linalg_cholesky_ex|cholesky)$")

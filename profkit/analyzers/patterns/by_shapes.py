@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns import algebra, same_steps, smaller, spared, subnormal, thrown
+from profkit.analyzers.patterns import algebra, idle_cores, same_steps, smaller, spared, subnormal, thrown
 from profkit.analyzers.patterns.cost import Pattern, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
 from profkit.findings import wasted
 from profkit.findings.kind import FindingKind
-from profkit.findings.patterns import LAYER_LOOP, SUBNORMAL
+from profkit.findings.patterns import IDLE_CORES, LAYER_LOOP, SUBNORMAL
 from profkit.model.arrays import I64
 from profkit.model.trace import I32
 from profkit.redact.later import later
@@ -109,7 +109,7 @@ BY_SHAPES: Final = (
         wasted.AWKWARD_FFT, _seen(algebra.awkward_ffts), "such transform", "such transforms, forward and backward"
     ),
     _pattern(wasted.FFT_SHIFTS, algebra.fft_shifts, "such shift", "such shifts, forward and backward"),
-    _pattern(wasted.ONE_MATRIX, _seen(algebra.one_matrix), "such operator", "such operators, forward and backward"),
+    _pattern(wasted.ONE_MATRIX, algebra.one_matrix, "such operator", "such operators, forward and backward"),
     _pattern(
         wasted.SMALL_MATRICES, _seen(algebra.small_matrices), "such operator", "such operators, forward and backward"
     ),
@@ -128,5 +128,15 @@ BY_SHAPES: Final = (
         subnormal.fix_of_subnormal,
         kept=subnormal.stays,
         title=subnormal.title_of_subnormal,
+    ),
+    Pattern(
+        IDLE_CORES,
+        idle_cores.idle_cores,
+        ("operator that threads can share", "operators that threads can share"),
+        idle_cores.fix,
+        kept=idle_cores.kept,
+        kept_at_least=idle_cores.kept_at_least,
+        title=idle_cores.title,
+        remains="with two threads in place of one such operators took 45 % less, measured on two cores",
     ),
 )

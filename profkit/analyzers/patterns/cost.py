@@ -40,6 +40,8 @@ class Pattern(msgspec.Struct, frozen=True):
     """What the other half is, in a sentence."""
     kept: Callable[[Facts, Ranges], float] | None = None
     """The share (0-1) of its cost that a change leaves; None: none."""
+    kept_at_least: Callable[[Facts, Ranges], float] | None = None
+    """The same at best, where it is known beside an estimate."""
     title: Callable[[Facts, Ranges], str] | None = None
     """What it is called where that depends on what was found, "" and None: as its kind."""
     proof: Callable[[Facts, Ranges], str] | None = None

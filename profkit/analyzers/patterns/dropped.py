@@ -6,6 +6,7 @@ a gradient of each parameter.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -25,7 +26,7 @@ from profkit.timeline.host import BACKWARD_NODE, outermost
 
 _OF_WEIGHT: Final = later(rf"^{BACKWARD_NODE}: (?:Addmm|Mm|\w*Linear|\w*Conv\w*)Backward\d*$")
 """Nodes that make the gradient of a weight beside that of the input; products of attention have no weight."""
-_AT_ONCE: Final = later(r"^aten::_(?:amp_)?foreach_")
+AT_ONCE: Final = later(r"^aten::_(?:amp_)?foreach_")
 _NEXT: Final = np.iinfo(np.int64).max
 
 
@@ -81,7 +82,7 @@ def _dropped(trace: Trace, passes: list[I64]) -> list[I64]:
     backward = backward_of(trace)
     forward = np.sort(ops.start_ns[distinct(backward.forward[backward.forward >= 0])])
     tops = np.sort(ops.start_ns[outermost(ops)])
-    at_once = np.sort(ops.start_ns[trace.named(ops.name, _AT_ONCE)])
+    at_once = np.sort(ops.start_ns[trace.named(ops.name, AT_ONCE)])
     n_steps, n_clears = np.searchsorted(steps, begins), np.searchsorted(clears, begins)
     # between two passes all optimizers step, or all clear: else one may clear what is not another's
     n_each = {int(n) for counts in (np.diff(n_steps), np.diff(n_clears)) for n in counts[counts > 0].tolist()}
@@ -134,13 +135,18 @@ def title_of_dropped(facts: Facts, _: Ranges) -> str:
 
 def places_of_dropped(facts: Facts) -> tuple[PlaceShare, ...]:
     """The lines that call these passes."""
+    return places_of_passes(facts, lambda trace: dropped_of(trace).passes)
+
+
+def places_of_passes(facts: Facts, passes_in: Callable[[Trace], Sequence[I64]]) -> tuple[PlaceShare, ...]:
+    """The lines that call backward passes, given the nodes of each: by the window that has frames."""
     beside = with_frames(facts)
     if beside.code is None or beside.code.joined is None:
         return ()
     from profkit.timeline.code.code import calling_backward  # loaded for traces with stacks
 
     ops = beside.trace.ops
-    passes = dropped_of(beside.trace).passes
+    passes = passes_in(beside.trace)
     first = np.array([int(nodes[0]) for nodes in passes], np.int64)
     called = calling_backward(beside.code.joined, ops.start_ns[first])
     spent: dict[CodePlace, list[int]] = {}

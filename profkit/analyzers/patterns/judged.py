@@ -37,7 +37,9 @@ def _found(scope: Scope, taken: Taken, cored: float) -> Finding:
     fraction = scope.fraction(taken.cost_ns)
     over = _over(scope, taken)
     several, spent = taken.pattern.what[1], f"{format_ns(scope.per_step(taken.cost_ns))} {scope.each}"
-    statement = f"{several} take {spent}"
+    statement, most_ns = f"{several} take {spent}", taken.most_ns
+    if kind.is_estimated and taken.stays_ns < taken.cost_ns:
+        most_ns = taken.cost_ns
     if scope.is_cpu and taken.pattern.is_pause:
         statement = f"{several} stop the step for {spent}"
     elif not scope.is_cpu and not taken.pattern.spares_work:
@@ -48,9 +50,7 @@ def _found(scope: Scope, taken: Taken, cored: float) -> Finding:
         fraction=fraction,
         confidence=_ONCE if over else _confidence(taken),
         recoverable_ns=scope.per_step(round((taken.cost_ns - taken.stays_ns) * cored)),
-        most_recoverable_ns=scope.per_step(round(taken.cost_ns * cored))
-        if kind.is_estimated and taken.stays_ns < taken.cost_ns
-        else None,
+        most_recoverable_ns=None if most_ns is None else scope.per_step(round(most_ns * cored)),
         evidence=(
             Evidence(
                 f"{statement} ({format_fraction(fraction)} of the window)",

@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import dropped, forward, modes, parameters, ranges, slow
+from profkit.analyzers.patterns import again, dropped, forward, modes, parameters, ranges, slow
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
+from profkit.findings.again import BACKWARD_AGAIN, ROWS_APART, TASK_GRADIENTS
 from profkit.model.arrays import distinct, place_among, rows_by_value
 from profkit.model.code import PlaceShare
 from profkit.model.intervals import Intervals
@@ -80,6 +81,27 @@ PATTERNS: Final = (
         title=dropped.title_of_dropped,
     ),
     Pattern(
+        BACKWARD_AGAIN,
+        again.backward_again,
+        ("such stretch of backward nodes", "such stretches of backward nodes"),
+        again.fix_of_again,
+        title=again.title_of_again,
+    ),
+    Pattern(
+        ROWS_APART,
+        again.rows_apart,
+        ("such stretch of backward nodes", "such stretches of backward nodes"),
+        kept=again.kept_of_rows,
+        title=again.title_of_rows,
+    ),
+    Pattern(
+        TASK_GRADIENTS,
+        again.task_gradients,
+        ("such stretch of backward nodes", "such stretches of backward nodes"),
+        kept=lambda _, __: 1.0,
+        title=again.title_of_tasks,
+    ),
+    Pattern(
         patterns.CPU_OPERATORS,
         ranges.cpu_operators,
         ("operator on the CPU", "operators on the CPU"),
@@ -113,6 +135,13 @@ PATTERNS: Final = (
     Pattern(patterns.CONVERSIONS, ranges.casts, ("conversion", "conversions"), ranges.fix_of_casts),
 )
 
+_BY_PASSES: Final = {
+    patterns.DROPPED.id: dropped.places_of_dropped,
+    BACKWARD_AGAIN.id: again.places_of_again,
+    ROWS_APART.id: again.places_of_rows,
+    TASK_GRADIENTS.id: again.places_of_tasks,
+}
+"""What says which lines call these backward passes."""
 _VALUES: Final = "profkit_subnormals"
 """What the capture tells of values."""
 
@@ -135,6 +164,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     stays_ns: int = 0
     """What of the cost stays at least, whatever is changed."""
+    most_ns: int | None = None
+    """What of it a change spares at best, where that is known beside an estimate."""
     title: str = ""
     proof: str = ""
 
@@ -203,6 +234,7 @@ def _taken(facts: Facts, pattern: Pattern, at: Ranges, cost_ns: int, stays_ns: i
         longest_span_ns=(int(starts[longest]), int(starts[longest] + lengths[longest])),
         name=at.longest_name(facts.trace) if pattern.kind in (patterns.CPU_OPERATORS, patterns.SLOW_PATH) else "",
         stays_ns=stays_ns + (round(pattern.kept(facts, at) * cost_ns) if pattern.kept is not None else 0),
+        most_ns=round((1 - pattern.kept_at_least(facts, at)) * cost_ns) if pattern.kept_at_least is not None else None,
         title=pattern.title(facts, at) if pattern.title is not None else "",
         proof=pattern.proof(facts, at) if pattern.proof is not None else "",
         fix=pattern.fix(facts, at) if pattern.fix is not None else pattern.kind.fixes[0],
@@ -232,6 +264,7 @@ def places(facts: Facts, result: Patterns) -> Mapping[str, tuple[PlaceShare, ...
     if patterns.FROZEN.id not in found and patterns.UNREAD.id in told:  # a copy of the weights that is evaluated
         told[patterns.UNREAD.id] = told[patterns.UNREAD.id] or told[patterns.FROZEN.id]
     lines = {name: places for name, places in told.items() if name in found}
-    if any(taken.pattern.kind is patterns.DROPPED for taken in result.found):
-        lines[patterns.DROPPED.id] = dropped.places_of_dropped(facts)
+    for taken in result.found:
+        if (places_in := _BY_PASSES.get(taken.pattern.kind.id)) is not None:
+            lines[taken.pattern.kind.id] = places_in(facts)
     return lines

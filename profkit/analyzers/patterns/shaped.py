@@ -123,13 +123,13 @@ def _match(facts: Facts) -> Match | None:
 
 
 def timed_rows(facts: Facts, seen: Forward, rows: I64) -> I64:
-    """The operators of the timed trace that are these of the trace with shapes."""
+    """The operators of the timed trace that are these of the trace with shapes, matched early as well as late."""
     if seen.trace is facts.trace or not rows.size:
         return rows
     match = facts.once(_match)
     if match is None:
         return np.empty(0, np.int64)
-    return np.flatnonzero((match.first == match.last) & np.isin(match.first, rows)).astype(np.int64)
+    return np.flatnonzero(np.isin(match.first, rows) & np.isin(match.last, rows)).astype(np.int64)
 
 
 def waste(facts: Facts, seen: Forward, found: Sequence[Chain], title: str = "") -> Waste | None:

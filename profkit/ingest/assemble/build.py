@@ -57,6 +57,8 @@ _SCHEDULING: Final = frozenset(
     ("span_ns", "run_ns", "wait_ns", "all_run_ns", "all_wait_ns", "throttled_ns", "cores", "threads", "ranks")
 ) | {
     "quota_millicores",
+    "idle_ns",
+    "physical",
     "children",
     "children_run_ns",
     *(f"{whose}{kind}_switches" for whose in ("", "all_") for kind in ("voluntary", "involuntary")),

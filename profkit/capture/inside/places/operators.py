@@ -14,38 +14,49 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .equal_matrices import EqualMatrices
 from .same_inputs import SameInputs, ranged
 from .same_steps import SameSteps
 from .zero_rows import ZeroRows
 
 
 class _PassOn(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self) -> None:
+    def __init__(self, *, is_sampled: bool) -> None:
         super().__init__()
-        self.is_on = True
+        self.is_on, self.is_sampled = True, is_sampled
         self.same = SameInputs()
         self.steps = SameSteps()
         self.zero = ZeroRows()
+        self.equal = EqualMatrices()
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.is_on:
             return func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
+        if self.is_sampled:  # what takes long of many calls is left out
+            result = func(*args, **(kwargs or {}))
+        else:
+            result = self._compared(func, name, args, kwargs or {})
+            self.zero.watch(result, name, args)
+        self.equal.watch(result, name, args)
+        return result
+
+    def _compared(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """What the operator makes of these, compared with the same step and with the one before."""
         steps: Any = self.steps
         steps.call, mark = None, ""
         if not args or type(args[0]) is not torch.Tensor or not args[0].requires_grad:  # most have a gradient
-            mark = steps.ask(name, args, kwargs or {})
-        if mark:
-            with ranged(mark):
-                result = self.same.call(func, args, kwargs or {})
-                if steps.call is not None and (belied := steps.note(result)):
-                    with ranged(belied):
-                        pass
-        else:
-            result = self.same.call(func, args, kwargs or {})
+            mark = steps.ask(name, args, kwargs)
+        if not mark:
+            result = self.same.call(func, args, kwargs)
             if steps.call is not None:
                 steps.note(result)
-        self.zero.watch(result, name, args)
+            return result
+        with ranged(mark):
+            result = self.same.call(func, args, kwargs)
+            if steps.call is not None and (belied := steps.note(result)):
+                with ranged(belied):
+                    pass
         return result
 
 
@@ -60,12 +71,12 @@ class SignLines:
         self._mode: _PassOn | None = None
         self._thread = 0
 
-    def begin(self) -> None:
+    def begin(self, *, is_sampled: bool = False) -> None:
         """Put the mode on, where that changes nothing for the script."""
         from torch.overrides import _len_torch_function_stack
 
         if self._mode is None and _len_torch_function_stack() == 0 and not _has_compiled():
-            self._thread, self._mode = threading.get_ident(), _PassOn()
+            self._thread, self._mode = threading.get_ident(), _PassOn(is_sampled=is_sampled)
             self._mode.__enter__()
 
     def step(self) -> None:
@@ -73,6 +84,7 @@ class SignLines:
         if self._mode is not None:
             self._mode.same.forget()
             self._mode.steps.step()
+            self._mode.equal.forget()
 
     def end(self) -> None:
         """Take it off. From another thread that is not possible: there it stays, and passes on."""
@@ -83,6 +95,7 @@ class SignLines:
         mode.zero.end()
         mode.same.forget()
         mode.steps.forget()
+        mode.equal.forget()
         if threading.get_ident() != self._thread:
             return
         from torch.overrides import _len_torch_function_stack, _pop_mode, _push_mode

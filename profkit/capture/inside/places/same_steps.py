@@ -160,7 +160,7 @@ class SameSteps:
             is_random, is_change, is_copy = (one.search(name) is not None for one in (_RANDOM, _IN_PLACE, _MADE_ANEW))
             self._names[name] = (_OTHER if is_random else _SAME, is_change, is_copy)
         state, is_change, is_copy = self._names[name]
-        path = self._path(sys._getframe(3))  # noqa: SLF001
+        path = self._path(sys._getframe(4))  # noqa: SLF001
         if path is None or in_backward() or torch._C._get_tracing_state() is not None:  # noqa: SLF001
             return ""
         if _NOT_KNOWN in plain:

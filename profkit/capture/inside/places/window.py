@@ -249,9 +249,8 @@ class SecondWindow:
         self._recorder.start()
         if self._sampler is not None:
             self._sampler.start()
-        else:
-            with suppress(Exception):  # its own functions are torch's, and may go
-                self._sign_lines.begin()
+        with suppress(Exception):  # its own functions are torch's, and may go
+            self._sign_lines.begin(is_sampled=self._sampler is not None)
         self.is_recording = True
         self._price.begin(self._allowance.usual_ns if self._allowance else 0)
         if self._options.has_budget and self._thread == threading.main_thread().ident:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,9 @@ OURS: Final = "profkit "
 _THREADS: Final = Path("/proc/self/task")
 _PROCESSES: Final = Path("/proc")
 _QUOTA: Final = Path("/sys/fs/cgroup")
+_STAT: Final = Path("/proc/stat")
+_CPUS: Final = Path("/sys/devices/system/cpu")
+_MOST_CPUS: Final = 1024
 _RANKS_HERE: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _SWITCHES: Final = {
     b"voluntary_ctxt_switches": "voluntary_switches",
@@ -103,7 +106,7 @@ class HostWatch:
         self._started_ns = 0
 
     def _sampled(self) -> dict[str, int]:
-        """Running totals: times in ns of this thread, how long the container was held, switches.
+        """Running totals: times in ns of this thread, of the idle cores, how long the container was held, switches.
 
         A switch is voluntary where the thread had to wait for something, else its core was taken from it.
         """
@@ -114,6 +117,9 @@ class HostWatch:
         held = _throttled_ns()
         if held is not None:
             found["throttled_ns"] = held
+        idle = _idle_ns()
+        if idle is not None:
+            found["idle_ns"] = idle
         return found
 
     def _of_threads(self) -> dict[int, tuple[int, int]]:
@@ -223,15 +229,39 @@ def _throttled_ns() -> int | None:
     return None
 
 
+def _idle_ns() -> int | None:
+    """How long the CPUs that this process may use have run nothing, added up (proc_stat(5)), ns; None if none tells."""
+    with suppress(Exception):
+        mine = {b"cpu%d" % one for one in os.sched_getaffinity(0)}
+        tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+        with _STAT.open("rb") as file:  # the rows of CPUs come first; those behind them may be long
+            rows = [row.split() for row in takewhile(lambda row: row.startswith(b"cpu"), islice(file, _MOST_CPUS))]
+        idle = [int(row[4]) + int(row[5]) for row in rows if row[0] in mine]
+        return tick_ns * sum(idle) if len(idle) == len(mine) else None
+    return None
+
+
+def _n_physical() -> int | None:
+    """The cores behind the CPUs that this process may use: CPUs that share one, as hyper-threads do, count once."""
+    found = set()
+    with suppress(Exception):
+        for one in islice(os.sched_getaffinity(0), _MOST_CPUS):
+            found.add(files().read_small(_CPUS / f"cpu{one}" / "topology" / "thread_siblings_list", _MOST_BYTES))
+        return len(found)
+    return None
+
+
 def _machine() -> dict[str, int]:
     """What this process may use: `cores`, the container's quota of them in thousandths, `threads` for an operator.
 
-    `ranks` is how many processes of the job share these cores, itself among them.
+    `physical` are its cores without the second CPU of each. `ranks` is how many processes of the job share these cores,
+    itself among them.
     """
     told: dict[str, int] = {}
     with suppress(AttributeError, OSError):
         told["cores"] = len(os.sched_getaffinity(0))
         told["ranks"] = _n_sharing()
+        told["physical"] = _n_physical() or told["cores"]
     with suppress(OSError, ValueError):
         quota, period = files().read_small(_QUOTA / "cpu.max", _MOST_BYTES).split()  # "max 100000": none
         told["quota_millicores"] = 1000 * int(quota) // max(int(period), 1)
