@@ -12,6 +12,7 @@ from torch.profiler import profile  # noqa: E402
 from profkit.analyzers.patterns.algebra import _EQUAL_MARK  # noqa: E402
 from profkit.capture.inside.places.equal_matrices import EQUAL, RESULT, n_equal  # noqa: E402
 from profkit.capture.inside.places.operators import SignLines  # noqa: E402
+from profkit.capture.inside.places.same_steps import COMPARED, OTHER_STEP, SAME_STEP  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -36,7 +37,9 @@ def marks(body):
             body()
         finally:
             lines.end()
-    events = sorted((one for one in recorded.events() if not one.cpu_parent), key=lambda one: one.time_range.start)
+    every = [one for one in recorded.events() if not one.name.startswith((COMPARED, SAME_STEP, OTHER_STEP))]
+    outer = (one for one in every if one.cpu_parent not in every)
+    events = sorted(outer, key=lambda one: one.time_range.start)
     found = []
     for before, one in pairwise(events):
         if one.name.startswith(EQUAL):
