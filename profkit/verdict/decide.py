@@ -423,8 +423,9 @@ def _is_slight(case: Case, finding: Finding) -> bool:
     if finding.id == IDLE_CORES.id:
         return True
     whole_ns = case.step_ns or case.budget.window_ns
-    is_to_try = case.is_cpu and kind_of(finding.id).is_to_try
-    return is_to_try and 0 < finding.recoverable_ns < SLIGHT * whole_ns
+    kind = kind_of(finding.id)
+    is_large = kind.bottleneck is not None and finding.fraction >= DOMINANT  # the bar shows that much, and asks for it
+    return case.is_cpu and kind.is_to_try and not is_large and 0 < finding.recoverable_ns < SLIGHT * whole_ns
 
 
 def _is_owed(case: Case, finding: Finding) -> bool:

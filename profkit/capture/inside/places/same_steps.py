@@ -12,9 +12,9 @@ import ctypes
 import re
 import sys
 import weakref
+from binascii import crc32
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 import torch
 
