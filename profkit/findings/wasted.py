@@ -181,6 +181,25 @@ ZERO_ROWS: Final = FindingKind(
     ),
 )
 
+NO_TARGET: Final = FindingKind(
+    id="work.no_target",
+    title="the output layer computes rows that have no target",
+    is_about_work=True,
+    supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
+    meaning="A loss over classes leaves out rows whose target is ignore_index: words that are not masked, a prompt, padding. The output layer, the softmax and their backward pass compute these rows all the same, for each class.",
+    measured="profkit capture reads targets of cross_entropy and nll_loss of 64 classes or more on the CPU in the steps that it records once more, and the gradient of the one product that makes the logits, whose rows have to be zero as well. That product, the loss, what lies between, and their backward nodes in the timed steps, less the share of the rows that has a target.",
+    thresholds={
+        "window": WORTH_WORK,
+        "rows": Threshold(0.3, "where {} of the rows or more have no target", "chosen: to take rows costs a copy"),
+    },
+    notes=("on a GPU nothing is read: that would wait for it",),
+    lookalikes=("all logits are read without gradients as well, as a metric does: take its rows in the same way",),
+    proof="Take the rows that have a target before the output layer: the loss stays the same but for rounding, and the step is shorter by about the time shown.",
+    fixes=(
+        "take the rows that have a target before the output layer: keep = target != ignore_index, then F.cross_entropy(head(hidden[keep]), target[keep]); where a library's model has the output layer, call its body and then its output layer on these rows, in a compute_loss or forward of your own",
+    ),
+)
+
 ONE_HOT: Final = FindingKind(
     id="work.one_hot",
     title="one-hot vectors are multiplied by a matrix, where rows could be looked up",

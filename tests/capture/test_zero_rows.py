@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch.profiler import profile  # noqa: E402
 
-from profkit.analyzers.patterns.thrown import _ZERO_MARK  # noqa: E402
+from profkit.analyzers.patterns.marked_rows import _ZERO_MARK  # noqa: E402
 from profkit.capture.inside.places.operators import SignLines  # noqa: E402
 from profkit.capture.inside.places.zero_rows import ZERO_ROWS, zero_share  # noqa: E402
 

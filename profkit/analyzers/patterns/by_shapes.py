@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.analyzers.patterns import algebra, idle_cores, same_steps, smaller, spared, subnormal, thrown
+from profkit.analyzers.patterns import algebra, idle_cores, marked_rows, same_steps, smaller, spared, subnormal, thrown
 from profkit.analyzers.patterns.cost import Pattern, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
@@ -94,7 +94,8 @@ BY_SHAPES: Final = (
     _pattern(
         wasted.SAME_EACH_STEP, same_steps.same_each_step, "stretch of such operators", "stretches of such operators"
     ),
-    _pattern(wasted.ZERO_ROWS, thrown.zero_rows, "such operator", "such operators, forward and backward"),
+    _pattern(wasted.ZERO_ROWS, marked_rows.zero_rows, "such operator", "such operators, forward and backward"),
+    _pattern(wasted.NO_TARGET, marked_rows.no_target, "such operator", "such operators, forward and backward"),
     _pattern(wasted.THROWN_AWAY, _seen(thrown.products), "such product", "such products, forward and backward"),
     _pattern(wasted.DENSE_EXPERTS, spared.dense_experts, "stretch of such work", "stretches of such work"),
     _pattern(wasted.NO_CACHE, _seen(spared.regrown), "generation of a sequence", "generations of sequences"),

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .equal_matrices import EqualMatrices
+from .no_target import NoTarget
 from .same_inputs import SameInputs, ranged
 from .same_steps import SameSteps
 from .zero_rows import ZeroRows
@@ -27,6 +28,7 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         self.same = SameInputs()
         self.steps = SameSteps()
         self.zero = ZeroRows()
+        self.no_target = NoTarget()
         self.equal = EqualMatrices()
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -38,6 +40,7 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         else:
             result = self._compared(func, name, args, kwargs or {})
             self.zero.watch(result, name, args)
+            self.no_target.watch(result, name, args, kwargs or {})
         self.equal.watch(result, name, args)
         return result
 
@@ -93,6 +96,7 @@ class SignLines:
             return
         mode.is_on = False
         mode.zero.end()
+        mode.no_target.end()
         mode.same.forget()
         mode.steps.forget()
         mode.equal.forget()

@@ -110,6 +110,18 @@ def _spread(n: int, most: int) -> list[int]:
     return [int(number * _APART % 1 * n) if n > most else number for number in range(min(n, most))]
 
 
+def places_in(shape: list[int], strides: list[int], most: int) -> list[int]:
+    """Where so many values lie, of all that have such indices, counted in values from the first one."""
+    out = []
+    for left in _spread(prod(shape), most):
+        at = 0
+        for extent, stride in zip(reversed(shape), reversed(strides)):  # noqa: B905 - Python 3.9
+            left, place = divmod(left, extent)  # noqa: PLW2901
+            at += place * stride
+        out.append(at)
+    return out
+
+
 def zero_share(gradient: Any, channels: int | None = None) -> float:
     """The share (0-1) of the rows that are looked at which are zero in each column; 0 where they cannot be read.
 
@@ -125,13 +137,9 @@ def zero_share(gradient: Any, channels: int | None = None) -> float:
     if channels is not None:
         each, apart = _spread(shape.pop(channels), _CHANNELS), strides.pop(channels) * size
     length, first = gradient.shape[-1] * size, address_of(gradient, storage)
-    looked = _spread(prod(shape), _ROWS) if first else []
+    looked = places_in(shape, strides, _ROWS) if first else []
     n_zero = 0
-    for number, place_of_row in enumerate(looked):
-        left, at = place_of_row, 0
-        for extent, stride in zip(reversed(shape), reversed(strides)):  # noqa: B905 - Python 3.9
-            left, place = divmod(left, extent)
-            at += place * stride
+    for number, at in enumerate(looked):
         begins = [first + at * size + channel * apart for channel in each]
         n_zero += all(_is_zero(begin, min(length, _BEGIN)) and _is_zero(begin, length) for begin in begins)
         if number == _FIRST and not n_zero:
