@@ -184,6 +184,7 @@ ZERO_ROWS: Final = FindingKind(
 NO_TARGET: Final = FindingKind(
     id="work.no_target",
     title="the output layer computes rows that have no target",
+    is_to_try=True,
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
     meaning="A loss over classes leaves out rows whose target is ignore_index: words that are not masked, a prompt, padding. The output layer, the softmax and their backward pass compute these rows all the same, for each class.",

@@ -1,4 +1,4 @@
-"""Rows on which no loss depends: known by what the capture marked in the backward pass."""
+"""Rows on which no loss depends, and rows without a target: known by what the capture marked in the backward pass."""
 
 from typing import Any
 
@@ -12,9 +12,18 @@ US = 1000
 BASE, STEP = 10**9, 1000 * US
 NODE = "autograd::engine::evaluate_function: {}Backward0"
 MARK = "profkit: zero rows of node {}, {} %"
+NO_TARGET = "profkit: rows without a target of node {}, {} %"
 
 
-def drawn(*, share: int = 0, of: int = 1, beside: str = "", unknown: bool = False, layer: str = "aten::linear") -> Any:
+def drawn(
+    *,
+    share: int = 0,
+    of: int = 1,
+    beside: str = "",
+    unknown: bool = False,
+    layer: str = "aten::linear",
+    mark: str = MARK,
+) -> Any:
     """The rows of a step: a layer of 100 us whose node takes 200 us, another one, and a node without a number."""
 
     def rows(at: int, number: int) -> list[Row]:
@@ -27,7 +36,7 @@ def drawn(*, share: int = 0, of: int = 1, beside: str = "", unknown: bool = Fals
             numbers = {"Sequence_number": first + place, "Fwd_thread_id": 1}
             made.append(operator(NODE.format(name), begin, begin + 200 * US, **numbers))
             if share and place == of:
-                made.append(span(MARK.format(first + place, share), begin + US, begin + 2 * US))
+                made.append(span(mark.format(first + place, share), begin + US, begin + 2 * US))
         if unknown:
             made.append(operator(NODE.format("MmBackward"), at + 800 * US, at + 900 * US))
             made.append(operator("aten::mm", at + 800 * US, at + 900 * US, Input_Dims=[[64, 512], [512, 9]]))
@@ -38,11 +47,11 @@ def drawn(*, share: int = 0, of: int = 1, beside: str = "", unknown: bool = Fals
     return rows
 
 
-def found(**how: Any) -> Any:
+def found(kind: str = "work.zero_rows", **how: Any) -> Any:
     timed = {key: value for key, value in how.items() if key in ("unknown", "beside", "layer")}
     trace = trace_of(in_steps(8, STEP, drawn(**timed), begin_ns=BASE))
     again = trace_of(in_steps(2, STEP, drawn(**how), begin_ns=BASE), profkit_places_of="rank0")
-    return finding_in(replace(trace, again=again), "work.zero_rows")
+    return finding_in(replace(trace, again=again), kind)
 
 
 def test_zero_rows_cost_their_share_of_the_layer_and_its_node() -> None:
@@ -72,3 +81,15 @@ def test_each_row_of_a_norm_and_of_a_product_is_computed_alone(layer: str) -> No
 )
 def test_rows_that_count_are_needed(how: dict[str, Any]) -> None:
     assert found(**how) is None
+
+
+def test_rows_without_a_target_cost_their_share_of_the_output_layer_and_its_node() -> None:
+    one = found("work.no_target", share=87, mark=NO_TARGET)
+    assert one.recoverable_ns == pytest.approx(0.87 * 300 * US, rel=0.01)
+    assert one.title == "about 87 % of the rows of the output layer have no target: the loss ignores them"
+    assert found(share=87, mark=NO_TARGET) is None
+
+
+@pytest.mark.parametrize("how", [{}, {"share": 25, "mark": NO_TARGET}, {"share": 75}])
+def test_few_rows_without_a_target_are_left(how: dict[str, Any]) -> None:
+    assert found("work.no_target", **how) is None

@@ -48,6 +48,10 @@ def turned(head, hidden):
     return torch.nn.CrossEntropyLoss(ignore_index=0)(head(hidden).transpose(1, 2), few(TARGET, 0))
 
 
+def smoothed(head, hidden):
+    return F.cross_entropy(head(hidden).flatten(0, 1), few(TARGET).flatten(), label_smoothing=0.1)
+
+
 def shifted(head, hidden):
     """As a causal model does, the last of each row has no next one."""
     logits, target = head(hidden)[:, :-1].contiguous(), few(TARGET)[:, 1:]
@@ -79,7 +83,7 @@ def few_classes(head, hidden):
     return F.cross_entropy(head(hidden).flatten(0, 1), few(TARGET % 32).flatten())
 
 
-@pytest.mark.parametrize("loss_of", [flat, turned, shifted, in_two])
+@pytest.mark.parametrize("loss_of", [flat, turned, smoothed, shifted, in_two])
 def test_an_output_layer_and_its_loss_are_marked(loss_of):
     marks, _ = run(loss_of)
     assert len(marks) >= 3

@@ -25,11 +25,11 @@ NO_TARGET: Final = "profkit: rows without a target of node "
 _LOSSES: Final = frozenset(("cross_entropy", "nll_loss"))
 _PRODUCTS: Final = frozenset(("Addmm", "Baddbmm", "Bmm", "Linear", "MkldnnLinear", "Mm"))
 _WORK_BY_ROWS: Final = (
-    "Add Alias Clone Div LogSoftmax Mul NllLoss NllLoss2D Permute ReshapeAlias Slice Squeeze T Tanh ToCopy Transpose"
-    " UnsafeView Unsqueeze View"
+    "Add Alias Clone Div LogSoftmax MaskedFill Mul Neg NllLoss NllLoss2D Permute ReshapeAlias Slice Squeeze Sum T Tanh"
+    " ToCopy Transpose UnsafeView Unsqueeze View"
 )
 _BY_ROWS: Final = frozenset(_WORK_BY_ROWS.split())
-"""Nodes between an output layer and its loss, each of which works on a row alone."""
+"""Nodes between an output layer and its loss, each of which works on a row alone, but for sums of the loss itself."""
 _CLASSES: Final = 64
 """The least number of classes. Chosen: to choose rows of a layer of fewer spares little."""
 _LEAST: Final = 1 << 14
