@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from profkit.testing import Row, operator, span
+from profkit.testing import Row, operator, span, trace_of
 from tests.drawing import BASE, NODE, STEP, US, finding_in
 
 N_STEPS = 6
@@ -79,3 +80,15 @@ def test_what_is_used_or_not_known_is_no_finding(kwargs: dict[str, Any]) -> None
 )
 def test_an_index_drops_rows_as_well(drop: str, giving: tuple[str, list[Any], list[str]]) -> None:
     assert found(drop=drop, giving=giving).title.startswith("a layer computes all rows")
+
+
+def test_a_mask_that_keeps_other_rows_in_each_step_is_known_by_the_steps_recorded_once_more() -> None:
+    """Their sizes differ, so the timed steps have none; what they have is of the product alone."""
+    timed = trace_of([row for n in range(N_STEPS) for row in step_of(n, drop="Index", giving=_kept_of(None))])
+    later = [row for n, rows in enumerate((24, 16)) for row in step_of(n, drop="Index", giving=_kept_of(rows))]
+    one = finding_in(replace(timed, again=trace_of(later, profkit_places_of="rank0")), "work.thrown_away")
+    assert one.title == "a layer computes all rows, and 15 % of them are used"
+
+
+def _kept_of(n: int | None) -> tuple[str, list[Any], list[str]]:
+    return "aten::_index_put_impl_", [[8, 20, 500], [], [n, 500]] if n else [], [""] * 5

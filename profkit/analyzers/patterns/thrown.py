@@ -151,23 +151,31 @@ def products(facts: Facts, seen: Forward) -> Waste | None:
     Their forward operators, and the backward pass from the first drop on.
     """
     timed = _chains(facts.once(Forward))
-    if not timed:
+    n_timed, again = _a_step(facts.trace, timed), facts.trace.again
+    if not timed or not n_timed:
         return None
-    typed = seen.trace
-    chains = timed if typed is facts.trace else _chains(seen)
-    inside = _inside(typed, chains)
-    kept = [_kept(typed, one, inside) for one in chains]
-    n_timed, n_typed = (_a_step(one, of) for one, of in ((facts.trace, timed), (typed, chains)))
-    most = THROWN_AWAY.limit("kept")
-    is_few = [one is not None and one <= most for one in kept]
-    if not n_typed or n_timed != n_typed:
-        return None
-    few = {at for at in range(n_typed) if all(is_few[at::n_typed])}
+    few = _few(seen, timed if seen.trace is facts.trace else _chains(seen), n_timed)
+    if (
+        again is not None and again is not seen.trace
+    ):  # a mask keeps other numbers of rows in each step: no shape is sure
+        own = Forward(facts, again)
+        few = {**_few(own, _chains(own), n_timed), **few}
     if not few:
         return None
-    used = max(one for at, one in enumerate(kept) if at % n_typed in few and one is not None)
-    title = f"a layer computes all rows, and {100 * used:.3g} % of them are used"
-    return Waste(_ranges(facts, [one for at, one in enumerate(timed) if at % n_timed in few]), used, title)
+    title = f"a layer computes all rows, and {100 * max(few.values()):.3g} % of them are used"
+    mine = [one for at, one in enumerate(timed) if at % n_timed in few]
+    return Waste(_ranges(facts, mine), max(few.values()), title)
+
+
+def _few(seen: Forward, chains: list[_Chain], n: int) -> dict[int, float]:
+    """The share (0-1) of the rows that is used, of those of a step's n chains of which few are in each step."""
+    if _a_step(seen.trace, chains) != n:
+        return {}
+    inside = _inside(seen.trace, chains)
+    kept = [_kept(seen.trace, one, inside) for one in chains]
+    known = [[one for one in kept[at::n] if one is not None] for at in range(n)]
+    n_steps, most = len(chains) // n, THROWN_AWAY.limit("kept")
+    return {at: max(each) for at, each in enumerate(known) if len(each) == n_steps and max(each) <= most}
 
 
 def _a_step(trace: Trace, chains: list[_Chain]) -> int:
