@@ -20,14 +20,14 @@ FEW = (torch.arange(ROWS * LENGTH) % 8 == 0).view(ROWS, LENGTH)
 TARGET = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH) % CLASSES
 
 
-def run(loss_of, *, classes=CLASSES, watched=True):
+def run(loss_of, *, classes=CLASSES, watched=True, **how):
     """The marks of one backward pass, what they are called without node numbers, and the gradients that it gives."""
     torch.manual_seed(0)
     head, hidden = torch.nn.Linear(WIDTH, classes), torch.randn(ROWS, LENGTH, WIDTH)
     lines = SignLines()
     with profile() as recorded:
         if watched:
-            lines.begin()
+            lines.begin(**how)
         try:
             loss_of(head, hidden).backward()
         finally:
@@ -88,6 +88,10 @@ def test_an_output_layer_and_its_loss_are_marked(loss_of):
     marks, _ = run(loss_of)
     assert len(marks) >= 3
     assert all(84 <= int(_NO_TARGET_MARK.search(one)[2]) <= 91 for one in marks)
+
+
+def test_it_is_cheap_enough_for_steps_whose_stacks_are_sampled():
+    assert run(flat, is_sampled=True)[0]
 
 
 @pytest.mark.parametrize("loss_of", [full, most, read_elsewhere, chosen_before])

@@ -40,7 +40,7 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
         else:
             result = self._compared(func, name, args, kwargs or {})
             self.zero.watch(result, name, args)
-            self.no_target.watch(result, name, args, kwargs or {})
+        self.no_target.watch(result, name, args, kwargs or {})
         self.equal.watch(result, name, args)
         return result
 
