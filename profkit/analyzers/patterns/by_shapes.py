@@ -13,7 +13,6 @@ from profkit.analyzers.patterns.cost import Pattern, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import Forward, Waste, with_shapes
 from profkit.findings import wasted
-from profkit.findings.again import SLICE_WRITES
 from profkit.findings.kind import FindingKind
 from profkit.findings.patterns import IDLE_CORES, LAYER_LOOP, SUBNORMAL
 from profkit.model.arrays import I64
@@ -110,7 +109,6 @@ BY_SHAPES: Final = (
         wasted.AWKWARD_FFT, _seen(algebra.awkward_ffts), "such transform", "such transforms, forward and backward"
     ),
     _pattern(wasted.FFT_SHIFTS, algebra.fft_shifts, "such shift", "such shifts, forward and backward"),
-    _pattern(SLICE_WRITES, spared.slice_writes, "backward node of such a write", "backward nodes of such writes"),
     _pattern(wasted.ONE_MATRIX, algebra.one_matrix, "such operator", "such operators, forward and backward"),
     _pattern(
         wasted.SMALL_MATRICES, _seen(algebra.small_matrices), "such operator", "such operators, forward and backward"

@@ -1,7 +1,7 @@
 """Work that is spared by another way to do it, known by recorded shapes.
 
 Experts of all tokens, a sequence that is computed again for each token, a whole sort of which few values are kept, a
-product with one-hot vectors, writes into slices whose backward nodes copy a whole gradient, an optimizer that works on all rows of embedding tables though a step looks up few.
+product with one-hot vectors, an optimizer that works on all rows of embedding tables though a step looks up few.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from numpy.typing import NDArray
 from profkit.analyzers.patterns.forward import forward_work
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.analyzers.patterns.shaped import LINEAR, PRODUCT, Forward, Waste, has, lead, number_of, numbers_of, sliced
-from profkit.findings.again import SLICE_WRITES
 from profkit.findings.wasted import DENSE_EXPERTS, DENSE_TABLE, FULL_SORT
 from profkit.model.arrays import I64, distinct_codes, is_one_of
 from profkit.model.trace import EMBEDDED, SpanKind, Trace
 from profkit.redact.later import later
 from profkit.timeline import Facts
-from profkit.timeline.code.phases import COPY_SLICES
 from profkit.timeline.host import enclosing_op, outermost
-from profkit.timeline.steps import step_of
 
 _CHOICE: Final = later(r"^aten::(?:topk|argmax|max)$")
 _GATE: Final = later(r"^aten::mul_?$")
@@ -227,26 +224,6 @@ def one_hots(facts: Facts) -> Waste | None:
                 groups.append(seen.rows[np.array([place, number])])
                 break
     return Waste(seen.with_backward(groups), 0.0) if groups else None
-
-
-_WRITE: Final = "aten::copy_"
-
-
-def slice_writes(facts: Facts) -> Waste | None:
-    """The backward nodes of writes into slices, less one copy of a whole gradient for those of a step."""
-    trace, ops = facts.trace, facts.trace.ops
-    if _WRITE not in trace.strings or not any(map(COPY_SLICES.search, trace.strings)):
-        return None
-    backward = facts.once(Forward).backward
-    is_write = trace.named(ops.name, COPY_SLICES)[backward.rows] & (backward.forward >= 0)
-    is_write &= ops.name[backward.forward] == trace.strings.index(_WRITE)
-    rows = backward.rows[is_write]
-    steps = step_of(ops.start_ns[rows], trace.steps)
-    n = round(rows.size / max(distinct_codes(steps).size, 1))
-    if n < SLICE_WRITES.limit("writes"):
-        return None
-    title = f"{n:,} {SLICE_WRITES.title}"
-    return Waste(Ranges.of(ops, rows, trace.window_ns), 1 / n, title)
 
 
 _FILL: Final = later(r"^aten::(?:fill_|zero_)$")
