@@ -17,9 +17,9 @@ _WRITE: Final = "aten::copy_"
 
 
 def _of_window(facts: Facts) -> tuple[I64, int]:
-    """The backward nodes of writes, rows of `Trace.ops`, and how many of them a step has."""
+    """The backward nodes of writes, rows of `Trace.ops`, and how many of them a step has; 0 where steps are not known."""
     trace, ops = facts.trace, facts.trace.ops
-    if _WRITE not in trace.strings or not any(map(COPY_SLICES.search, trace.strings)):
+    if not trace.steps or _WRITE not in trace.strings or not any(map(COPY_SLICES.search, trace.strings)):
         return np.empty(0, np.int64), 0
     backward = backward_of(trace)
     is_write = trace.named(ops.name, COPY_SLICES)[backward.rows] & (backward.forward >= 0)
