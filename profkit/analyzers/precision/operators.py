@@ -179,6 +179,7 @@ def in_double(formats: OperatorPrecision) -> Iterator[Finding]:
         fraction=fraction,
         evidence=tuple(evidence),
         fix=_fix_of_double(is_beside=is_beside, is_complex=result.is_complex),
+        proof=DOUBLE.proof.replace(".float()", ".to(torch.complex64)") if result.is_complex else "",
         next_tools=(
             recorded(
                 scope,
