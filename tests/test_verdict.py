@@ -372,8 +372,10 @@ def test_a_question_leads_before_no_cause_that_explains_half_of_it(beside: Findi
         (MATH_ATTENTION, SLIGHT - 0.02, False, True),
         (BANDWIDTH, SLIGHT - 0.02, True, False),
         (REBUILT, SLIGHT - 0.02, True, True),
+        (UNFUSED, 0.13, True, False),
+        (UNFUSED, 0.16, True, True),
     ],
-    ids=["little", "more", "on a GPU", "a cause", "what is counted"],
+    ids=["little", "more", "on a GPU", "a cause", "what is counted", "what most have", "much of it"],
 )
 def test_a_change_that_may_not_apply_leads_no_verdict_where_it_gives_little(
     kind: FindingKind, share: float, is_cpu: bool, leads: bool

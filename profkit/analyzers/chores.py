@@ -138,7 +138,7 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
         evidence.append(Evidence(said, EVERY_METRIC, float(first.every), "count"))
     return (
         CHORE.found(
-            title=f"{often}{first.place.words} {_does(run, first.place, chore)}",
+            title=f"{often}{first.place.words} {_does(run, first.place, chore)}{_as_well(lines)}",
             fraction=share,
             confidence=_SURE if n_looks >= _MANY_LOOKS else _LESS_SURE,
             recoverable_ns=round(share * step_ns),
@@ -147,6 +147,18 @@ def _chore(result: Chores, chore: Chore, lines: tuple[Hot, ...]) -> tuple[Findin
             next_tools=(py_spy_main(scope.command),),
             one_stretch=share,
         ),
+    )
+
+
+def _as_well(lines: tuple[Hot, ...]) -> str:
+    """That other lines do the same, where the share is that of all of them."""
+    others = lines[1:]
+    if not others:
+        return ""
+    return (
+        f", as do {len(others)} other lines"
+        if len(others) > 1
+        else f", as does line {others[0].place.line} of {others[0].place.short_file}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Findings on backward passes that go through the same graph again."""
+"""Findings on backward passes that go through the same graph again, or copy the same gradient again."""
 
 from __future__ import annotations
 
@@ -73,5 +73,25 @@ TASK_GRADIENTS: Final = FindingKind(
     proof="Take these gradients with respect to the last shared layer alone: if the weights of the losses stay the same, that is enough, and the step is shorter by up to the time shown.",
     fixes=(
         "if their size or direction at the last shared layer is enough, take them there alone: torch.autograd.grad(loss, shared.weight, retain_graph=True), or with respect to its output; if all are read, add them up in place of one more backward()",
+    ),
+)
+
+SLICE_WRITES: Final = FindingKind(
+    id="work.slice_writes",
+    title="writes into slices of a tensor each copy its whole gradient",
+    is_about_work=True,
+    supersedes=_NAMES,
+    meaning="A loop writes what it computes into a tensor that was made before it, out[t] = value. Each write is a node of the graph (CopySlices), and in the backward pass each node copies the gradient of the whole tensor to set one slice of it to zero: ten times as many writes copy a hundred times as much. torch.stack of a list hands each value its slice of one gradient.",
+    measured="Backward nodes CopySlices of writes (aten::copy_ into a view), by the sequence number of the node inside each: their time, less that of one copy of the whole gradient, as if all writes of a step went into one tensor.",
+    thresholds={
+        "window": WORTH_WORK,
+        "writes": Threshold(
+            8, "with {} writes or more in a step", "chosen: few writes set a border, which no list replaces", ""
+        ),
+    },
+    lookalikes=("a few slices of a tensor that was computed as a whole: then torch.cat or torch.where",),
+    proof="Collect the values in a list and stack them once: the loss stays the same, and the step is shorter by about the time shown.",
+    fixes=(
+        "collect the values in a list (out.append(value)) and join them once behind the loop, torch.stack(out, dim) or, of slices with more than one row, torch.cat(out, dim); what reads a slice of it in the loop reads the list",
     ),
 )

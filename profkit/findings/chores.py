@@ -62,8 +62,9 @@ CHORES: Final = tuple(
             "draw every few hundred steps, or after the run from numbers that were kept",
         ),
         (
-            r"(?<![a-z])(?:metric|acc|accuracy|auc|auroc|f1|f_?beta|precision|recall|score|dice|iou|ndcg|mrr|kappa|confmat|mae|mse"
-            r"|corr|corrcoef|meter)s?(?:[_\d]\w*)?(?:\[[^\]]*\])?\.compute\(\s*\)",
+            r"(?<![a-z])(?:metric|acc|accuracy|auc|au?roc|auprc?|ap|map|f1|f_?beta|precision|recall|specificity|sensitivity|score|dice|iou|jaccard"
+            r"|ndcg|mrr|kappa|mcc|confmat|ece|mae|r?mse|mape|r2|corr|corrcoef|pearson|spearman|bleu|rouge|[cw]er|perplexity|psnr|ssim|meter)s?"
+            r"(?:[_\d]\w*)?(?:\[[^\]]*\])?\.compute\(\s*\)|\bself\.log(?:_dict)?\(.*\.compute\(\s*\)",
             "computes a metric of what it has kept so far",
             "call update() in each step and compute() once per epoch; or log what the metric is on the batch alone",
         ),
@@ -144,6 +145,11 @@ CHORES: Final = tuple(
             r"\bnamed_(?:parameters|modules|buffers)\(|\.state_dict\(",
             "walks through the parameters",
             "make the list once before the loop; use torch._foreach_norm and its like, which take all tensors in one call",
+        ),
+        (
+            r"\bchoice\(.*,\s*p=|\bchoices\(.*,\s*weights=",
+            "draws by weights, all of which it adds up first",
+            "where the weights change in each step, as priorities of a replay memory do, keep them in a sum tree, so that a draw and a change pass a few nodes only; else keep their running sums (np.cumsum), and search these (np.searchsorted)",
         ),
         (
             r"\bre\.\w+\(|\bsorted\(|\brandom\.(?:sample|shuffle|choices?)\(",

@@ -425,7 +425,8 @@ def _is_slight(case: Case, finding: Finding) -> bool:
     whole_ns = case.step_ns or case.budget.window_ns
     kind = kind_of(finding.id)
     is_large = kind.bottleneck is not None and finding.fraction >= DOMINANT  # the bar shows that much, and asks for it
-    return case.is_cpu and kind.is_to_try and not is_large and 0 < finding.recoverable_ns < SLIGHT * whole_ns
+    least = DOMINANT if finding.id == UNFUSED.id else SLIGHT  # most programs have some of it
+    return case.is_cpu and kind.is_to_try and not is_large and 0 < finding.recoverable_ns < least * whole_ns
 
 
 def _is_owed(case: Case, finding: Finding) -> bool:

@@ -52,6 +52,16 @@ SAVE = {
         ("actions, _ = self.actor.get_action(torch.as_tensor(obs))", ""),
         ('self.log("train_auc", self.train_auc.compute())', "computes a metric of what it has kept so far"),
         ("acc = metrics['f1'].compute()", "computes a metric of what it has kept so far"),
+        ("row = [self.train_auprc.compute(), val_spearman.compute()]", "computes a metric of what it has kept so far"),
+        ('self.log("q", self.quality.compute(), prog_bar=True)', "computes a metric of what it has kept so far"),
+        ("self.quality.compute()", ""),
+        ("idx = self.rng.choice(self.size, n, p=p)", "draws by weights, all of which it adds up first"),
+        ("i = np.random.choice(len(w), size=(n, 2), p=w / w.sum())", "draws by weights, all of which it adds up first"),
+        (
+            "rows = random.choices(self.rows, weights=self.weights, k=n)",
+            "draws by weights, all of which it adds up first",
+        ),
+        ("idx = self.rng.choice(self.size, n)", ""),
         ("loss = self.score.compute(x)", ""),
         ("frame = frame.compute()", ""),
         ("force = self.acceleration.compute()", ""),
@@ -96,6 +106,14 @@ def test_a_line_that_has_a_fifth_of_the_run_is_the_verdict_with_its_rate(every):
     assert verdict.recoverable_ns / verdict.step_ns == pytest.approx(0.2, rel=0.01)
     assert "async_save" in found["host.chore"].fix
     assert found["host.chore"].places[0].place.line == 31
+
+
+@pytest.mark.parametrize(("n", "also"), [(2, "as does line 32 of train.py"), (3, "as do 2 other lines")])
+def test_the_share_of_lines_that_do_the_same_is_not_said_of_one_of_them(n, also):
+    lines = [{**SAVE, "line": 31 + k, "text": f'self.log("{k}", self.auprc{k}.compute())'} for k in range(n)]
+    verdict, found, _ = at_lines(*lines)
+    assert verdict.headline.endswith(f"of what it has kept so far, {also}: {n * 20}.0 % of the run")
+    assert found["host.chore"].evidence[0].statement.count("train.py:3") == n
 
 
 def test_tensors_turned_into_text_are_told_whatever_the_line_says_and_whoever_calls_it():

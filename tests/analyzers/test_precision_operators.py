@@ -113,6 +113,20 @@ def test_doubles_beside_a_model_in_single_precision_are_no_models() -> None:
     assert "model" not in one.fix
 
 
+def test_complex128_is_double_precision_and_complex64_is_not() -> None:
+    wave, single = "c10::complex<double>", "c10::complex<float>"
+    fft = product(300, 800, wave, name="aten::_fft_c2c")
+    one = double(product(0, 300, FULL), fft, product(800, 900, "double", name="aten::sum"))
+    assert one.title == "operators compute in double precision, on complex128"
+    assert one.evidence[0].value == N_STEPS * 600 * US
+    assert "no product of matrices is in complex128" in one.evidence[2].statement
+    assert ".to(torch.complex64)" in one.fix
+    assert ".float()" not in one.fix + one.proof
+    assert double(product(0, 300, FULL), product(300, 800, single, name="aten::_fft_c2c")) is None
+    products = double(product(0, 300, FULL), product(300, 800, wave))
+    assert len(products.evidence) == 2, "a product of matrices is among them"
+
+
 def test_what_an_operator_calls_is_counted_once() -> None:
     one = double(product(100, 800, "double", name="aten::addmm"), product(200, 300, "double", name="aten::copy_"))
     assert one.evidence[0].value == N_STEPS * 700 * US

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from profkit.testing import Row
+from profkit.timeline.code.phases import COPY_SLICES, backward_of
 from profkit.verdict.on_cpu import BEYOND
-from tests.drawing import NODE, STEP, US, at, finding_in, ranged, steps_of, triaged, twins
+from tests.drawing import NODE, STEP, US, at, facts_of, finding_in, ranged, steps_of, triaged, twins
 
 N_STEPS = 3
 
@@ -57,6 +59,40 @@ def test_names_of_choices_and_sorts_alone_say_nothing() -> None:
     _, said, rank = triaged(steps(unknown))
     assert "patterns" not in {one.analyzer for one in rank.skipped}
     assert not set(said) & {"work.dense_experts", "work.full_sort", "work.one_hot"}
+
+
+def written(
+    step: int, *, n: int = 10, name: str = "aten::copy_", node: str = "torch::autograd::CopySlices"
+) -> list[Row]:
+    """Writes into slices of 4 us, and their backward nodes of 20 us, which run the node of the write inside."""
+    out = []
+    for one in range(n):
+        number, back = 1000 * (step + 1) + 3 * one, 600 + 25 * one
+        out += [
+            at(step, name, 10 + 5 * one, 14 + 5 * one, [(8, 4), (8, 4)], Sequence_number=number, Fwd_thread_id=0),
+            at(step, NODE + node, back, back + 20, Sequence_number=number + 1, Fwd_thread_id=1),
+            at(step, node, back + 1, back + 19, [(10, 8, 4)], Sequence_number=number + 1, Fwd_thread_id=1),
+            at(step, "torch::autograd::CopyBackwards", back + 8, back + 12, Sequence_number=number, Fwd_thread_id=1),
+        ]
+    return out
+
+
+@pytest.mark.parametrize("node", ["torch::autograd::CopySlices", "CopySlices"])
+def test_writes_into_slices_that_each_copy_a_whole_gradient_are_named(node: str) -> None:
+    one = found("work.slice_writes", lambda step: written(step, node=node))
+    assert one.title == "10 writes into slices of a tensor each copy its whole gradient"
+    assert one.evidence[0].value == N_STEPS * 10 * 20 * US
+    assert one.recoverable_ns == pytest.approx(10 * 20 * US * 0.9, rel=1e-3)
+    assert "torch.stack" in one.fix
+
+
+def test_the_node_of_a_write_comes_back_to_the_operator_that_wrote() -> None:
+    trace = facts_of(steps(written)).trace
+    backward = backward_of(trace)
+    is_write = trace.named(trace.ops.name, COPY_SLICES)[backward.rows]
+    names = {trace.name(code) for code in trace.ops.name[backward.forward[is_write]].tolist()}
+    assert names == {"aten::copy_"}
+    assert np.unique(backward.forward[is_write]).size == N_STEPS * 10
 
 
 def generated(step: int, *, by: int = 4, read: bool = False) -> list[Row]:
@@ -137,6 +173,12 @@ def test_what_does_not_take_the_batch_is_made_once() -> None:
 
 
 HEALTHY = {
+    "work.slice_writes": {
+        "few": lambda step: written(step, n=4),
+        "without a gradient": lambda step: [row for row in written(step) if "Copy" not in row.name],
+        "in-place operators on views": lambda step: written(step, name="aten::mul_"),
+        "writes into whole tensors": lambda step: written(step, node="CopyBackwards"),
+    },
     "work.dense_experts": {
         "each its own tokens": lambda step: experts(step, rows=lambda one: 10 + one),
         "all are kept": lambda step: experts(step, kept=8),

@@ -136,6 +136,14 @@ def test_time_of_profkit_and_between_loops_is_no_loops_time():
     assert run.spent_ms == [40, 60]
 
 
+def test_no_loop_takes_less_than_no_time_where_profkit_counts_more_of_its_own_than_passed():
+    run = Run().play((1,), ms=1, times=20)
+    run.loops.record(MS)
+    run.loops.skip(500 * MS)
+    run.play((1,), ms=1, times=20)
+    assert run.spent_ms[0] >= 19
+
+
 def test_the_recorded_loop_is_left_once_its_optimizer_is_out_of_reach():
     run = Run().play((TEACHER,), ms=1, times=20)
     run.loops.record(MS)

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 from profkit.analyzers.base import Scope, scope_of
-from profkit.analyzers.patterns import again, dropped, forward, modes, parameters, ranges, slow
+from profkit.analyzers.patterns import again, dropped, forward, modes, parameters, ranges, slow, writes
 from profkit.analyzers.patterns.cost import Pattern, costs_ns, rows_of, stays_on_cpu
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings import patterns
-from profkit.findings.again import BACKWARD_AGAIN, ROWS_APART, TASK_GRADIENTS
+from profkit.findings.again import BACKWARD_AGAIN, ROWS_APART, SLICE_WRITES, TASK_GRADIENTS
 from profkit.model.arrays import distinct, place_among, rows_by_value
 from profkit.model.code import PlaceShare
 from profkit.model.intervals import Intervals
@@ -100,6 +100,13 @@ PATTERNS: Final = (
         ("such stretch of backward nodes", "such stretches of backward nodes"),
         kept=lambda _, __: 1.0,
         title=again.title_of_tasks,
+    ),
+    Pattern(
+        SLICE_WRITES,
+        writes.slice_writes,
+        ("backward node of such a write", "backward nodes of such writes"),
+        kept=writes.kept_of_writes,
+        title=writes.title_of_writes,
     ),
     Pattern(
         patterns.CPU_OPERATORS,

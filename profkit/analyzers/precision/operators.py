@@ -15,7 +15,7 @@ import numpy as np
 from profkit.analyzers.base import Scope, scope_of
 from profkit.analyzers.tools import operators as recorded
 from profkit.findings.kernels import DOUBLE, FALLBACK
-from profkit.model.arrays import I64, Bool, distinct_codes, is_one_of
+from profkit.model.arrays import I64, Bool, distinct_codes, is_member, is_one_of
 from profkit.model.documents.rank_report import Section, TableView
 from profkit.model.finding import Evidence, Finding, Severity, Skipped
 from profkit.model.intervals import Intervals
@@ -38,7 +38,8 @@ _SLOWER: Final = re.compile(r"conv|gelu")
 """What has no kernel of oneDNN, or no vectorised one, in double precision."""
 _FOR_ALL: Final = re.compile(r"^aten::_(?:foreach|fused)_")
 """Operators on lists, of which no element type is recorded: theirs is that of the rest."""
-_BESIDE: Final = "convert the tensors that bring it in once, where they are made, with .float()"
+_BESIDE: Final = "convert the tensors that bring it in once, where they are made, with {}"
+_COMPLEX: Final = "c10::complex<double>"
 _FLOATING: Final = (Precision.FP64, Precision.FP32, Precision.FP16, Precision.BF16)
 
 
@@ -54,12 +55,18 @@ class Double(msgspec.Struct, frozen=True, kw_only=True):
     """The first operator of a step that takes in a tensor of it."""
     at: str = ""
     """Where that is called, in the user's code; "" where that is not known."""
+    multiplies: bool = False
+    """Whether a product of matrices is among them."""
+    is_complex: bool = False
+    """Whether most of that time is on complex128."""
 
 
 def double_of(facts: Facts, scope: Scope, typed: Trace) -> Double:
     """Sum operators' own times; `typed` are the steps whose types are known, the trace's or later ones."""
     if not typed.signatures:
         return Double(scope=scope)
+    from profkit.roof.products import product_rows  # with formulas: loaded where a trace has types
+
     (rows, length), names, inside = double_rows(typed), typed.ops.name, _rows_inside(typed)
     if not rows.size:
         return Double(scope=scope)
@@ -73,6 +80,8 @@ def double_of(facts: Facts, scope: Scope, typed: Trace) -> Double:
     listed = float(own[of_lists].sum()) * float(length.sum()) / known if known else 0.0
     scale = facts.window_ns / typed.window_duration_ns if typed.window_duration_ns else 0.0
     first = _first_double(typed)
+    is_complex = [one is not None and _COMPLEX in one.types for one in typed.signatures]
+    of_complex = length[np.array(is_complex)[typed.ops.signature[rows]]]
     return Double(
         scope=scope,
         ns=min(round((float(length.sum()) + listed) * scale), facts.window_ns),
@@ -80,6 +89,8 @@ def double_of(facts: Facts, scope: Scope, typed: Trace) -> Double:
         hottest=typed.name(int(spent.argmax())),
         first="" if first < 0 else typed.name(int(names[first])),
         at=_place_of(facts, typed, first),
+        multiplies=bool(is_member(rows, np.sort(product_rows(typed))).any()),
+        is_complex=2 * int(of_complex.sum()) > int(length.sum()),
     )
 
 
@@ -108,9 +119,9 @@ def _has_format(trace: Trace, rows: I64, formats: tuple[Precision, ...]) -> Bool
 
 def _format(signature: Signature) -> Precision | None:
     """The widest floating-point format of its tensors; scalars, which have no size, are written as double anywhere."""
-    from profkit.roof.formulas.work import precision  # loaded for traces with types
+    from profkit.roof.formulas.work import precision_of_parts as read  # loaded for traces with types
 
-    told = {precision(kind) for kind, shape in zip(signature.types, signature.dims, strict=False) if _is_tensor(shape)}
+    told = {read(kind) for kind, shape in zip(signature.types, signature.dims, strict=False) if _is_tensor(shape)}
     return next((one for one in _FLOATING if one in told), None)
 
 
@@ -141,42 +152,51 @@ def in_double(formats: OperatorPrecision) -> Iterator[Finding]:
     scope, fraction = result.scope, result.scope.fraction(result.ns)
     if scope.fraction(result.saves_ns) < DOUBLE.limit("window"):
         return
+    wide, narrow = ("complex128 or float64", "complex64 or float32") if result.is_complex else ("float64", "float32")
     evidence = [
         Evidence.time(
             "precision.double_ns",
             result.ns,
-            f"operators on float64 run for {scope.time(result.ns)},"
-            f" {format_fraction(fraction)} of the window; the longest is {result.hottest}; float32 takes half of"
+            f"operators on {wide} run for {scope.time(result.ns)},"
+            f" {format_fraction(fraction)} of the window; the longest is {result.hottest}; {narrow} takes half of"
             " that or less",
             expected="0, unless it is needed",
         )
     ]
     if result.first:
         at = f" at {result.at}" if result.at else ""
-        first = f"the first operator of a step that is given float64 is {result.first}{at}"
+        first = f"the first operator of a step that is given {wide} is {result.first}{at}"
         evidence.append(Evidence.time("precision.double_saves_ns", result.saves_ns, first))
-    is_beside = formats.total_ns > 0 and not formats.by_format.get(Precision.FP64)
+    is_beside = formats.total_ns > 0 and not result.multiplies
     if is_beside:
-        said = "no product of matrices is in float64: what is computed with such a tensor becomes float64, and so does its backward pass"
+        said = f"no product of matrices is in {wide}: what is computed with such a tensor becomes {wide}, and so does its backward pass"
         evidence.append(Evidence.share("precision.double_products", 0.0, said))
     yield DOUBLE.found(
-        title="operators compute in double precision",
+        title="operators compute in double precision" + ", on complex128" * result.is_complex,
         confidence=_SURE_OF_DOUBLE,
         recoverable_ns=scope.per_step(result.saves_ns),
         most_recoverable_ns=scope.per_step(result.ns) if is_beside else None,  # what fits into a cache takes far less
         fraction=fraction,
         evidence=tuple(evidence),
-        fix=f"unless it is needed: {_BESIDE if is_beside else DOUBLE.fixes[0]}; {DOUBLE.fixes[1]}; no"
-        f" {'' if is_beside else 'model.double() and no '}torch.set_default_dtype(torch.float64)",
+        fix=_fix_of_double(is_beside=is_beside, is_complex=result.is_complex),
+        proof=DOUBLE.proof.replace(".float()", ".to(torch.complex64)") if result.is_complex else "",
         next_tools=(
             recorded(
                 scope,
-                "change that, then record again with types: what is still in float64?",
+                "change that, then record again with types: what is still in double precision?",
                 "no operator in double precision; profkit compare OLD NEW says what it gave",
                 flags="--shapes",
             ),
         ),
     )
+
+
+def _fix_of_double(*, is_beside: bool, is_complex: bool) -> str:
+    what = _BESIDE.format(".to(torch.complex64)" if is_complex else ".float()")
+    of_numpy = DOUBLE.fixes[1].replace("float32", "complex64") if is_complex else DOUBLE.fixes[1]
+    no_model = "" if is_beside else "model.double() and no "
+    where = what if is_beside or is_complex else DOUBLE.fixes[0]
+    return f"unless it is needed: {where}; {of_numpy}; no {no_model}torch.set_default_dtype(torch.float64)"
 
 
 class ByFormat(msgspec.Struct, frozen=True, kw_only=True):

@@ -151,7 +151,9 @@ class Loops:
             loop = Loop(names, max(self._in_reach), self._n_calls)
             self._loops[self._key, self._pace] = loop
         is_timed = is_timed and self._last_ns > 0
-        spent_ns = now_ns - self._last_ns if is_timed and not is_new else 0
+        spent_ns = (
+            max(now_ns - self._last_ns, 0) if is_timed and not is_new else 0
+        )  # less what profkit took, never below
         self._stretch.add(1, int(spent_ns > 0), spent_ns)
         loop.add(1, int(spent_ns > 0), spent_ns)
         if self._passage is not None:
@@ -161,7 +163,7 @@ class Loops:
             self._passage = None
         if leads:
             if is_timed and self._lead_ns:
-                self._watch_pace(now_ns - self._lead_ns)
+                self._watch_pace(max(now_ns - self._lead_ns, 0))
             self._lead_ns = now_ns
         self._last_ns = now_ns
 

@@ -133,6 +133,11 @@ def precision(kind: str) -> Precision:
     return _TYPES[kind][1] if kind in _TYPES else Precision.UNKNOWN
 
 
+def precision_of_parts(kind: str) -> Precision:
+    """The number format of a type, of a complex one that of its two parts."""
+    return precision(kind.removeprefix("c10::complex<").removesuffix(">"))
+
+
 def promoted(kinds: Iterable[str]) -> str:
     """The type of what comes out of operands of these types: fp16 with bf16 gives fp32."""
     known = [kind for kind in kinds if kind in _TYPES]

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profkit.model.arrays import I64, Bool, distinct, distinct_codes, last_begun, looked_up, place_among, rows_by_value
+from profkit.model.arrays import (
+    I64,
+    Bool,
+    distinct,
+    distinct_codes,
+    is_one_of,
+    last_begun,
+    looked_up,
+    place_among,
+    rows_by_value,
+)
 from profkit.model.code import Phase
 from profkit.model.intervals import Intervals
 from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind, Spans, Trace
+from profkit.redact.later import later
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, outermost
+
+COPY_SLICES: Final = later(rf"^{BACKWARD_NODE}: (?:torch::autograd::)?CopySlices$")
+"""The node of a write into a view of a tensor: it has a number of its own, and runs that of the write inside itself."""
 
 
 class Backward(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +75,27 @@ def _forward(trace: Trace, nodes: I64) -> I64:
         return out
     order = np.lexsort((ops.start_ns[forward], sequence[forward]))
     ordered = sequence[forward[order]]
-    wanted = sequence[nodes]
+    wanted = _wanted(trace, nodes)
     # operators before it that make no node have the number of the next one as well: the last one made it
     first, last = place_among(ordered, wanted), place_among(ordered, wanted, after=True) - 1
     found, other = forward[order[np.maximum(last, 0)]], forward[order[np.minimum(first, ordered.size - 1)]]
     is_known = (wanted >= 0) & (first <= last) & (ops.thread[found] == ops.thread[other])
     is_known &= ops.start_ns[found] < ops.start_ns[nodes]
     return np.where(is_known, found, NO_ROW)
+
+
+def _wanted(trace: Trace, nodes: I64) -> I64:
+    """The sequence number of each node's operator: of a write into a view that of the node inside."""
+    ops, out = trace.ops, trace.ops.sequence[nodes].astype(np.int64)
+    writes = np.flatnonzero(trace.named(ops.name, COPY_SLICES)[nodes])
+    if writes.size:
+        of_writes = ops.take(nodes[writes])
+        inner = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread > 0) & is_one_of(ops.thread, of_writes.thread))
+        place = enclosing_op(of_writes, ops.thread[inner], ops.start_ns[inner])
+        inside = (place >= 0) & (ops.sequence[inner] != of_writes.sequence[place])
+        # the first one inside: the last that is written
+        out[writes[place[inside][::-1]]] = ops.sequence[inner[inside][::-1]]
+    return out
 
 
 class Phases(msgspec.Struct, frozen=True, kw_only=True):
