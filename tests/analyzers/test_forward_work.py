@@ -11,6 +11,7 @@ from profkit.testing import Row, span
 from tests.drawing import ACCUMULATES, BASE, NODE, STEP, US, at, finding_in, frame, ranged, steps_of, triaged, twins
 
 N_STEPS = 5
+STORED = "torch::autograd::AccumulateGrad"
 
 
 def training(step: int) -> list[Row]:
@@ -209,6 +210,27 @@ def piled(step: int, *, adds: bool = True) -> list[Row]:
 def test_gradients_that_pile_up_are_nobodys(*, adds: bool) -> None:
     one = finding_in(rows_with(first=partial(piled, adds=adds)), "work.unused_gradients")
     assert (one and one.recoverable_ns) == (420 * US if adds else None)
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_pass_of_autograd_grad_leaves_no_gradients(*, stores: bool) -> None:
+    """A gradient penalty before loss.backward(): the node of its leaf is there, and nothing is stored."""
+
+    def with_penalty(step: int) -> list[Row]:
+        number = 10 * step + 5
+        kept = [at(step, STORED, begin + 1, begin + 9) for begin in (410, 620)]
+        return [
+            at(step, "aten::linear", 2, 5, Sequence_number=number, Fwd_thread_id=0),
+            at(step, NODE + "AddmmBackward0", 5, 7, Sequence_number=number, Fwd_thread_id=1),
+            at(step, ACCUMULATES, 7, 9),
+            *([at(step, STORED, 7.5, 8.5)] if stores else []),
+            at(step, STORED, 206, 209),
+            *kept,
+            *piled(step),
+        ]
+
+    one = finding_in(rows_with(first=with_penalty), "work.unused_gradients")
+    assert (one and one.recoverable_ns) == (None if stores else 420 * US)
 
 
 @pytest.mark.parametrize("change", ["another optimizer clears", "to zero"])

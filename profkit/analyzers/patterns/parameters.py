@@ -16,7 +16,7 @@ from profkit.analyzers.patterns.cost import rows_of
 from profkit.analyzers.patterns.forward import MODEL, multiplies, spanning, unread_of_step
 from profkit.analyzers.patterns.ranges import Ranges
 from profkit.findings.patterns import OPTIMIZER_LOOP, PARAMETER_LOOP, PILED
-from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_one_of
+from profkit.model.arrays import I64, Bool, distinct, distinct_codes, is_member, is_one_of
 from profkit.model.intervals import Intervals
 from profkit.model.names import family_of
 from profkit.model.trace import SpanKind, Trace
@@ -50,6 +50,8 @@ _LEAST_OF: Final = 1 / 3
 _IN_BUCKETS: Final = later(r"\bddp\.reducer::|distributed::reducer::")
 _ADD: Final = later(r"^aten::add_?$")
 ACCUMULATE: Final = later(rf"^{BACKWARD_NODE}: torch::autograd::AccumulateGrad")
+STORES: Final = later(r"^torch::autograd::AccumulateGrad$")
+"""What stores a gradient; torch.autograd.grad shows the node of a leaf as well, without this in it."""
 _ZERO: Final = later(r"^aten::(?:_foreach_)?zero_$")
 _BOTH: Final = later(r"convolution_backward|attention.*_backward")
 """Operators that may make the gradient of the input and that of the weight in one."""
@@ -81,13 +83,19 @@ def _found(trace: Trace) -> list[tuple[I64, bool]] | None:
     adding[around[around >= 0]] = True
     if (is_one & adding).sum() < PILED.limit("gradients") or not is_cleared(trace):
         return None
+    inner = np.flatnonzero(trace.named(ops.name, STORES))
+    around = enclosing_op(ops.take(nodes), ops.thread[inner], ops.start_ns[inner])
+    stores = is_member(np.arange(nodes.size), distinct(around[around >= 0])) if inner.size else is_one
     at = ops.start_ns[nodes]
     found = []
+    earlier = -1  # the last node of a pass that leaves gradients: torch.autograd.grad leaves none
     for mine in np.split(np.arange(nodes.size), np.cumsum([one.size for one in passes])[:-1]):
-        before = ends[ends <= at[mine[0]]][-1:]
-        earlier = at[mine[0] - 1] if mine[0] else -1
+        if not stores[mine].any():
+            continue
+        before, last = ends[ends <= at[mine[0]]][-1:], earlier
+        earlier = int(at[mine[-1]])
         # else another pass came between, which may have left them; a recording begins with a step
-        if earlier > before[0] if before.size else earlier >= 0:
+        if last > before[0] if before.size else last >= 0:
             continue
         found += _foreign(trace, nodes[mine], is_one[mine], is_one[mine] & adding[mine])
     return found

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from profkit.analyzers.patterns.dropped import AT_ONCE
-from profkit.analyzers.patterns.parameters import method_codes
+from profkit.analyzers.patterns.parameters import STORES, method_codes
 from profkit.model.arrays import I64, Bool, distinct, is_one_of
 from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind, Trace
@@ -23,8 +23,6 @@ from profkit.redact.later import later
 from profkit.timeline.code.phases import Backward, backward_of
 from profkit.timeline.host import BACKWARD_NODE, enclosing_op, outermost
 
-_STORES: Final = later(r"^torch::autograd::AccumulateGrad$")
-"""What stores a gradient; torch.autograd.grad shows the node of a leaf as well, without this in it."""
 _ADDS: Final = later(r"^aten::add_?$")
 
 
@@ -61,7 +59,7 @@ def passes_again(trace: Trace) -> Passes | None:
         return None
     others, used = _others(trace, rows, backward)
     at = _numbered(trace, rows, ops.start_ns[others])
-    stores, adds = (_has(trace, rows, np.flatnonzero(trace.named(ops.name, one))) for one in (_STORES, _ADDS))
+    stores, adds = (_has(trace, rows, np.flatnonzero(trace.named(ops.name, one))) for one in (STORES, _ADDS))
     made = _makers(trace, rows)
     last = np.searchsorted(others, rows[np.flatnonzero(np.diff(at, prepend=-1))])
     found = Passes(
