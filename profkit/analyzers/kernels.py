@@ -21,6 +21,7 @@ from profkit.model.names import LAYOUT as LAYOUT_FAMILY
 from profkit.model.names import MEMORY_FAMILIES, family_of, is_inductors, precision_of, says_nothing, short_name
 from profkit.model.table import NO_ROW
 from profkit.model.trace import SpanKind
+from profkit.redact.later import later
 from profkit.timeline import Facts
 from profkit.timeline.code import Rows
 from profkit.timeline.launch_order import LaunchOrder
@@ -31,6 +32,7 @@ from profkit.units import format_count, format_fraction
 _MAX_SHOWN = 15
 _WORTH_FUSING_NS = 10_000  # CPU operators below this are dispatch, judged elsewhere
 
+_DIFFERENTIATED_TWICE: Final = later(r"BackwardBackward\d*$")
 _MATRIX: Final = ("matmul", "convolution", "attention")
 
 
@@ -124,7 +126,9 @@ def measure(facts: Facts) -> Kernels | Skipped:
     if work.is_cpu or facts.is_of_torch:  # kernels of other programs are what their authors wrote
         is_memory[[code for code, name in family.items() if name in MEMORY_FAMILIES]] = True
     layout = [int(code) for code in present_codes if family[int(code)] == LAYOUT_FAMILY]
-    fusable, n_runs = _fusable_ns(work, is_memory[work.name])
+    # nothing fuses these: torch.compile differentiates once
+    is_twice = work.is_cpu and any(map(_DIFFERENTIATED_TWICE.search, facts.trace.strings))
+    fusable, n_runs = (0, 0) if is_twice else _fusable_ns(work, is_memory[work.name])
     return Kernels(
         scope=scope_of(facts),
         work_ns=int(total.sum()),

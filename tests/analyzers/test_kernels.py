@@ -152,3 +152,13 @@ def test_copies_that_lead_are_told_by_what_they_change():
     fix = triaged(back_to_back(*[(CAST, 60), (MOVE, 40)] * 8, (BF16, 150))).verdict.fixes[0]
     assert fix.startswith("cast less often: copies to another number format take at least 480 us per step; ")
     assert "in one layout: copies in the same format take at least 320 us per step; " in fix
+
+
+@pytest.mark.parametrize("node", ["TanhBackward0", "TanhBackwardBackward0"])
+def test_nothing_fuses_on_a_cpu_what_is_differentiated_twice(node):
+    """torch.compile does not: a gradient with create_graph=True, then backward() through it."""
+    begins = range(0, 900 * US, 100 * US)
+    rows = [span("aten::mul", at, at + 95 * US, cat="cpu_op") for at in begins]
+    rows += [span(f"autograd::engine::evaluate_function: {node}", 900 * US, 990 * US, cat="cpu_op")]
+    found = triaged(rows).found
+    assert ("kernel.unfused" in found) is (node == "TanhBackward0")
