@@ -385,3 +385,10 @@ def test_a_change_that_may_not_apply_leads_no_verdict_where_it_gives_little(
     assert verdict.is_healthy is not leads
     assert [one.id for one in verdict.findings] == [kind.id] * leads
     assert bool(verdict.recoverable_ns) is leads
+
+
+def test_a_slight_cause_hides_no_other_one() -> None:
+    """Of many ranks the one with the larger share comes first, though it saves little."""
+    waits = replace(of_step(BANDWIDTH, 0.14), recoverable_ns=round(0.08 * 10 * MS))
+    case = replace(analyse(worked(0.7)).case, is_cpu=True, is_alone=False, findings=(waits, of_step(STARVED, 0.13)))
+    assert decide(case).findings[0].id == STARVED.id

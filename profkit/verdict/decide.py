@@ -112,6 +112,7 @@ def decide(case: Case) -> Verdict:
 
 def _beside(case: Case, causes: Sequence[Finding]) -> Verdict:
     """The verdict on what lies beside start-up and single stalls."""
+    causes = sorted(causes, key=lambda one: _is_slight(case, one))  # what is slight hides no other cause
     top = causes[0] if causes else None
     beside = _leading_peer(causes, is_cpu=case.is_cpu)
     unexplained = case.budget.fraction("idle_dependency") + case.budget.fraction("idle_unknown")
