@@ -276,7 +276,7 @@ REPEATED: Final = FindingKind(
     thresholds={
         "window": WORTH_WORK,
         "calls": Threshold(
-            3, "with {} calls or more on the same tensors in a step", "chosen: two may be two passes", ""
+            2, "with {} calls or more on the same tensors before a backward pass", "chosen: one is enough", ""
         ),
     },
     notes=("what functions outside of these make anew each time is not known as the same",),

@@ -55,7 +55,30 @@ def scaled(_):
         LAYER(ROWS * 2)
 
 
-@pytest.mark.parametrize(("body", "n"), [(encoded, 1), (viewed, 1), (multiplied, 1), (scaled, 2)])
+def many_rows(_):
+    """A product of more than two axes is a view of what it made."""
+    rows = torch.ones(3, 2, 4)
+    for _ in range(3):
+        LAYER(torch.relu(LAYER(rows)))
+
+
+def attended(_, dropout_p=0.0):
+    heads = torch.ones(1, 2, 3, 4)
+    for _ in range(3):
+        LAYER(torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, None, dropout_p))
+
+
+def attended_at_random(_):
+    attended(_, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "n"),
+    [
+        *((encoded, 1), (viewed, 1), (multiplied, 1), (scaled, 2), (many_rows, 3), (attended, 2)),
+        (attended_at_random, 0),
+    ],
+)
 def test_what_is_computed_of_the_same_tensors_is_marked_after_its_first(body, n):
     found = marks(body)
     assert len(found) == 2 * n

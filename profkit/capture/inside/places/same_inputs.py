@@ -27,7 +27,10 @@ _BY_NUMBER: Final = (
     "add sub mul div neg pow square sqrt rsqrt reciprocal exp log log10 log2 log1p sin cos tanh sigmoid softplus relu"
     " gelu silu abs clamp __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __neg__"
     " softmax log_softmax sum mean norm linalg_norm linalg_vector_norm"
+    " embedding layer_norm rms_norm group_norm logsigmoid"
 )
+_ATTENTION: Final = "scaled_dot_product_attention"
+"""Makes the same each time where it drops nothing."""
 _MATRICES: Final = (
     "tril triu diag cat stack clone detach contiguous reshape to float int inverse linalg_inv linalg_solve matrix_exp"
     " linalg_matrix_exp linalg_solve_triangular linalg_qr linalg_cholesky linalg_eigh linalg_svd linalg_lu_factor"
@@ -85,7 +88,7 @@ class SameInputs:
             self.forget()
         value, mark = None, ""
         try:
-            if name in _MAKES_THE_SAME or name in _BY_SIZE:
+            if name in _MAKES_THE_SAME or name in _BY_SIZE or (name == _ATTENTION and not _drops(args, kwargs)):
                 value, mark = self._value((name, torch.is_grad_enabled(), *args, *kwargs.items()), name in _BY_SIZE)
         except Exception:  # noqa: BLE001, S110 - whatever tensor this is: nothing is said of it
             pass
@@ -145,12 +148,15 @@ class SameInputs:
         return known
 
     def _note(self, made: Any, value: int) -> None:
-        """What was made is known by how; not a view, which its tensor tells, nor what was given and handed back."""
+        """What was made is known by how, a product of many rows by what lies below; not what was given, nor views of it."""
         try:
             parts = made if isinstance(made, (tuple, list)) else (made,)
             for place, one in enumerate(parts):
-                if type(one) is torch.Tensor and one._base is None and self._known(one) is None:  # noqa: SLF001
-                    self._keep(one, self._values.setdefault((value, place), next(self._next)))
+                if type(one) is not torch.Tensor:
+                    continue
+                owner = one._base if one._base is not None else one  # noqa: SLF001
+                if self._known(owner) is None:
+                    self._keep(owner, self._values.setdefault((value, place), next(self._next)))
         except Exception:  # noqa: BLE001, S110 - then it is known as an object
             pass
 
@@ -158,6 +164,11 @@ class SameInputs:
 def ranged(name: str) -> Any:
     """A range of that name, where torch can by one that costs a tenth: 3 us, measured with stacks on."""
     return torch._C._profiler._RecordFunctionFast(name, (), _AS_RANGE) if _IS_QUICK else record_function(name)  # noqa: SLF001
+
+
+def _drops(args: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether attention drops some of its weights at random."""
+    return bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
 
 
 def _parametrization() -> str:
