@@ -148,7 +148,7 @@ class SameInputs:
         return known
 
     def _note(self, made: Any, value: int) -> None:
-        """What was made is known by how, a product of many rows by what lies below; not what was given, nor views of it."""
+        """What was made is known by how, a product of many rows by what lies below; not what was given."""
         try:
             parts = made if isinstance(made, (tuple, list)) else (made,)
             for place, one in enumerate(parts):
