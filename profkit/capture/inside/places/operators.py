@@ -12,11 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.autograd.profiler import record_function
 from torch.overrides import TorchFunctionMode
 
 from .equal_matrices import EqualMatrices
 from .no_target import NoTarget
-from .same_inputs import SameInputs, ranged
+from .same_inputs import SameInputs
 from .same_steps import SameSteps
 from .zero_rows import ZeroRows
 
@@ -55,10 +56,10 @@ class _PassOn(TorchFunctionMode):  # type: ignore[misc]
             if steps.call is not None:
                 steps.note(result)
             return result
-        with ranged(mark):
+        with record_function(mark):
             result = self.same.call(func, args, kwargs)
             if steps.call is not None and (belied := steps.note(result)):
-                with ranged(belied):
+                with record_function(belied):
                     pass
         return result
 

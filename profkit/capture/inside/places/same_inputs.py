@@ -49,9 +49,6 @@ _MOST: Final = 10_000
 _MOST_NUMBERS: Final = 1000
 """Chosen: more than a step repeats; what comes behind them has the last one's. A loss of 24 permutations has 200."""
 _MOST_FRAMES: Final = 12
-_AS_RANGE: Final = {"scope": "user_scope"}
-_IS_QUICK: Final = [int(one) for one in torch.__version__.split(".")[:2]] >= [2, 10]
-"""Since then torch writes such a one as a range, not as an operator (pull request 162661)."""
 _GETTERS: Final = {
     ("parametrize.py", "get_parametrized"): ("tensor_name", "parametrization"),
     ("weight_norm.py", "__call__"): ("self", "module"),
@@ -93,7 +90,7 @@ class SameInputs:
         except Exception:  # noqa: BLE001, S110 - whatever tensor this is: nothing is said of it
             pass
         if mark:
-            with ranged(mark):
+            with record_function(mark):
                 made = function(*args, **kwargs)
         else:
             made = function(*args, **kwargs)
@@ -159,11 +156,6 @@ class SameInputs:
                     self._keep(owner, self._values.setdefault((value, place), next(self._next)))
         except Exception:  # noqa: BLE001, S110 - then it is known as an object
             pass
-
-
-def ranged(name: str) -> Any:
-    """A range of that name, where torch can by one that costs a tenth: 3 us, measured with stacks on."""
-    return torch._C._profiler._RecordFunctionFast(name, (), _AS_RANGE) if _IS_QUICK else record_function(name)  # noqa: SLF001
 
 
 def _drops(args: Any, kwargs: Mapping[str, Any]) -> bool:
