@@ -11,7 +11,7 @@ from profkit.findings.copies import TO_DEVICE
 from profkit.findings.host import SYNC
 from profkit.findings.input import STARVED
 from profkit.findings.kernels import DOUBLE, UNFUSED
-from profkit.findings.kind import FindingKind
+from profkit.findings.kind import TO_TRY, FindingKind
 from profkit.findings.patterns import CONVERSIONS, MATH_ATTENTION, NO_GRADIENT, OPTIMIZER_LOOP, SLOW_PATH
 from profkit.findings.wasted import DENSE_EXPERTS, REBUILT
 from profkit.findings.whole_run import RARE
@@ -22,7 +22,6 @@ from profkit.model.finding import Evidence, Finding
 from profkit.pipeline import analyse, triage_trace
 from profkit.testing import draw, kernel, launch, operator, span, trace_of
 from profkit.verdict import CHEAPER_WORK, FASTER_PRODUCTS, LEAVE_IT, decide
-from profkit.verdict.decide import SLIGHT
 from tests.analyzers.test_findings import Job, starved
 from tests.drawing import MS, finding_in, in_steps, launched
 
@@ -367,11 +366,11 @@ def test_a_question_leads_before_no_cause_that_explains_half_of_it(beside: Findi
 @pytest.mark.parametrize(
     ("kind", "share", "is_cpu", "leads"),
     [
-        (MATH_ATTENTION, SLIGHT - 0.02, True, False),
-        (MATH_ATTENTION, SLIGHT + 0.01, True, True),
-        (MATH_ATTENTION, SLIGHT - 0.02, False, True),
-        (BANDWIDTH, SLIGHT - 0.02, True, False),
-        (REBUILT, SLIGHT - 0.02, True, True),
+        (MATH_ATTENTION, TO_TRY - 0.02, True, False),
+        (MATH_ATTENTION, TO_TRY + 0.01, True, True),
+        (MATH_ATTENTION, TO_TRY - 0.02, False, True),
+        (BANDWIDTH, TO_TRY - 0.02, True, False),
+        (REBUILT, TO_TRY - 0.02, True, True),
         (UNFUSED, 0.13, True, False),
         (UNFUSED, 0.16, True, True),
     ],

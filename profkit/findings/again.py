@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.kind import TO_TRY, FindingKind, Supersedes, Threshold, Way
 from profkit.findings.patterns import NAMES, WORTH_WORK
 
 _NAMES: Final = tuple(Supersedes(one, Way.BEHIND, NAMES) for one in ("kernel.unfused", "host.launch_bound"))
@@ -32,7 +32,7 @@ BACKWARD_AGAIN: Final = FindingKind(
 ROWS_APART: Final = FindingKind(
     id="work.rows_apart",
     title="the gradient of each element of an output is taken in a call of its own",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     is_estimated=True,
     supersedes=_NAMES,
@@ -64,7 +64,7 @@ ROWS_APART: Final = FindingKind(
 TASK_GRADIENTS: Final = FindingKind(
     id="work.task_gradients",
     title="the gradient of each loss is taken through all layers that the losses share",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="A scheme that weighs or combines losses by their gradients (GradNorm, MGDA) takes each loss's gradient by itself, through all shared layers. Often their size at the last shared layer is all that it reads, and that takes no pass through the layers below. Some need all of it (PCGrad), so it is a question, and no saving is promised.",
     measured="Calls of torch.autograd.grad between two steps of the optimizers, each with nodes of its own loss first and then through nodes that another call goes through as well, by sequence numbers: the shared nodes. Not of gradients whose own gradient a later pass takes, or that take one.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profkit.findings import parts
-from profkit.findings.kind import CONTAINED, FindingKind, Supersedes, Threshold, Way
+from profkit.findings.kind import CONTAINED, TO_TRY, FindingKind, Supersedes, Threshold, Way
 from profkit.model.documents.report import Bottleneck
 
 _WAITING: Final = Threshold(
@@ -35,7 +35,7 @@ DEFAULT_BUCKET_BYTES: Final = 25 * 2**20
 
 EXPOSED: Final = FindingKind(
     id="comm.exposed",
-    is_to_try=True,
+    leads_from=TO_TRY,
     tries=("ddp_bucket", "ddp_view", "fsdp_prefetch", "no_collectives"),
     title="communication is not hidden under compute",
     bottleneck=Bottleneck.COMM,
@@ -93,7 +93,7 @@ EXPOSED: Final = FindingKind(
 
 SKEW: Final = FindingKind(
     id="comm.skew",
-    is_to_try=True,
+    leads_from=TO_TRY,
     title="ranks wait for each other; which rank is late changes",
     bottleneck=Bottleneck.COMM,
     part=parts.COMM,
@@ -133,7 +133,7 @@ SKEW: Final = FindingKind(
 
 BANDWIDTH: Final = FindingKind(
     id="comm.bandwidth",
-    is_to_try=True,
+    leads_from=TO_TRY,
     tries=("no_collectives",),
     title="collective time is mostly data transfer, not hidden under compute",
     bottleneck=Bottleneck.COMM,

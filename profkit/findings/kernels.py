@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.kind import MOST_HAVE_IT, FindingKind, Supersedes, Threshold, Way
 from profkit.findings.patterns import NAMES
 from profkit.redact.later import later
 
 UNFUSED: Final = FindingKind(
     id="kernel.unfused",
-    is_to_try=True,
+    leads_from=MOST_HAVE_IT,
     tries=("compile", "fused"),
     title="elementwise, norm and reduction kernels take much of the GPU time",
     is_about_work=True,

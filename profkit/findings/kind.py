@@ -16,6 +16,11 @@ from profkit.units import format_ns
 CONTAINED: Final = 0.8
 """Share of a finding's time inside another cause, from which it is not said twice (docs/sources.md, rule 22)."""
 
+TO_TRY: Final = 0.1
+"""From which share of the step a saving leads a verdict on a CPU where only a trial shows that the change applies. Chosen
+on first looks of docs/accuracy.md: six of the fourteen false alarms of eight rounds promised less, no right answer did."""
+MOST_HAVE_IT: Final = 0.15
+"""The same of what most programs have some of. Chosen: as the severity "high"."""
 
 VERDICTS: Final[Mapping[Bottleneck, str]] = {
     Bottleneck.DATA: "The device waits for the DataLoader and has nothing else to do.",
@@ -116,8 +121,9 @@ class FindingKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing that a profiler slows runs in it: on a CPU it then lasts as long without one."""
     is_of_run: bool = False
     """Whether its share is of the run, not of the window, which may hold none of it."""
-    is_to_try: bool = False
-    """Whether only a trial shows that its change applies: on a CPU it leads no verdict where it would give little."""
+    leads_from: float = 0.0
+    """The share of the step (0-1) from which its saving leads a verdict on a CPU: more than 0 where only a trial shows
+    that its change applies."""
     leads: bool = False
     """Whether it comes before all other findings on the work, whatever these save: what they save is of the wrong device."""
     part: LookedFor | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
-from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.kind import TO_TRY, FindingKind, Supersedes, Threshold, Way
 from profkit.findings.whole_run import FLUSH
 from profkit.model.documents.report import Bottleneck
 
@@ -237,7 +238,7 @@ FROZEN: Final = FindingKind(
 NO_GRADIENT: Final = FindingKind(
     id="work.no_gradient",
     title="part of the forward pass needs no gradient: if it is the same in each step, it can be made once",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="The forward pass makes a tensor that depends on nothing that trains: a mask, a positional encoding, anchors, a normalised adjacency, a table. What is the same in each step can be made once. What depends on the batch can be made with it, by the workers of a DataLoader, or once for each sample.",
     measured="Outermost operators between those that a backward node comes back to, or before the first of them inside a module that trains, to which none comes back: runs that stand in every step with the same names and recorded shapes, without random numbers, and have 1 % of the window or more. Not those whose first tensor, or the first behind what they gather, has as many rows as what the model works on, or that take one of the shape of its inputs: they are of the batch; nor those that make text of a tensor; without shapes nothing is said. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, all of their time. Runs that make nodes of a graph depend on what trains, and are left out.",
@@ -394,7 +395,7 @@ IDLE_CORES: Final = FindingKind(
     id="host.idle_cores",
     tries=("threads",),
     title="operators run on few threads, while cores stand idle",
-    is_to_try=True,
+    leads_from=inf,
     is_about_work=True,
     meaning="PyTorch splits large operators among threads (torch.get_num_threads()). Where a script, a job's OMP_NUM_THREADS or torchrun (which sets 1 where nothing is set) leaves fewer of them than there are free cores, each such operator takes longer than it needs. It may be meant: for a machine that others share, or for results that stay the same to the last bit.",
     measured="profkit capture reads how long the cores that the process may use ran nothing while steps were recorded (/proc/stat), what its own threads and what it started ran, and the container's quota. Ranks, loader workers and other programs keep what they took; of hyper-threads one counts. Operators that threads share: products, convolutions, and elementwise operators, reductions, norms, copies and gathers of more than 32768 elements for each thread (ATen's grain), of 20 us or more. With two threads in place of one they took 45 % less, beside some 3 us for each to start (measured on two cores): about that much is told, for twice the threads. At most each takes a share as its threads rise.",
@@ -486,7 +487,7 @@ UNUSED_PARAMETERS: Final = FindingKind(
 RECOMPUTATION: Final = FindingKind(
     id="work.recompute",
     title="the backward pass computes activations again",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="Activation checkpointing keeps less in memory and pays with a second forward pass: about a third more compute where all of the model is checkpointed. Where memory is free, that is time for nothing.",
     measured="Operators of the forward side (they have an autograd number and no forward thread) inside backward nodes. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own and that of the Python before each. Collectives that are launched again are not counted.",
@@ -503,7 +504,7 @@ RECOMPUTATION: Final = FindingKind(
 MATH_ATTENTION: Final = FindingKind(
     id="kernel.math_attention",
     title="attention runs without a fused kernel",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="scaled_dot_product_attention has fused kernels. Where none takes these inputs, where weights are asked for, and where a model writes attention out, separate operators write the whole matrix of scores to memory and read it several times.",
     measured="Operators aten::_scaled_dot_product_attention_math; elsewhere what stands between two batched products of the same pass with a softmax, or its backward, between them, where that is of what the first one makes and the second one takes, by recorded shapes: the products themselves stay. On a CPU, not where a mask is added whose gradient is summed over the batch, as a learnt bias: its fused kernel takes no mask that needs a gradient (torch 2.13). On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own. The backward of that operator is not counted.",
@@ -536,7 +537,7 @@ TRAINING_MODE: Final = FindingKind(
 SLOW_PATH: Final = FindingKind(
     id="kernel.slow_path",
     title="an operator takes a slow way",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="Operators have fast implementations for usual types, layouts and shapes, and fall back to general ones for others: a convolution to a copy into columns and a product, a gradient of an index to sorting.",
     measured="Operators that exist for the fall-back alone, by name, but for a CPU's 1x1 convolutions, where recorded shapes tell them: these copy no columns, and took less time than oneDNN's on one thread (measured); MIOpen's naive kernels, by name. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time. The fast way takes time as well: it saves less than that.",
@@ -549,7 +550,7 @@ SLOW_PATH: Final = FindingKind(
 LAYOUT_COPIES: Final = FindingKind(
     id="kernel.copies",
     title="tensors are copied to change their layout",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="A transposed or sliced view is copied when contiguous(), reshape() or an operator needs its elements in order. The copy computes nothing.",
     measured="Operators aten::contiguous and aten::reshape that copy, but for the gradients that a convolution or attention puts in order for itself, and for what torch's MultiheadAttention and installed packages copy in code of their own. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own time.",
@@ -572,7 +573,7 @@ LAYOUT_COPIES: Final = FindingKind(
 CONVERSIONS: Final = FindingKind(
     id="precision.casts",
     title="tensors are converted between number formats",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="Autocast converts the weights of each layer in every forward pass (once per step with its cache, with activation checkpointing again), and where layers of different precision follow each other, activations too. Each conversion reads and writes the whole tensor.",
     measured="Operators aten::_to_copy from one floating-point format to another, by recorded types. On a GPU, the kernels that they launch and what it would idle less without their launches; on a CPU, their own.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profkit.findings.kind import FindingKind, Supersedes, Threshold, Way
+from profkit.findings.kind import TO_TRY, FindingKind, Supersedes, Threshold, Way
 from profkit.findings.patterns import MOSTLY, NAMES, WORTH_WORK
 
 _MOST_OF_IT: Final = 0.5
@@ -68,7 +68,7 @@ FULL_SORT: Final = FindingKind(
 MORE_ROWS: Final = FindingKind(
     id="work.more_rows",
     title="a layer computes more rows than need be",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
     meaning="Rows are gathered, one many times: the nodes of a graph to its edges, a context to each position. The layer behind it gives the same output for the same row, so it computes copies for nothing. A 1x1 convolution behind an upsampling, and a layer of which the mean alone is read, can change places with it as well.",
@@ -139,7 +139,7 @@ REBUILT: Final = FindingKind(
 MASKED_ROWS: Final = FindingKind(
     id="work.masked_rows",
     title="layers compute rows that a mask hides and that are dropped behind them",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     meaning="A mask hides some rows of each sequence from attention, and behind the layers the other rows alone are taken. Where both are the same rows, nobody reads what the layers compute of the hidden ones. Values are not recorded, so it is a question, and no saving is promised.",
     measured="Attention with a mask of keys that is the same for all queries, and behind it in the same forward pass a gather or an index that keeps as many rows of each sequence. By recorded shapes: all that takes as many rows as the whole sequences, forward and backward.",
@@ -158,7 +158,7 @@ MASKED_ROWS: Final = FindingKind(
 ZERO_ROWS: Final = FindingKind(
     id="work.zero_rows",
     title="many rows that layers compute have no influence on the loss",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     supersedes=(
         Supersedes("kernel.unfused", Way.BEHIND, NAMES),
@@ -184,7 +184,7 @@ ZERO_ROWS: Final = FindingKind(
 NO_TARGET: Final = FindingKind(
     id="work.no_target",
     title="the output layer computes rows that have no target",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, NAMES),),
     meaning="A loss over classes leaves out rows whose target is ignore_index: words that are not masked, a prompt, padding. The output layer, the softmax and their backward pass compute these rows all the same, for each class.",
@@ -249,7 +249,7 @@ DENSE_TABLE: Final = FindingKind(
 THROWN_AWAY: Final = FindingKind(
     id="work.thrown_away",
     title="a layer computes many rows of which few are used",
-    is_to_try=True,
+    leads_from=TO_TRY,
     is_about_work=True,
     supersedes=(Supersedes("kernel.unfused", Way.BEHIND, MOSTLY),),
     meaning="A layer computes an output for each position (token, time step, pixel), and the line behind it keeps a slice or an index of them. The rest is computed, and its gradient, all zeros, goes back through the layer.",
@@ -276,7 +276,10 @@ REPEATED: Final = FindingKind(
     thresholds={
         "window": WORTH_WORK,
         "calls": Threshold(
-            2, "with {} calls or more on the same tensors before a backward pass", "chosen: one is enough", ""
+            2,
+            "with {} calls or more on the same tensors before a backward pass",
+            "chosen: the second one is one too many",
+            "",
         ),
     },
     notes=("what functions outside of these make anew each time is not known as the same",),

@@ -24,7 +24,6 @@ from profkit.findings.patterns import (
     DROPPED,
     FROZEN,
     GIL,
-    IDLE_CORES,
     MATH_ATTENTION,
     NO_GRADIENT,
     PILED,
@@ -65,9 +64,6 @@ _ASKED: Final = (UNREAD.id, MASKED_ROWS.id)
 FAR_MORE: Final = 2.0
 """Times what the largest cause saves, from which a finding on the work leads before it. Chosen: either saving may be
 off by a third."""
-SLIGHT: Final = 0.1
-"""The share of the step below which, on a CPU, a saving leads no verdict if only a trial shows that the change applies.
-Chosen on first looks of docs/accuracy.md: half of the false alarms promised less, no right answer did."""
 _INSIDE_WORK: Final = (CONTENTION.id, GIL.id)
 """What takes its time inside operators: these take longer by it, and what looks like work is none."""
 _OF_HOSTS: Final = (Bottleneck.OVERHEAD, Bottleneck.SYNC, Bottleneck.DATA)
@@ -420,14 +416,10 @@ def _saves_little(case: Case, cause: Finding) -> bool:
 
 
 def _is_slight(case: Case, finding: Finding) -> bool:
-    """Whether a change that may not apply would give little; few threads may be meant, whatever more of them give."""
-    if finding.id == IDLE_CORES.id:
-        return True
-    whole_ns = case.step_ns or case.budget.window_ns
-    kind = kind_of(finding.id)
+    """Whether a change of which only a trial shows that it applies would give too little to send somebody after it."""
+    kind, whole_ns = kind_of(finding.id), case.step_ns or case.budget.window_ns
     is_large = kind.bottleneck is not None and finding.fraction >= DOMINANT  # the bar shows that much, and asks for it
-    least = DOMINANT if finding.id == UNFUSED.id else SLIGHT  # most programs have some of it
-    return case.is_cpu and kind.is_to_try and not is_large and 0 < finding.recoverable_ns < least * whole_ns
+    return case.is_cpu and not is_large and 0 < finding.recoverable_ns < kind.leads_from * whole_ns
 
 
 def _is_owed(case: Case, finding: Finding) -> bool:

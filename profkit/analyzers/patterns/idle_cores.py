@@ -103,7 +103,7 @@ def title(facts: Facts, _: Ranges) -> str:
     found, told = facts.once(_shared), facts.trace.meta.scheduling
     if found is None:
         return ""
-    idle = told["idle_ns"] / told["span_ns"] / told["cores"]
+    idle = min(told["idle_ns"] / told["span_ns"] / told["cores"], 1.0)
     each = " of each rank" if ranks_here(told) > 1 else ""
     ran = f"{format_fraction(idle)} of the time of {told['cores']} cores"
     return f"operators{each} run on {found.threads} thread{'s' * (found.threads > 1)}, while {ran} is idle"

@@ -155,9 +155,8 @@ def products(facts: Facts, seen: Forward) -> Waste | None:
     if not timed or not n_timed:
         return None
     few = _few(seen, timed if seen.trace is facts.trace else _chains(seen), n_timed)
-    if (
-        again is not None and again is not seen.trace
-    ):  # a mask keeps other numbers of rows in each step: no shape is sure
+    # a mask keeps other numbers of rows in each step: the shapes of the timed steps do not tell which
+    if again is not None and again is not seen.trace:
         own = Forward(facts, again)
         few = {**_few(own, _chains(own), n_timed), **few}
     if not few:

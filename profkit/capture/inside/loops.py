@@ -151,9 +151,8 @@ class Loops:
             loop = Loop(names, max(self._in_reach), self._n_calls)
             self._loops[self._key, self._pace] = loop
         is_timed = is_timed and self._last_ns > 0
-        spent_ns = (
-            max(now_ns - self._last_ns, 0) if is_timed and not is_new else 0
-        )  # less what profkit took, never below
+        # what profkit took since may have been counted twice
+        spent_ns = max(now_ns - self._last_ns, 0) if is_timed and not is_new else 0
         self._stretch.add(1, int(spent_ns > 0), spent_ns)
         loop.add(1, int(spent_ns > 0), spent_ns)
         if self._passage is not None:
